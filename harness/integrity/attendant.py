@@ -22,7 +22,10 @@ from harness.integrity.wire import StreamWire, Torn
 THREAD = "integrity-attendant"
 STRANGER = 5.0
 """Seconds that whoever connects has to say who it is."""
-STRANGERS = 64
+STRANGERS, GREETING = 64, 64 * 1024
+"""How many of them may be silent at once, and the bytes that the first frame of one may have: nobody knows him yet."""
+REST = 0.1
+"""Seconds for which nobody is accepted after that failed: where no descriptor is free, the kernel would ask at once."""
 AGAIN = 0.005
 """Seconds after which what is due and could not be done, since the kernel took no more, is tried again."""
 
@@ -95,6 +98,7 @@ class Attendant:
         self._watched: dict[int, Line] = {}
         self._listeners: dict[int, socket.socket] = {}
         self._strangers: dict[int, Stranger] = {}
+        self._resting: dict[int, float] = {}  # listeners, and until when
         self._stopped = self._asked = False
         self._thread: threading.Thread | None = None
         self._starting = threading.Lock()
@@ -142,10 +146,19 @@ class Attendant:
         if self._thread is not None:
             self.wake()
             self._thread.join()
+        self._hang_up()
+
+    def _hang_up(self) -> None:
         for listener in self._listeners.values():
             listener.close()
         for stranger in self._strangers.values():
             stranger.wire.close()
+
+    def let_go(self) -> None:
+        """See `Held`."""
+        self._stopped = True
+        self._hang_up()
+        self.close()
 
     def close(self) -> None:
         """Let go of what lines used, once all are closed."""
@@ -169,6 +182,12 @@ class Attendant:
                 if now >= stranger.until:
                     self._dismiss(descriptor).wire.close()
                 until = min(until, stranger.until)
+            for descriptor, rests in list(self._resting.items()):
+                if now >= rests:
+                    del self._resting[descriptor]
+                    self._descriptors.add(descriptor, select.POLLIN)
+                else:
+                    until = min(until, rests)
             self.until = until
             ready = self._descriptors.wait(None if until == math.inf else max(0.0, until - time.monotonic()))
 
@@ -186,12 +205,14 @@ class Attendant:
     def _accept(self, listener: socket.socket) -> None:
         try:
             connected, _ = listener.accept()
-        except OSError:
-            return  # it was gone before it was accepted, or no descriptor is free: it is tried again at the next event
-        if len(self._strangers) >= STRANGERS:
-            connected.close()
+        except OSError:  # it was gone before it was accepted, or no descriptor is free
+            self._descriptors.remove(listener.fileno())
+            self._resting[listener.fileno()] = time.monotonic() + REST
             return
-        wire = StreamWire(connected, longest=self._limits.message)
+        if len(self._strangers) >= STRANGERS:
+            # Who has been silent for longest: a peer greets at once, and is not kept out by those who say nothing.
+            self._dismiss(next(iter(self._strangers))).wire.close()
+        wire = StreamWire(connected, longest=GREETING)
         self._strangers[wire.fileno()] = Stranger(wire, time.monotonic() + STRANGER)
         self._descriptors.add(wire.fileno(), select.POLLIN)
 
@@ -208,6 +229,7 @@ class Attendant:
             return
         if first is not None:
             self._dismiss(descriptor)
+            wire.longest = self._limits.message
             self._introduce(wire, *first)
 
     def _introduce(self, wire: StreamWire, header: frame.Header | None, payload: object) -> None:

@@ -5,7 +5,6 @@ It knows neither sockets nor clocks nor threads, so that a test can drive two of
 
 from __future__ import annotations
 
-import math
 from typing import Any
 
 from harness.integrity import endings, frame
@@ -64,7 +63,7 @@ class Conversation:
         self._next_epoch = 0
         self._asks: dict[int, bool] = {}  # frames to be asked for, and whether they came damaged
         self._asked: tuple[int, float] = (-1, 0.0)
-        self._fail = self._met = False  # met: whether anything came of or went to this epoch of the peer
+        self._fail = self._told = self._met = False  # met: whether anything came of or went to this epoch of the peer
 
     def _new_halves(self) -> None:
         self.outgoing = Outgoing(
@@ -82,7 +81,7 @@ class Conversation:
         """There is a connection, a new one; for datagrams there is one from the start."""
         self.connected, self.wanted = True, False
         self.counters.connections += 1
-        self._heard, self._hello = False, True
+        self._heard, self._hello, self._told = False, True, False  # told: on this connection, of a problem
         self._heard_at = self._said_at = now
         self._hellos = 0
         self._asks.clear()
@@ -98,8 +97,9 @@ class Conversation:
             self._give_up(f"{self.peer} has closed")
 
     def alive(self, *, now: float) -> None:
-        """Bytes came, of whatever: a long frame takes long to come."""
+        """Bytes came, of whatever: a long frame takes long to come, and who sends it waits for a sign of life."""
         self._heard_at = now
+        self.tick(now=now)
 
     def came(self, header: Header, payload: Any, *, now: float) -> None:
         """A frame came whose digests hold."""
@@ -185,6 +185,7 @@ class Conversation:
         elif header.toward == self.epoch and header.acknowledged and not self._met:
             self._give_up(f"{self.peer} knows an earlier start under epoch {self.epoch}: each takes a greater one")
         if self.problem is not None:
+            self._heard = header.toward == self.epoch  # it is told, if it was not
             return
         if header.toward == self.epoch:
             self.outgoing.heard(acknowledged=header.acknowledged, taken=header.taken, now=now)
@@ -219,27 +220,29 @@ class Conversation:
             return
         if not self._heard and now >= self._hello_at + self.round_trip.timeout(doubled=self._hellos):
             self._hello, self._hellos = True, self._hellos + 1
-        if self.ordered and not self.incoming.ended:
-            silence = self._silence()
-            if now >= self._heard_at + silence:
-                self.wanted, self.trouble = True, f"nothing was heard for {silence:g} s"
-            elif self._heard and (now >= self._said_at + self.limits.silence / 3 or now >= self._doubtful()):
-                self._acks.ask()  # a sign of life, and one is asked for
+        if self.silent(now=now):
+            self.wanted, self.trouble = True, f"nothing was heard for {self._silence():g} s"
+        elif self._heard and not self.incoming.ended and now >= self._sign_at():
+            self._acks.ask()  # a sign of life, and one is asked for
 
-    def _doubtful(self) -> float:
-        """When it is time to ask whether the oldest frame came: a peer may acknowledge later than ours gives up."""
-        oldest = self.outgoing.oldest
+    def _sign_at(self) -> float:
+        """When to give a sign of life; or to ask, in time, whether the oldest frame came."""
+        at, oldest = self._said_at + self.limits.silence / 3, self.outgoing.oldest
         if oldest is None or not oldest.times:
-            return math.inf
-        return max(oldest.sent_at, self._acks.asked_at) + self.limits.deadline / 3
+            return at
+        return min(at, max(oldest.sent_at, self._acks.asked_at) + self.limits.deadline / 3)
 
     def hurry(self) -> None:
         """Somebody waits until all that was offered is acknowledged, or taken: say so, once."""
         self._acks.hurry(self.outgoing.offered)
 
+    def silent(self, *, now: float) -> bool:
+        """Whether nothing was heard for so long that the connection is made anew."""
+        return self.connected and self.ordered and not self.incoming.ended and now >= self._heard_at + self._silence()
+
     def _silence(self) -> float:
         known = self.round_trip.smoothed is not None
-        return max(self.limits.silence, 4 * self.round_trip.timeout()) if known else self.limits.silence
+        return max(self.limits.silence, 4 * self.round_trip.timeout() * known)
 
     def _give_up(self, why: str) -> None:
         self.problem = endings.given_up(self, why)
@@ -312,8 +315,8 @@ class Conversation:
             self._hello, self._hello_at = False, now
             names, flags = f"{self.node}\n{self.peer}".encode(), 0 if self._heard else frame.UNHEARD
             return self._frame(Kind.HELLO, now, sequence=self.limits.window, flags=flags, payload=names)
-        if self._fail and self._heard:
-            self._fail = False
+        if self._fail and self._heard and not self._told:
+            self._told = True
             return self._frame(Kind.FAIL, now, payload=str(self.problem).encode())
         if not self._heard or self.problem is not None:
             return None
@@ -356,12 +359,9 @@ class Conversation:
             return None
         times = [self.outgoing.due, self._acks.at if self._heard else None]
         if self.connected:
-            if not self._heard:
-                times.append(self._hello_at + self.round_trip.timeout(doubled=self._hellos))
+            times += [] if self._heard else [self._hello_at + self.round_trip.timeout(doubled=self._hellos)]
             if self.ordered and not self.incoming.ended:
-                times.append(self._heard_at + self._silence())
-                if self._heard:
-                    times.append(min(self._said_at + self.limits.silence / 3, self._doubtful()))
+                times += [self._heard_at + self._silence(), self._sign_at() if self._heard else None]
         return min((time for time in times if time is not None), default=None)
 
     @property

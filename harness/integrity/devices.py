@@ -12,11 +12,14 @@ from harness.integrity.health import LinkHealth
 from harness.integrity.incoming import Message
 from harness.integrity.limits import Limits
 from harness.integrity.membership import Membership
+from harness.integrity.problem import Misused
 from harness.integrity.records import EnhancedTokenChunk
-from harness.integrity.store import Store
+from harness.integrity.store import Store, next_epoch
 from harness.integrity.token_transfer import chunk_bytes, chunk_of
 from harness.integrity.transport import ReliableMessageTransport
 from harness.integrity.wire import Address
+
+EVERYWHERE = ("", "0.0.0.0", "::")  # noqa: S104 - refused
 
 
 class DeviceCommunicationManager:
@@ -30,6 +33,9 @@ class DeviceCommunicationManager:
         address: where to listen: a host that the others reach, and a port (0: any); or a path.
         group: the group's name.
         limits: bounds of each line.
+
+    Raises:
+        Misused: the address is every address of this host, which says nothing to the others.
 
     Attributes:
         membership: this rank's place, with its epoch.
@@ -46,9 +52,13 @@ class DeviceCommunicationManager:
         group: str = "world",
         limits: Limits | None = None,
     ) -> None:
+        if address[0] in EVERYWHERE:
+            raise Misused(f"nobody can connect to {address[0]!r}: give an address of this host that the others reach")
         self.membership = Membership(store=store, rank=rank, world_size=world_size, group=group)
         self._store, self._group = store, group
-        self.transport = ReliableMessageTransport(node=name_of(rank), epoch=self.membership.epoch, limits=limits)
+        # Not the membership's: a line that is renewed needs a later one too, and the group's view is still the same.
+        later = functools.partial(next_epoch, store, f"lines/{group}/{rank}")
+        self.transport = ReliableMessageTransport(node=name_of(rank), epoch=later, limits=limits)
         listens = self.transport.listen(address)
         for other in range(world_size):
             if other > rank:

@@ -8,7 +8,8 @@ import socket
 from collections.abc import Callable
 
 REDIAL = 0.02
-"""Seconds before the first new try to connect; doubled up to a second."""
+"""Seconds before the first new try to connect; doubled up to a second, until one brought something or lived as long."""
+LIVED = 1.0
 
 
 class Dial:
@@ -26,7 +27,7 @@ class Dial:
         self._make, self._patience = make, patience
         self._socket: socket.socket | None = None
         self._at = self._until = 0.0
-        self._tries = 0
+        self._tries = self._reached = 0
         self.trouble = ""
 
     @property
@@ -67,9 +68,15 @@ class Dial:
         made, self._socket = self._socket, None
         return made
 
-    def joined(self) -> None:
-        """The peer was heard: the next try need not wait for what went wrong before."""
-        self._tries = 0
+    def joined(self, reached: int, *, now: float) -> None:
+        """The peer was heard: where its connection brought something, or lived a while, the next try need not wait.
+
+        Args:
+            reached: how many frames have come and were acknowledged so far.
+            now: of the monotonic clock.
+        """
+        if self._tries and (reached != self._reached or now >= self._at + LIVED):
+            self._tries, self._reached = 0, reached
 
     def close(self) -> None:
         """Give up the try that was begun."""

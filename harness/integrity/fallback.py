@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import json
 import time
+from collections.abc import Collection
 from dataclasses import asdict, dataclass
 from enum import StrEnum
 
@@ -138,7 +139,7 @@ class FallbackCoordinator:
             position=min(answered.values()),
             participants=tuple(sorted(answered)),
             missing=tuple(rank for rank in range(self.size) if rank not in answered),
-            device=self._prefer if self._prefer in answered else min(answered),
+            device=self._device(answered),
             reason=f"rank {said['rank']} at position {said['position']}: {said['reason']}",
         )
         return self._decided("decision", mine)
@@ -158,7 +159,8 @@ class FallbackCoordinator:
     def agree_on_return(self, *, position: int, timeout: float) -> Decision:
         """Answer a request to return and wait for the decision: distributed if every rank answered, else as before.
 
-        A request that fails is spent; the next one may be made at once. A rank that was left out answers too.
+        A request that fails is spent; the next one may be made at once. A rank that was left out answers too. Where the
+        device itself does not answer, another one takes its place: so the others go on when it ended.
 
         Raises:
             Misused: nobody asked.
@@ -170,16 +172,20 @@ class FallbackCoordinator:
         missing = tuple(rank for rank in range(self.size) if rank not in answered)
         before = self.decisions[-1]
         assert before.device is not None  # the mode is single
+        device = before.device if before.device in answered else self._device(answered)
         mine = Decision(
             generation=self.generation,
             mode=Mode.SINGLE if missing else Mode.DISTRIBUTED,
-            position=answered.get(before.device, position),
+            position=answered[device],
             participants=tuple(sorted(answered)),
             missing=missing,
-            device=before.device if missing else None,
+            device=device if missing else None,
             reason=self._get(self._return("request")) or "",
         )
         return self._decided(self._return("decision"), mine)
+
+    def _device(self, answered: Collection[int]) -> int:
+        return self._prefer if self._prefer in answered else min(answered)
 
     def _answers(self, what: str, timeout: float) -> dict[int, int]:
         """Positions by rank, of those who answered in time."""

@@ -65,7 +65,8 @@ class Incoming:
         """A frame came whose digests hold.
 
         Raises:
-            ValueError: it does not fit what came before: a message that is too long, something after a goodbye.
+            ValueError: it does not fit what came before: a message that is too long, something after a goodbye; or
+                there is no memory to make a message of its frames.
         """
         if header.sequence < self.arrived or header.sequence in self.early:
             return Fate.DUPLICATE
@@ -109,7 +110,10 @@ class Incoming:
         self._parts.append(payload)
         if header.flags & frame.MORE:
             return
-        whole = self._parts[0] if len(self._parts) == 1 else b"".join(self._parts)
+        try:
+            whole = self._parts[0] if len(self._parts) == 1 else b"".join(self._parts)
+        except MemoryError as error:
+            raise ValueError(f"there is no memory for message {self.messages} of {self._partial} bytes") from error
         message = tuple.__new__(Message, (memoryview(whole), self._source, self.messages, self._epoch))
         self.waiting.append((message, self._partial + len(self._parts) * frame.SIZE, self.arrived))
         self._parts, self._partial = [], 0

@@ -9,12 +9,13 @@ import socket
 import threading
 import time
 from collections.abc import Callable
-from typing import Any, Protocol, TypeVar
+from typing import Any, TypeVar
 
 from harness.integrity.conversation import Conversation
 from harness.integrity.dial import Dial
 from harness.integrity.frame import Header
 from harness.integrity.problem import Misused
+from harness.integrity.watcher import Watcher
 from harness.integrity.wire import StreamWire, Torn, Wire
 
 Found = TypeVar("Found")
@@ -25,26 +26,6 @@ SOON, IN_A_ROW = 0.5, 3
 ENOUGH = 256 * 1024
 """Bytes of whole messages after which reading pauses for whoever waits for them."""
 IN, OUT = select.POLLIN, select.POLLIN | select.POLLOUT
-
-
-class Watcher(Protocol):
-    """What a line needs of whoever attends to it while no caller does.
-
-    Attributes:
-        until: when it looks at the clock next; infinity while it is about to work that out.
-    """
-
-    until: float
-
-    def watch(self, line: Line, descriptor: int, events: int) -> None:
-        """Call `attend` of the line at these events, until `unwatch`; whatever was said of this descriptor before."""
-        ...
-
-    def unwatch(self, descriptor: int) -> None: ...
-
-    def wake(self) -> None:
-        """Ask every line anew when something is due."""
-        ...
 
 
 class Line:
@@ -137,8 +118,7 @@ class Line:
 
     def _wait(self, seconds: float) -> bool:
         """Wait until something came or changed, and read what came; gives whether it did, within so many seconds."""
-        if self._polling:
-            # Another thread reads.
+        if self._polling:  # another thread reads
             return self._changed.wait(min(seconds, threading.TIMEOUT_MAX))
         wire, conversation = self._prepare(), self.conversation
         if not conversation.ordered and (due := conversation.due) is not None:
@@ -168,8 +148,7 @@ class Line:
             self._unwatch()  # without one it watches what is dialled
         needs = OUT if wire is not None and wire.pending else IN
         if wire is not before or events != needs:
-            if before is not None and before is not wire:
-                # The descriptor of a wire that was closed may be another's by now.
+            if before is not None and before is not wire:  # a descriptor that was closed may be another's by now
                 self._poll = select.poll()
                 self._poll.register(self._wake_read, select.POLLIN)
             if wire is not None:
@@ -255,13 +234,13 @@ class Line:
             conversation = self.conversation
             before = self.wire, conversation.problem, conversation.joined
             self._connect(now)
-            if ready and not self._polling:
-                self._receive(now)
+            if (silent := conversation.silent(now=now)) or (ready and not self._polling):
+                self._receive(now)  # where it was silent: what lies here since this process stood still came in time
             conversation.tick(now=now)
             if conversation.wanted and self.wire is not None:
                 self._drop(conversation.trouble)
             self._send(now)
-            if (self.wire, conversation.problem, conversation.joined) != before:
+            if silent or (self.wire, conversation.problem, conversation.joined) != before:
                 self._wake()
             if not self._callers and now >= self._expected:
                 self._in_a_row, self._expected = 0, math.inf  # nobody came
@@ -339,7 +318,7 @@ class Line:
             conversation.alive(now=now)
         wire.stirred = False
         if self._dial is not None and conversation.joined:
-            self._dial.joined()
+            self._dial.joined(conversation.outgoing.acknowledged + conversation.incoming.arrived, now=now)
 
     def _send(self, now: float) -> None:
         wire, conversation = self.wire, self.conversation
@@ -372,8 +351,14 @@ class Line:
             while self._callers:
                 self._changed.wait()
             self._drop("closed")
-            if self._dial is not None:
-                self._unwatch()
-                self._dial.close()
-            os.close(self._wake_read)
-            os.close(self._wake_write)
+            self._unwatch()  # what is dialled
+            self.let_go()
+
+    def let_go(self) -> None:
+        """Close what is left: at the end, or in a forked process."""
+        if self.wire is not None:
+            self.wire.close()
+        if self._dial is not None:
+            self._dial.close()
+        os.close(self._wake_read)
+        os.close(self._wake_write)

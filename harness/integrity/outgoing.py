@@ -57,9 +57,12 @@ class Outgoing:
         self._outstanding = 0
         self._flight = float(FLIGHT)
         self._doubled = 0
+        self._ended = False
 
     def has_room(self, size: int) -> bool:
-        """Whether a message of so many bytes may be offered now: buffers are bounded."""
+        """Whether a message of so many bytes may be offered now: buffers are bounded, and a goodbye is the last."""
+        if self._ended:
+            return False
         frames = max(1, -(-size // self._largest))
         return not self._outstanding or self._outstanding + size + frames * frame.SIZE <= self.room
 
@@ -68,6 +71,7 @@ class Outgoing:
         view = memoryview(payload)
         view = view.cast("B") if view.nbytes else memoryview(b"")
         until = now + self._limits.deadline if kind is Kind.DATA else math.inf  # nobody waits for a goodbye
+        self._ended = kind is Kind.BYE
         for at in range(0, max(1, len(view)), self._largest):
             part = view[at : at + self._largest]
             more = at + self._largest < len(view)
@@ -84,6 +88,7 @@ class Outgoing:
         size = len(payload) + frame.SIZE
         if (
             len(payload) > self._largest
+            or self._ended
             or self._fresh != len(self._frames)
             or self._again
             or (self._outstanding and self._outstanding + size > self.room)

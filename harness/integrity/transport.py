@@ -9,8 +9,9 @@ answer = transport.receive(source="rank 1", timeout=30).data
 
 from __future__ import annotations
 
-import asyncio
 import contextlib
+import itertools
+import os
 import socket
 import threading
 import time
@@ -20,9 +21,13 @@ from types import TracebackType
 from typing import Any, Self
 
 from harness.integrity.attendant import Attendant
+from harness.integrity.forks import held
+from harness.integrity.goodbye import goodbye
 from harness.integrity.health import LinkHealth, NetworkHealthMonitor
 from harness.integrity.incoming import Message
 from harness.integrity.limits import Limits
+from harness.integrity.lookup import Lookup
+from harness.integrity.loops import LoopCalls
 from harness.integrity.problem import MessageLate, MessageLost, Misused, TransferFailed
 from harness.integrity.records import NodeId
 from harness.integrity.straight import StraightConversation, StraightLine
@@ -59,8 +64,9 @@ class ReliableMessageTransport:
 
     Args:
         node: this node's name; the peer has to expect it.
-        epoch: how often the node began: an integer greater than all it had before. The time in nanoseconds where none
-            is given; `next_epoch` of a store is safe also where clocks are set back.
+        epoch: how often the node began: an integer greater than all it had before; or what is asked for such a one, at
+            the start and at each `renew`. The time in nanoseconds where none is given; `next_epoch` of a store, asked
+            each time, is safe also where clocks are set back.
         limits: bounds.
         monitor: where health is written; one of its own where none is given.
     """
@@ -69,7 +75,7 @@ class ReliableMessageTransport:
         self,
         *,
         node: NodeId,
-        epoch: int | None = None,
+        epoch: int | Callable[[], int] | None = None,
         limits: Limits | None = None,
         monitor: NetworkHealthMonitor | None = None,
     ) -> None:
@@ -78,11 +84,17 @@ class ReliableMessageTransport:
         self.node = node
         self.limits = Limits() if limits is None else limits
         self.monitor = monitor or NetworkHealthMonitor(shortest=self.limits.shortest, longest=self.limits.longest)
-        self.epoch = time.time_ns() if epoch is None else epoch
+        given = itertools.count(epoch).__next__ if isinstance(epoch, int) else epoch
+        self._epochs: Callable[[], int] = time.time_ns if given is None else given
+        self.epoch = self._epochs()
         self._lines: dict[NodeId, StraightLine] = {}
         self._lock = threading.Lock()
         self._attendant = Attendant(lines=self._lines, limits=self.limits)
-        self._closed = False
+        self._closed = self._closing = False
+        self._end = threading.RLock()  # a signal's handler may close while its thread does
+        self._calls = LoopCalls()
+        self._process = os.getpid()
+        held(self)
 
     # Who there is.
 
@@ -113,12 +125,13 @@ class ReliableMessageTransport:
 
         Args:
             peer: its name.
-            address: where it listens; or what is asked at each try, for a peer that may come back elsewhere. It raises
-                OSError while nobody knows.
+            address: where it listens; or what is asked at each try, in a thread, for a peer that may come back
+                elsewhere. It raises OSError while nobody knows.
         """
+        where = Lookup(address)
 
         def dial() -> socket.socket:
-            return dialled(address() if callable(address) else address)
+            return dialled(where.found())
 
         self._add(peer, StraightLine(self._conversation(peer, ordered=True), attendant=self._attendant, dial=dial))
 
@@ -151,18 +164,32 @@ class ReliableMessageTransport:
         with self._lock:
             if self._closed or peer in self._lines or peer == self.node or "\n" in peer:
                 line.close()
-                why = "is closed" if self._closed else f"has a line to {peer!r} already, or cannot have one"
+                why = self._gone() if self._closed else f"has a line to {peer!r} already, or cannot have one"
                 raise Misused(f"the transport of {self.node} {why}")
             self._lines[peer] = line
         self._attendant.wake()
 
     def _line(self, peer: NodeId) -> StraightLine:
         if self._closed:
-            raise Misused(f"the transport of {self.node} is closed")
+            raise Misused(f"the transport of {self.node} {self._gone()}")
         if (line := self._lines.get(peer)) is None:
             known = ", ".join(sorted(self._lines)) or "nobody"
             raise Misused(f"{self.node} has no line to {peer!r}; it has lines to: {known}")
         return line
+
+    def _gone(self) -> str:
+        if self._process == os.getpid():
+            return "is closed"
+        return f"is process {self._process}'s, from which this one was forked: make another, with a greater epoch, here"
+
+    def let_go(self) -> None:
+        """See `Held`."""
+        if not self._closed:
+            self._closed = self._closing = True
+            self._end, self._lock = threading.RLock(), threading.Lock()
+            for line in self._lines.values():
+                line.let_go()
+            self._attendant.let_go()
 
     # Messages.
 
@@ -178,10 +205,15 @@ class ReliableMessageTransport:
         Raises:
             MessageLate: there was no room in time; the message was not taken over.
             TransferFailed: what ended the conversation: it says which message was lost.
-            Misused: no such peer, or it is too long.
+            Misused: no such peer, or it is too long, or not a buffer.
         """
         line = self._line(to)
-        payload: Any = data if type(data) is bytes or (view := memoryview(data)).readonly else bytes(view)
+        try:
+            view = data if type(data) is bytes else memoryview(data)
+        except TypeError as error:
+            kind = f"{type(data).__module__}.{type(data).__qualname__}"
+            raise Misused(f"a message is a buffer, and {kind} is not: give tensor.numpy(), or encode it") from error
+        payload: Any = view if isinstance(view, bytes) or view.readonly else bytes(view)
         if type(payload) is bytes and (sent := line.send(payload)) is not None:
             return sent
         wait = self.limits.deadline if timeout is None else timeout
@@ -274,9 +306,9 @@ class ReliableMessageTransport:
     def renew(self, peer: NodeId) -> None:
         """Begin a new conversation with a peer after an error ended the last: numbers begin at 0 on both sides."""
         line = self._line(peer)
+        epoch = max(self._epochs(), line.conversation.epoch + 1)
 
         def found(now: float) -> bool:
-            epoch = max(time.time_ns(), line.conversation.epoch + 1)
             line.conversation.renew(epoch=epoch, now=now)
             return True
 
@@ -307,7 +339,7 @@ class ReliableMessageTransport:
         Raises:
             TransferFailed: as `send` and `flush`.
         """
-        return await asyncio.to_thread(self._sent_and_validated, data, destination)
+        return await self._calls.call(self._sent_and_validated, data, destination)
 
     def _sent_and_validated(self, data: Any, destination: NodeId) -> TransferResult:
         begin, before = time.monotonic(), self.monitor.health(destination).counted["sent_again"]
@@ -320,17 +352,17 @@ class ReliableMessageTransport:
         )
 
     async def receive_with_validation(self, source: NodeId) -> ValidatedMessage:
-        """The next message of a peer, its digest checked.
+        """The next message of a peer, its digest checked. One that comes after this was cancelled is given next time.
 
         Raises:
             TransferFailed: as `receive`.
         """
-        return await asyncio.to_thread(lambda: self.receive(source=source))
+        return await self._calls.receive(source, lambda: self.receive(source=source))
 
     # The end.
 
     def close(self, *, timeout: float | None = None) -> None:
-        """Deliver what was sent, say goodbye, and close; once.
+        """Deliver what was sent, say goodbye, and close; once: who calls it while another does waits for that one.
 
         Args:
             timeout: seconds for all peers together; `limits.deadline` where none is given.
@@ -338,54 +370,24 @@ class ReliableMessageTransport:
         Raises:
             TransferFailed: something that was sent is not known to have arrived. All is closed then too.
         """
-        if self._closed:
-            return
-        deadline = time.monotonic() + (self.limits.deadline if timeout is None else timeout)
-        failed = [failure for line in self._lines.values() if (failure := self._goodbye(line, deadline)) is not None]
-        self._closed = True
-        self._attendant.stop()
-        for line in self._lines.values():
-            line.close()
-        self._attendant.close()
+        with self._end:
+            if self._closing:
+                return
+            self._closing = True
+            self._close(time.monotonic() + (self.limits.deadline if timeout is None else timeout))
+
+    def _close(self, deadline: float) -> None:
+        try:
+            failed = [fault for line in self._lines.values() if (fault := goodbye(line, deadline)) is not None]
+        finally:  # also where somebody had no patience
+            self._closed = True
+            self._attendant.stop()
+            for line in self._lines.values():
+                line.close()
+            self._attendant.close()
+            self._calls.close()
         if failed:
             raise failed[0]
-
-    @staticmethod
-    def _goodbye(line: StraightLine, deadline: float) -> TransferFailed | None:
-        conversation = line.conversation
-        said: float | None = None
-        apart: float | None = None  # since when they do not know each other on any connection
-        # A datagram that acknowledged the peer's last message may be lost, and the peer ask again: somebody answers.
-        stays = 0.0 if conversation.ordered else conversation.limits.silence
-
-        def found(now: float) -> bool | None:
-            nonlocal said, apart
-            apart = None if conversation.joined else now if apart is None else apart
-            # A peer whose messages came and that said no goodbye may not know that they came: it connects again.
-            owes = conversation.incoming.arrived and not conversation.incoming.ended
-            gone = apart is not None and now >= apart + (conversation.limits.silence if owes else 0.0)
-            if conversation.problem is not None or (conversation.delivered and gone):
-                return True
-            if said is None:
-                conversation.goodbye(now=now)
-                said = now
-            # Who has said goodbye too may be gone, and then nobody acknowledges ours.
-            alone = gone or (conversation.incoming.ended and now >= said + stays)
-            return conversation.delivered or (conversation.outgoing.unacknowledged is None and alone) or None
-
-        while line.until(found, deadline=min(deadline, time.monotonic() + conversation.limits.unhurried)) is None:
-            if time.monotonic() >= deadline:
-                break
-        undelivered = conversation.outgoing.unacknowledged
-        if undelivered is None:
-            return None
-        return conversation.problem or MessageLost(
-            f"messages {undelivered[0]} to {undelivered[1]} to {conversation.peer} were not acknowledged before the "
-            f"transport of {conversation.node} was closed",
-            peer=conversation.peer,
-            sequence=undelivered[0],
-            epoch=conversation.epoch,
-        )
 
     def __enter__(self) -> Self:
         return self

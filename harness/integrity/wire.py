@@ -16,6 +16,8 @@ SCRATCH = 32 * 1024
 CHUNK = 256 * 1024
 """Bytes that are read, and digested while they lie in the processor's cache, before the next are read."""
 DATAGRAM = 65507
+STRETCH = 8 * 2**20
+"""Bytes of one frame that are read in a row: then whoever reads looks at the clock, and says that he is there."""
 LARGE, LARGEST = 64 * 1024, 4 * 2**20
 """Bytes of buffers that are kept to be used again, four of them."""
 
@@ -95,6 +97,9 @@ class StreamWire:
 
     Header and payload are sent by one call, from where they lie. A payload is received into a buffer of its own; only
     what came along with a header, at most 32 KiB, is copied once, and after a long payload a header is read alone.
+
+    Attributes:
+        longest: payload bytes of a frame, at most: as many may be made room for before any of them came.
     """
 
     ordered = True
@@ -104,7 +109,7 @@ class StreamWire:
         connected.setblocking(False)
         with contextlib.suppress(OSError):  # a socket of the system's own family has none
             connected.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-        self._socket, self._longest = connected, longest
+        self._socket, self.longest = connected, longest
         self._scratch = memoryview(bytearray(SCRATCH))
         self._begin = self._end = 0
         self._buffers = Buffers()
@@ -126,8 +131,9 @@ class StreamWire:
                 if self._end - self._begin < frame.SIZE and (self._drained or not self._more()):
                     return
                 header = self._next_header()
+            enough = self._filled + STRETCH
             while self._filled < header.length:
-                if not self._fill(header.length - self._filled):
+                if self._filled >= enough or not self._fill(header.length - self._filled):
                     return
             payload, chunks = self._payload, self._chunks
             self._header = self._chunks = None
@@ -149,7 +155,7 @@ class StreamWire:
             raise Torn("the peer closed the connection")
         self._begin = self._end = size
         header = frame.parsed(scratch) if size >= frame.SIZE else None
-        if header is None or header.length != size - frame.SIZE or header.length > self._longest:
+        if header is None or header.length != size - frame.SIZE or header.length > self.longest:
             self._begin, self.stirred = 0, True
             return None
         payload = memoryview(bytearray(scratch[frame.SIZE : size]))
@@ -172,8 +178,14 @@ class StreamWire:
         header = frame.parsed(self._scratch[self._begin : self._begin + frame.SIZE])
         if header is None:
             raise Torn("a header came damaged, and where the next frame begins is not known")
-        if header.length > self._longest:
-            raise Torn(f"a frame of {header.length} bytes is announced, and {self._longest} are allowed")
+        if header.length > self.longest:
+            raise Torn(f"a frame of {header.length} bytes is announced, and {self.longest} are allowed")
+        try:
+            return self._begun(header)
+        except MemoryError as error:  # it is sent again on the next connection, when there may be some
+            raise Torn(f"there is no memory for a frame of {header.length} bytes") from error
+
+    def _begun(self, header: Header) -> Header:
         begin = self._begin + frame.SIZE
         self._filled = min(header.length, self._end - begin)
         self._begin = begin + self._filled

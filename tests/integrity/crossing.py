@@ -30,9 +30,13 @@ class Crossing:
         while True:
             try:
                 one, _ = self._listener.accept()
-                other = socket.create_connection(self._to)
             except OSError:
                 return
+            try:
+                other = socket.create_connection(self._to)
+            except OSError:
+                one.close()  # who listened there has closed
+                continue
             self.connections += 1
             self._ends += [one, other]
             for ends in ((one, other), (other, one)):

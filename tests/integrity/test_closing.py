@@ -171,3 +171,57 @@ def test_a_flush_is_answered_whatever_the_other_end_does(tmp_path: Path, often: 
             a.flush(to="b", timeout=8)
             while b._lines["a"].conversation.incoming.waiting:
                 b.receive(source="a")
+
+
+@pytest.mark.slow
+def test_several_may_close_at_once(pair: Callable[..., tuple], often: Callable[..., range]) -> None:
+    """Threads that close the same transport at once: one does, the others wait for it, and nothing is closed twice."""
+    for _ in often(10, soak=500):
+        a, b, _ = pair()
+        b.send(b"last", to="a")
+        found: list[BaseException | bool] = []
+
+        def close(b: ReliableMessageTransport = b, found: list[BaseException | bool] = found) -> None:
+            try:
+                b.close()
+                found.append(b._closed)
+            except BaseException as error:  # noqa: BLE001 - told to the test, which is in another thread
+                found.append(error)
+
+        threads = [threading.Thread(target=close, daemon=True) for _ in range(3)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join(20)
+        assert found == [True] * 3
+        assert a.receive(source="b").data == b"last"
+
+
+@pytest.mark.slow
+def test_what_is_sent_while_another_thread_closes_comes_or_is_refused(
+    pair: Callable[..., tuple], often: Callable[..., range]
+) -> None:
+    """A send that returned was before the goodbye, and comes; one that is too late is refused."""
+    for _ in often(2, soak=100):
+        a, b, _ = pair()
+        sent = [0] * 3
+
+        def send(thread: int, b: ReliableMessageTransport = b, sent: list[int] = sent) -> None:
+            with contextlib.suppress(Misused):
+                while True:
+                    b.send(b"%d" % thread, to="a")
+                    sent[thread] += 1
+
+        threads = [threading.Thread(target=send, args=(at,), daemon=True) for at in range(3)]
+        for thread in threads:
+            thread.start()
+        came = [bytes(a.receive(source="b").data) for _ in range(30)]
+        closing = threading.Thread(target=b.close, daemon=True)
+        closing.start()
+        with contextlib.suppress(MessageLost):  # it closed
+            while True:
+                came.append(bytes(a.receive(source="b").data))
+        for thread in (closing, *threads):
+            thread.join(20)
+            assert not thread.is_alive()
+        assert [came.count(b"%d" % at) for at in range(3)] == sent

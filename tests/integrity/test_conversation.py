@@ -301,6 +301,21 @@ def test_a_greeting_that_is_lost_once_is_sent_again(ordered: bool) -> None:
     assert nodes.sides["b"].taken == nodes.sides["a"].sent
 
 
+def test_who_gave_up_while_apart_says_so_when_they_meet() -> None:
+    """A peer that is connected again hears that nothing will come, on each connection until it has."""
+    nodes = met(ordered=True)
+    nodes.cut()
+    nodes.send("a", 10)
+    nodes.later(nodes.sides["a"].talk.limits.deadline + 1)
+    for _ in range(2):
+        nodes.join()
+        nodes.pump()
+        nodes.cut()
+    nodes.join()
+    nodes.settle()
+    assert "a gave up: message" in str(nodes.sides["b"].talk.problem)
+
+
 def test_a_frame_that_comes_damaged_twice_is_sent_a_third_time() -> None:
     """Another damaged frame and a whole one after it hide from nobody that the second copy was damaged too."""
     nodes = met(ordered=True)

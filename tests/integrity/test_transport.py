@@ -254,7 +254,7 @@ def over_a_bad_way(seed: int) -> None:
 
 
 def test_a_slip_of_the_caller_is_said_and_sends_nothing(tmp_path: Path) -> None:
-    """A peer that does not exist, one that is there twice, a message that is too long, a transport that is closed."""
+    """A peer that does not exist, one that is there twice, a message too long or no buffer, a closed transport."""
     a = ReliableMessageTransport(node="a", limits=Limits(message=10))
     a.listen(str(tmp_path / "a"))
     a.expect("b")
@@ -264,6 +264,8 @@ def test_a_slip_of_the_caller_is_said_and_sends_nothing(tmp_path: Path) -> None:
         a.expect("b")
     with pytest.raises(Misused, match="11 bytes for b is longer than 10"):
         a.send(bytes(11), to="b")
+    with pytest.raises(Misused, match=r"a message is a buffer, and builtins\.str is not"):
+        a.send("text", to="b")
     a.close()
     with pytest.raises(Misused, match="is closed"):
         a.send(b"", to="b")
