@@ -23,6 +23,8 @@ PACE = 0.002
 """Seconds that who sent a long message waits for the kernel to take more of it, before it leaves that to others."""
 SOON, IN_A_ROW = 0.5, 3
 """Seconds within which a caller comes again; after so many such calls in a row another is expected."""
+SHORT, LONGER = 0.02, 8
+"""For how long: so many seconds at least, and so many times as long as callers stayed away of late."""
 ENOUGH = 256 * 1024
 """Bytes of whole messages after which reading pauses for whoever waits for them."""
 IN, OUT = select.POLLIN, select.POLLIN | select.POLLOUT
@@ -58,7 +60,8 @@ class Line:
         self._callers = self._in_a_row = 0
         self._enough = IN_A_ROW if conversation.ordered else math.inf
         self._soon = min(SOON, conversation.limits.unhurried)
-        self._left = 0.0  # when a caller did last
+        self._left = self._apart = 0.0  # when a caller did last; how long they stay away
+        self._span = SHORT
         self._expected = math.inf  # until when another is expected, and the attendant does not watch
         self._closed = False
         self._watched: tuple[int, int] | None = None  # descriptor and events that the attendant waits for
@@ -157,7 +160,14 @@ class Line:
         return wire
 
     def _come(self, now: float) -> None:
-        self._in_a_row = self._in_a_row + 1 if now < self._left + self._soon else 0
+        apart = now - self._left
+        if apart < self._soon:
+            self._in_a_row += 1
+            # Of a stage one call follows another at once, and the next one after a step of the model.
+            self._apart = apart if apart > self._apart else 0.9 * self._apart
+        else:
+            self._in_a_row, self._apart = 0, 0.0
+        self._span = min(self._soon, max(SHORT, LONGER * self._apart))
 
     def _leave(self, now: float) -> None:
         """A caller is done. Where another is expected, nobody watches: the attendant would read instead of it."""
@@ -166,7 +176,7 @@ class Line:
             self._expected = math.inf
             self._hand_on()
             return
-        self._expected = now + self._soon
+        self._expected = now + self._span
         if self._expected < self._attendant.until:
             self._attendant.wake()
 
@@ -276,7 +286,7 @@ class Line:
         due = self.conversation.due
         if self._expected < math.inf:
             # While a caller is there too, so that none has to wake the attendant when it leaves.
-            expected = now + self._soon if self._callers else self._expected
+            expected = now + self._span if self._callers else self._expected
             due = expected if due is None else min(due, expected)
         if self.wire is None and self._dial is not None and self._may_connect():
             due = self._dial.due if due is None else min(self._dial.due, due)

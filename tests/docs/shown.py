@@ -252,6 +252,21 @@ SHOWN: dict[str, dict[str, Run | NotRun]] = {
         "rankproof run scenarios/exo-runner/scenario.yaml --repo PATH": SCENARIO,
         "rankproof run scenarios/exo-runner/scenario.yaml --repo PATH --set subject.environment.torch=any": SCENARIO,
     },
+    "scenarios/two-releases/README.md": {
+        "rankproof run scenarios/two-releases/scenario.yaml": SCENARIO,
+        (
+            "rankproof run scenarios/two-releases/scenario.yaml "
+            "--set subject.candidate.environment.packages.mlx-lm=0.32.1 "
+            "--set subject.control.environment.packages.mlx-lm=0.32.0 --set inputs.model.made=minimax "
+            '--set subject.use=mlx-tensor --set "matrix.ranks=[2]"'
+        ): SCENARIO,
+    },
+    "scenarios/exo-tensor/README.md": {
+        "rankproof run scenarios/exo-tensor/scenario.yaml --repo PATH": SCENARIO,
+    },
+    "scenarios/gpt-fast/README.md": {
+        "rankproof run scenarios/gpt-fast/scenario.yaml --repo PATH": SCENARIO,
+    },
     "scenarios/minimax-over-two-ranks/README.md": {
         "rankproof run scenarios/minimax-over-two-ranks/scenario.yaml": SCENARIO,
     },

@@ -173,10 +173,10 @@ def test_its_orders_add_up_the_same_sums_otherwise() -> None:
     toy, ids = loaded(), list(range(12))
     first = toy.step(ids)
     others = 0
-    for words, order in toy.orders():
-        with order:
+    for order in toy.orders():
+        with order.inside():
             found = toy.step(ids)
-        assert torch.allclose(found, first, atol=1e-5), words
+        assert torch.allclose(found, first, atol=1e-5), order.words
         others += not torch.equal(found, first)
     assert others, "no order gives other bits: the envelope would be empty"
     assert torch.equal(toy.step(ids), first)
@@ -186,7 +186,7 @@ def test_its_layers_are_seen_and_made_louder() -> None:
     """What comes out of each layer is kept, and a layer is louder only for as long as it is asked."""
     toy = loaded()
     first = toy.step([1, 2])
-    assert {number: tuple(state.shape) for number, state in toy.hidden().items()} == {0: (2, 12), 1: (2, 12)}
+    assert {name: tuple(state.shape) for name, state in toy.hidden().items()} == {"0": (2, 12), "1": (2, 12)}
     with toy.scaled(0, 1.5):
         assert (toy.step([1, 2]) - first).abs().max() > 0.01
     assert torch.equal(toy.step([1, 2]), first)
