@@ -151,6 +151,7 @@ def test_both_may_close_at_once(tmp_path: Path, often: Callable[..., range]) -> 
         assert time.monotonic() - begin < QUICK.deadline / 2, os.getloadavg()
 
 
+@pytest.mark.slow
 def test_a_flush_is_answered_whatever_the_other_end_does(tmp_path: Path, often: Callable[..., range]) -> None:
     """Whether its callers poll, have just been or come no more, a peer answers who waits: long before its own time."""
     limits = Limits(silence=40, deadline=40)  # of itself it would acknowledge after 10 seconds

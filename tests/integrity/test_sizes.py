@@ -39,6 +39,7 @@ def exchanged(a: ReliableMessageTransport, b: ReliableMessageTransport, sizes: l
         assert not thread.is_alive()
 
 
+@pytest.mark.slow
 def test_over_a_stream(tmp_path: Path) -> None:
     """Whatever the sizes and their order."""
     a, b = (ReliableMessageTransport(node=name) for name in "ab")
@@ -54,7 +55,7 @@ def test_over_a_stream(tmp_path: Path) -> None:
         come()
 
 
-@pytest.mark.slow
+@pytest.mark.whole
 def test_over_datagrams() -> None:
     """Whatever the sizes: messages of none, one and many datagrams of any largest."""
 

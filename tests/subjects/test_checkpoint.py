@@ -127,6 +127,7 @@ def copied(folder: Path, *files: str) -> Path:
     return folder
 
 
+@pytest.mark.slow
 def test_a_cell_is_refused_before_a_world_is_started(tmp_path: Path) -> None:
     """A damaged checkpoint, one without the index that mlx-lm's pipeline reads, and a prompt beyond the last row."""
     folder = copied(tmp_path, "config.json", "model.safetensors", "tokenizer.json")

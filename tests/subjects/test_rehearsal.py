@@ -101,7 +101,7 @@ def test_what_an_engine_runs_is_not_refused(engine: str, tmp_path: Path) -> None
         assert rehearsal.complaint(engine, folder, ranks=3, dtype="float32") == ""
 
 
-@pytest.mark.slow
+@pytest.mark.whole
 @pytest.mark.parametrize("engine", ["hf-single", "mlx-single"])
 @pytest.mark.parametrize("harm", ["missing", "unexpected", "mismatched"])
 def test_a_checkpoint_that_does_not_fit_its_configuration_is_refused(engine: str, harm: str, tmp_path: Path) -> None:
