@@ -167,7 +167,8 @@ class Line:
             self._apart = apart if apart > self._apart else 0.9 * self._apart
         else:
             self._in_a_row, self._apart = 0, 0.0
-        self._span = min(self._soon, max(SHORT, LONGER * self._apart))
+        span = LONGER * self._apart
+        self._span = SHORT if span < SHORT else min(self._soon, span)
 
     def _leave(self, now: float) -> None:
         """A caller is done. Where another is expected, nobody watches: the attendant would read instead of it."""
@@ -340,7 +341,13 @@ class Line:
             while (out := conversation.next_frame(now=now)) is not None and wire.put(*out):
                 pass
         except Torn as torn:
-            self._drop(str(torn))
+            self._cut_off(wire, str(torn), now)
+
+    def _cut_off(self, wire: Wire, why: str, now: float) -> None:
+        """Nothing goes any more; what the peer said before it closed, that it has all and is gone, lies here still."""
+        self._receive(now)
+        if self.wire is wire:
+            self._drop(why)
 
     def _drop(self, why: str) -> None:
         wire = self.wire

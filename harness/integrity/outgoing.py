@@ -12,6 +12,7 @@ from harness.integrity.digest import digest_of
 from harness.integrity.frame import Kind
 from harness.integrity.health import Counters, RoundTrip
 from harness.integrity.limits import Limits
+from harness.integrity.problem import Misused
 
 FLIGHT = 16
 """Frames on their way before anything is known of a link that loses them."""
@@ -231,3 +232,17 @@ class Outgoing:
     def untaken(self) -> tuple[int, int] | None:
         """First and last message that the peer's application is not known to have been given."""
         return (self._untaken[0][2], self._untaken[-1][2]) if self._untaken else None
+
+
+def unchanging(data: Any) -> Any:
+    """A view of a buffer that nobody can write to, or its bytes.
+
+    Raises:
+        Misused: it is not a buffer.
+    """
+    try:
+        view = memoryview(data)
+    except TypeError as error:
+        kind = f"{type(data).__module__}.{type(data).__qualname__}"
+        raise Misused(f"a message is a buffer, and {kind} is not: give tensor.numpy(), or encode it") from error
+    return view if view.readonly else bytes(view)

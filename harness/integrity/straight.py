@@ -142,7 +142,7 @@ class StraightLine(Line):
                 if not wire.put(header, payload):
                     self._stay()
             except Torn as torn:
-                self._drop(str(torn))  # it is sent again over the next connection
+                self._cut_off(wire, str(torn), now)  # it is sent again over the next connection
             finally:
                 self._callers -= 1
                 self._leave(now)

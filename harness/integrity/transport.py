@@ -28,6 +28,7 @@ from harness.integrity.incoming import Message
 from harness.integrity.limits import Limits
 from harness.integrity.lookup import Lookup
 from harness.integrity.loops import LoopCalls
+from harness.integrity.outgoing import unchanging
 from harness.integrity.problem import MessageLate, MessageLost, Misused, TransferFailed
 from harness.integrity.records import NodeId
 from harness.integrity.straight import StraightConversation, StraightLine
@@ -208,12 +209,7 @@ class ReliableMessageTransport:
             Misused: no such peer, or it is too long, or not a buffer.
         """
         line = self._line(to)
-        try:
-            view = data if type(data) is bytes else memoryview(data)
-        except TypeError as error:
-            kind = f"{type(data).__module__}.{type(data).__qualname__}"
-            raise Misused(f"a message is a buffer, and {kind} is not: give tensor.numpy(), or encode it") from error
-        payload: Any = view if isinstance(view, bytes) or view.readonly else bytes(view)
+        payload = data if type(data) is bytes else unchanging(data)
         if type(payload) is bytes and (sent := line.send(payload)) is not None:
             return sent
         wait = self.limits.deadline if timeout is None else timeout
