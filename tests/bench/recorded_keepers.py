@@ -69,15 +69,18 @@ class Recorder:
         self.stdin: IO[bytes] | None = os.fdopen(down_here, "wb", 0)
         self.stdout: IO[bytes] | None = os.fdopen(up_here, "rb", 0)
         for reads, writes, hear in ((down, self._process.stdin, self._down), (self._process.stdout, up, self._up)):
-            threading.Thread(target=_tee, args=(reads, writes, hear), daemon=True).start()
+            self._said = threading.Thread(target=_tee, args=(reads, writes, hear), daemon=True)
+            self._said.start()
 
     def poll(self) -> int | None:
         """As Popen's."""
         return self._process.poll()
 
     def wait(self, timeout: float | None = None) -> int:
-        """As Popen's."""
-        return self._process.wait(timeout)
+        """As Popen's; what it said has been handed on then, and its end of that is closed."""
+        code = self._process.wait(timeout)
+        self._said.join(timeout)
+        return code
 
     def kill(self) -> None:
         """As Popen's."""
@@ -130,7 +133,8 @@ def _tee(reads: Any, writes: Any, hear: Callable[[dict[str, Any], bytes, int], N
         left = memoryview(part)
         while left:
             left = left[os.write(target, left) :]
-    os.close(target) if isinstance(writes, int) else writes.close()
+    for one in (writes, reads):
+        os.close(one) if isinstance(one, int) else one.close()
 
 
 class Keepers:

@@ -77,15 +77,19 @@ class Unsplit(subject.Distributed):
         self.whole = Whole(self.weights)
 
     def begin(self, *, notes=False):
-        self.tokens, self.hidden = [], {}
+        self.tokens, self.hidden, self.notes = [], {}, notes
 
     def end_notes(self):
-        return {}
+        self.notes = False
+        return self.hidden
 
     def forward(self, tokens):
         self.wire.summed(torch.zeros(8))
         self.tokens += tokens
-        return self.whole.forward(self.tokens)[0][-len(tokens):]
+        logits, hidden, _ = self.whole.forward(self.tokens)
+        for name, state in hidden.items() if self.notes else ():
+            self.hidden.setdefault(name, []).append(state[-len(tokens):])
+        return logits[-len(tokens):]
 
 def distributed(context, *, unsplit=True, **given):
     if unsplit or context.size == 1:
