@@ -23,7 +23,7 @@ PACE = 0.002
 """Seconds that who sent a long message waits for the kernel to take more of it, before it leaves that to others."""
 SOON, IN_A_ROW = 0.5, 3
 """Seconds within which a caller comes again; after so many such calls in a row another is expected."""
-SHORT, LONGER = 0.02, 8
+SHORT, LONGER = 0.02, 32
 """For how long: so many seconds at least, and so many times as long as callers stayed away of late."""
 ENOUGH = 256 * 1024
 """Bytes of whole messages after which reading pauses for whoever waits for them."""
