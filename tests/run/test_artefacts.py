@@ -91,7 +91,7 @@ def add(context, *, stale):
     with (kept / "hole.bin").open("wb") as file:
         file.truncate(1 << 40)
     np.save(kept / "objects.npy", np.array([{}]), allow_pickle=True)
-    for number in range(1100):
+    for number in range(8300):
         (kept / f"zz{number:03}.bin").write_bytes(b"")
     context.keep("total", np.ones(3))
 """
@@ -122,7 +122,7 @@ def test_a_rank_s_folder_is_not_trusted(place: Path, tmp_path: Path) -> None:
     assert "the limit is" in why["hole.bin"]
     assert "its dtype is |O" in why["objects.npy"]
     assert why["NOT A NAME"].startswith("it is not named as an artefact")
-    assert why[""] == "the rank left 1108 files, of which 1024 are looked at"
+    assert why[""] == "the rank left 8308 files, of which 8192 are looked at"
     assert why["total.npy"] is None
     found = artefacts.look(linked(tmp_path))
     assert [one.values for one in found] == [{"file": "", "why": "the rank's folder is a link"}]
