@@ -49,6 +49,7 @@ if TYPE_CHECKING:
         NodeId,
         SyncState,
         TokenChunk,
+        TransferResult,
         ValidationStatus,
     )
     from harness.integrity.recovery import Attempt, FailureMode, Outcome, RecoveryManager, RecoveryResult
@@ -56,12 +57,12 @@ if TYPE_CHECKING:
     from harness.integrity.store import FolderStore, MemoryStore, Store, TorchStore
     from harness.integrity.stream_validator import StreamValidator
     from harness.integrity.strictness import AdaptiveStrictness
-    from harness.integrity.tensors import MlxTensors, TorchTensors
+    from harness.integrity.tensors import MlxTensors, TorchTensors, torch_bytes
     from harness.integrity.threshold import FallbackThreshold
     from harness.integrity.token_stream import GenerationCoordination, StagePosition, TokenStreamSynchronizer, disorder
     from harness.integrity.token_transfer import TokenTransferValidator, chunk_bytes, chunk_of
     from harness.integrity.token_validator import Place, TokenValidator
-    from harness.integrity.transport import ReliableMessageTransport, TransferResult, ValidatedMessage
+    from harness.integrity.transport import ReliableMessageTransport, ValidatedMessage
     from harness.integrity.validation import RecoveryAction, SequenceValidationResult, ValidationError, ValidationResult
 
 __all__ = [
@@ -144,6 +145,7 @@ __all__ = [
     "chunk_of",
     "disorder",
     "name_of",
+    "torch_bytes",
     "validate_text",
 ]
 
@@ -217,6 +219,7 @@ _HOMES = {
         "NodeId",
         "SyncState",
         "TokenChunk",
+        "TransferResult",
         "ValidationStatus",
     ),
     "recovery": (
@@ -238,6 +241,7 @@ _HOMES = {
     "tensors": (
         "MlxTensors",
         "TorchTensors",
+        "torch_bytes",
     ),
     "threshold": ("FallbackThreshold",),
     "token_stream": (
@@ -257,7 +261,6 @@ _HOMES = {
     ),
     "transport": (
         "ReliableMessageTransport",
-        "TransferResult",
         "ValidatedMessage",
     ),
     "validation": (

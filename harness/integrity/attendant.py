@@ -14,8 +14,9 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 
 from harness.integrity import frame
+from harness.integrity.greeting import greeting_of, line_for
 from harness.integrity.limits import Limits
-from harness.integrity.line import Line
+from harness.integrity.line import LONG, Line
 from harness.integrity.records import NodeId
 from harness.integrity.wire import StreamWire, Torn
 
@@ -63,7 +64,7 @@ class Descriptors:
         wanted = selectors.EVENT_READ * bool(events & select.POLLIN)
         self._selector.register(descriptor, wanted | selectors.EVENT_WRITE * bool(events & select.POLLOUT))
 
-    def wait(self, seconds: float | None) -> Iterable[int]:
+    def wait(self, seconds: float) -> Iterable[int]:
         """Those of which something is ready, after so many seconds at most."""
         if self._epoll is not None:
             return [descriptor for descriptor, _ in self._epoll.poll(seconds)]
@@ -85,15 +86,18 @@ class Attendant:
     after that, need not wake it.
 
     Args:
+        node: whose.
         lines: of the transport, which adds to them.
         limits: the transport's.
 
     Attributes:
         until: see `Watcher`.
+        refused: why the last who greeted was refused; empty where nobody was.
     """
 
-    def __init__(self, *, lines: Mapping[NodeId, Line], limits: Limits) -> None:
-        self._lines, self._limits = lines, limits
+    def __init__(self, *, node: NodeId, lines: Mapping[NodeId, Line], limits: Limits) -> None:
+        self._node, self._lines, self._limits = node, lines, limits
+        self.refused = ""
         self.until = math.inf
         self._watched: dict[int, Line] = {}
         self._listeners: dict[int, socket.socket] = {}
@@ -189,7 +193,7 @@ class Attendant:
                 else:
                     until = min(until, rests)
             self.until = until
-            ready = self._descriptors.wait(None if until == math.inf else max(0.0, until - time.monotonic()))
+            ready = self._descriptors.wait(max(0.0, min(until - time.monotonic(), LONG)))
 
     def _happened(self, descriptor: int) -> None:
         if descriptor == self._read:
@@ -233,11 +237,14 @@ class Attendant:
             self._introduce(wire, *first)
 
     def _introduce(self, wire: StreamWire, header: frame.Header | None, payload: object) -> None:
-        """Its first frame says who it is; a wire of which nobody expects anything is closed."""
+        """Its first frame says who it is. Who greets is told why he is refused; on all others it is closed."""
         if header is not None and header.kind is frame.Kind.HELLO and isinstance(payload, memoryview):
-            names = bytes(payload).decode(errors="replace").split("\n")
-            line = self._lines.get(names[0])
-            if line is not None and line.is_for(names, header.epoch):
+            line, refusal = line_for(greeting_of(payload), header.epoch, node=self._node, lines=self._lines)
+            if line is not None:
                 line.take_wire(wire, header, payload)
                 return
+            if refusal is not None:
+                self.refused = refusal.words
+                with contextlib.suppress(Torn):
+                    wire.put(*refusal.packed(toward=header.epoch))
         wire.close()

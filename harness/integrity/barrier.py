@@ -8,13 +8,13 @@ there.
 
 from __future__ import annotations
 
-import asyncio
 import json
 import threading
 import time
 from dataclasses import dataclass
 from datetime import UTC, datetime
 
+from harness.integrity.loops import Waits
 from harness.integrity.membership import Membership, View
 from harness.integrity.problem import BarrierBroken, Misused
 from harness.integrity.records import BarrierStatus, SyncState
@@ -57,6 +57,7 @@ class DistributedBarrier:
         self.sequence = 0
         self._arrived = False
         self._lock = threading.Lock()
+        self._waits = Waits()
 
     # Steps that wait for nothing: what a property test drives.
 
@@ -188,17 +189,25 @@ class DistributedBarrier:
         Raises:
             BarrierBroken: not all came; it names who is missing. All ranks hear so, also those that come later.
         """
+        found = self._waited(timeout, retry_count, threading.Event())
+        assert found is not None
+        return found
+
+    def _waited(self, timeout: float, retry_count: int, left: threading.Event) -> SyncResult | None:
+        """The same, until nobody waits for it any more: then it is broken for nobody, and may be waited for again."""
         if timeout <= 0 or retry_count < 0:
             raise Misused(f"a barrier waits for some time: timeout {timeout:g} s, {retry_count} retries")
         with self._lock:
             begin, number, pause = time.monotonic(), self.sequence, FIRST_LOOK
             until = begin + timeout * (retry_count + 1)
             while self.look():
+                if left.is_set():
+                    return None
                 now = time.monotonic()
                 if now >= until:
                     self.give_up()
                     break
-                time.sleep(min(pause, until - now))
+                left.wait(min(pause, until - now))
                 pause = min(2 * pause, LAST_LOOK)
             seconds = time.monotonic() - begin
             remaining = timeout * (retry_count + 1) - seconds
@@ -207,12 +216,12 @@ class DistributedBarrier:
             return SyncResult(state=state, sequence=number, seconds=seconds, tries=tries)
 
     async def sync_with_timeout(self, timeout: float, retry_count: int = 0) -> SyncResult:  # noqa: ASYNC109 - 002's name
-        """`wait`, for callers that run an event loop."""
-        return await asyncio.to_thread(lambda: self.wait(timeout=timeout, retry_count=retry_count))
+        """`wait`, for callers that run an event loop. Who is cancelled has arrived, and may wait for it again."""
+        return await self._waits.wait(lambda left: self._waited(timeout, retry_count, left))
 
     async def validate_sync_state(self) -> bool:
         """Whether every rank is still the one that this barrier was made with."""
-        return await asyncio.to_thread(self.is_valid)
+        return await Waits().wait(lambda _: self.is_valid())
 
     def is_valid(self) -> bool:
         """The same, at once; true before the first barrier if all ranks have begun."""

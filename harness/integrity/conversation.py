@@ -11,14 +11,13 @@ from harness.integrity import endings, frame
 from harness.integrity.acknowledgement import Acknowledgement
 from harness.integrity.digest import digest
 from harness.integrity.frame import Header, Kind
+from harness.integrity.greeting import Greeting, begun_before, greeting_of, too_long
 from harness.integrity.health import NetworkHealthMonitor
 from harness.integrity.incoming import Fate, Incoming, Message
 from harness.integrity.limits import Limits
 from harness.integrity.outgoing import Outgoing
 from harness.integrity.problem import MessageLost, Misused, PeerRestarted, TransferFailed
 from harness.integrity.records import NodeId
-
-UNLIMITED = 2**31
 
 
 class Conversation:
@@ -34,6 +33,8 @@ class Conversation:
         peer_epoch: of the peer; 0 until it was heard.
         problem: why nothing more goes either way, until `renew`; None while all is well.
         wanted: whether a new connection is needed, since this one is silent or damaged.
+        longest: bytes of a message that both take, as far as that is known.
+        settled: whether the peer is nowhere else than where it is connected to.
     """
 
     def __init__(
@@ -45,13 +46,14 @@ class Conversation:
         limits: Limits,
         monitor: NetworkHealthMonitor,
         ordered: bool,
-        largest: int = UNLIMITED,
+        largest: int = 2**31,
     ) -> None:
         if not 0 < epoch < 2**64:
             raise Misused(f"an epoch is greater than 0 and less than 2^64: {epoch}")
         self.node, self.peer, self.epoch, self.limits = node, peer, epoch, limits
         self.round_trip, self.counters = monitor.link(peer)
         self.ordered, self._largest = ordered, largest
+        self.longest, self.settled, self._refused = limits.message, False, False
         self.peer_epoch = 0
         self.problem: TransferFailed | None = None
         self.wanted, self.trouble = False, ""
@@ -82,6 +84,7 @@ class Conversation:
         self.connected, self.wanted = True, False
         self.counters.connections += 1
         self._heard, self._hello, self._told = False, True, False  # told: on this connection, of a problem
+        self._refused = False
         self._heard_at = self._said_at = now
         self._hellos = 0
         self._asks.clear()
@@ -91,7 +94,7 @@ class Conversation:
     def end(self, *, why: str) -> None:
         """The connection is gone."""
         self.connected = self._heard = False
-        self.trouble = why
+        self.trouble = self.trouble if self._refused else why  # that it was closed on us says less
         oldest = self.outgoing.oldest
         if self.incoming.ended and oldest is not None and oldest.kind is Kind.DATA and self.problem is None:
             self._give_up(f"{self.peer} has closed")
@@ -105,6 +108,9 @@ class Conversation:
         """A frame came whose digests hold."""
         if header.kind is Kind.HELLO:
             self._greeted(header, payload, now)
+            return
+        if header.kind is Kind.FAIL and header.flags & frame.REFUSED:
+            self._refuse(header, bytes(payload).decode(errors="replace"))
             return
         if header.toward != self.epoch or header.epoch != self.peer_epoch or self.problem is not None:
             self.counters.stale += 1
@@ -163,15 +169,18 @@ class Conversation:
         self._asks[sequence] = damaged or self._asks.get(sequence, False)
 
     def _greeted(self, header: Header, payload: Any, now: float) -> None:
-        names = bytes(payload).decode(errors="replace").split("\n")
-        if names != [self.peer, self.node]:
-            self.trouble, self.wanted = f"{' to '.join(names)} answered, not {self.peer} to {self.node}", self.ordered
+        found = greeting_of(payload)
+        if found[:2] != (self.peer, self.node):
+            self.trouble = f"{found.node} to {found.peer} answered, not {self.peer} to {self.node}"
+            self.wanted = self.ordered
             return
         if header.epoch < self.peer_epoch:
             self.counters.stale += 1
-            self.trouble = f"epoch {header.epoch} of {self.peer} answered, which is before {self.peer_epoch}"
+            self.trouble = begun_before(self.peer, header.epoch, self.node, self.peer_epoch)
             return
         self._heard_at = now
+        if header.toward > self.epoch and self.problem is None:
+            self._give_up(begun_before(self.node, self.epoch, self.peer, header.toward))
         if header.epoch > self.peer_epoch:
             if self._met or self.problem is not None:
                 self._restarted(header.epoch)
@@ -190,7 +199,9 @@ class Conversation:
         if header.toward == self.epoch:
             self.outgoing.heard(acknowledged=header.acknowledged, taken=header.taken, now=now)
             self.outgoing.room = min(self.limits.window, header.sequence)
+            self._takes(found)
             if not self._heard:
+                self.trouble = self.trouble if self._met else ""  # what was before they met is no trouble any more
                 self._heard = self._met = True
                 self._acks.owe(now)
                 self._acks.ask()
@@ -198,6 +209,21 @@ class Conversation:
                 self._hello = True  # our own was lost, and nothing else would have it sent again
         else:
             self._hello = True
+
+    def _takes(self, found: Greeting) -> None:
+        """What the peer takes; what was offered before that was known, and is longer, would never pass."""
+        self.longest = min(self.limits.message, found.message or self.limits.message)
+        message, size = self.outgoing.longest if self.longest < self.limits.message else (0, 0)
+        if size > self.longest and self.problem is None:
+            self._give_up(too_long(self, size, message))
+
+    def _refuse(self, header: Header, words: str) -> None:
+        """Nobody there talks to us."""
+        if header.toward != self.epoch or self._heard or self.problem is not None:
+            return
+        self._refused, self.trouble = True, words
+        if header.flags & frame.BEFORE or (header.flags & frame.ANOTHER and self.settled):
+            self.problem = endings.given_up(self, "nobody there talks to it")
 
     def _restarted(self, epoch: int) -> None:
         """It remembers nothing of us; what became of what it was sent, nobody can say."""
@@ -254,18 +280,20 @@ class Conversation:
         """Send a message when there is a way: its number, or None where there is no room now.
 
         Raises:
-            Misused: it is too long.
+            Misused: it is too long, or after the goodbye.
             TransferFailed: what ended the conversation.
         """
         if self.problem is not None:
-            raise self.problem
+            raise self.problem.again()
         size = memoryview(data).nbytes
-        if size > self.limits.message:
-            raise Misused(f"a message of {size} bytes for {self.peer} is longer than {self.limits.message}")
+        if size > self.longest:
+            raise Misused(too_long(self, size, self.outgoing.messages))
         if self.incoming.ended:
             self._give_up(f"{self.peer} has closed")
             assert self.problem is not None
-            raise self.problem
+            raise self.problem.again()
+        if self.outgoing.ended:
+            raise Misused(f"{self.node} is closing, and has said goodbye to {self.peer}: nothing is sent after that")
         if not self.outgoing.has_room(size):
             self.hurry()
             return None
@@ -313,8 +341,9 @@ class Conversation:
             return None
         if self._hello:
             self._hello, self._hello_at = False, now
-            names, flags = f"{self.node}\n{self.peer}".encode(), 0 if self._heard else frame.UNHEARD
-            return self._frame(Kind.HELLO, now, sequence=self.limits.window, flags=flags, payload=names)
+            payload = Greeting(self.node, self.peer, self.limits.message).packed()
+            flags = 0 if self._heard else frame.UNHEARD
+            return self._frame(Kind.HELLO, now, sequence=self.limits.window, flags=flags, payload=payload)
         if self._fail and self._heard and not self._told:
             self._told = True
             return self._frame(Kind.FAIL, now, payload=str(self.problem).encode())

@@ -59,13 +59,20 @@ class DeviceCommunicationManager:
         # Not the membership's: a line that is renewed needs a later one too, and the group's view is still the same.
         later = functools.partial(next_epoch, store, f"lines/{group}/{rank}")
         self.transport = ReliableMessageTransport(node=name_of(rank), epoch=later, limits=limits)
-        listens = self.transport.listen(address)
+        try:
+            self._begin(address, world_size)
+        except BaseException:
+            self.transport.close(timeout=0)  # who tries again finds its threads and descriptors free
+            raise
+
+    def _begin(self, address: Address, world_size: int) -> None:
+        rank, listens = self.membership.rank, self.transport.listen(address)
         for other in range(world_size):
             if other > rank:
                 self.transport.expect(name_of(other))
             elif other < rank:
                 self.transport.connect(name_of(other), functools.partial(self._address, other))
-        store.set(self._key(rank), json.dumps(listens).encode())
+        self._store.set(self._key(rank), json.dumps(listens).encode())
 
     def _key(self, rank: int) -> str:
         return f"address/{self._group}/{rank}"

@@ -29,17 +29,22 @@ def restarted(conversation: Conversation, epoch: int) -> PeerRestarted:
 def given_up(conversation: Conversation, why: str) -> MessageLost:
     """This side tries no longer."""
     out, peer, connections = conversation.outgoing, conversation.peer, conversation.counters.connections
-    oldest = out.oldest
-    message = oldest.message if oldest is not None else conversation.incoming.messages
-    which = f"message {message} to {peer}" if oldest is not None else f"message {message} from {peer}"
-    tried = f"sent {oldest.times} times, " if oldest is not None else ""
+    oldest, untaken = out.oldest, out.untaken
+    if oldest is not None:
+        message, which, tried = oldest.message, f"to {peer}", f"sent {oldest.times} times, "
+    elif conversation.incoming.ended:
+        message, which, tried = out.messages, f"to {peer}", ""  # the one that somebody is about to send
+    else:
+        message, which, tried = conversation.incoming.messages, f"from {peer}", ""
     last = f"; last trouble: {conversation.trouble}" if conversation.trouble else ""
-    if out.untaken is not None and out.untaken[1] > message:
-        last += f"; messages up to {out.untaken[1]} had been sent after it"
+    if untaken is not None and oldest is None:
+        last += f"; messages {untaken[0]} to {untaken[1]} had come there and are not known to have been taken"
+    elif untaken is not None and untaken[1] > message:
+        last += f"; messages up to {untaken[1]} had been sent after it"
     return MessageLost(
-        f"{which} is lost: {why} ({tried}{connections} connection{'s' * (connections != 1)}, "
+        f"message {message} {which} is lost: {why} ({tried}{connections} connection{'s' * (connections != 1)}, "
         f"time-out {conversation.round_trip.timeout():.3g} s, epoch {conversation.epoch}{last})",
         peer=peer,
-        sequence=message,
+        sequence=untaken[0] if untaken is not None and oldest is None else message,
         epoch=conversation.epoch,
     )

@@ -32,6 +32,8 @@ UNHEARD = 1
 """Flag of a HELLO: its sender waits for one."""
 ASKS, ANSWERS = 1, 2
 """Flags of an ACK: its sender waits for one, up to the frame `sequence`; it is the one that was waited for."""
+REFUSED, ANOTHER, BEFORE = 1, 2, 4
+"""Flags of a FAIL: it answers a greeting; that was to another node; of an epoch before one that is known."""
 
 
 class Kind(IntEnum):
@@ -41,7 +43,7 @@ class Kind(IntEnum):
       UNHEARD it is answered by another: the answer that was given before did not come, or not unchanged.
     * ACK: nothing but its header; a sign of life too.
     * AGAIN: the frame `sequence` did not come, or not unchanged.
-    * FAIL: the sender of it gave up; the payload says why.
+    * FAIL: the sender of it gave up, or refuses a greeting; the payload says why.
     """
 
     HELLO = 1

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 
 from harness.integrity.problem import Misused
@@ -39,7 +40,8 @@ class Limits:
     def __post_init__(self) -> None:
         whole = (self.message, self.window, self.attempts)
         times = (self.deadline, self.shortest, self.longest, self.silence)
-        if min(whole) < 1 or min(times) <= 0 or self.delay < 0 or self.shortest > self.longest:
-            raise Misused(f"limits must be positive, and shortest at most longest: {self}")
+        positive = min(whole) >= 1 and all(0 < one < math.inf for one in times)
+        if not positive or not 0 <= self.delay < math.inf or self.shortest > self.longest:
+            raise Misused(f"limits must be positive and finite, and shortest at most longest: {self}")
         if self.message >= 2**32:
             raise Misused(f"a message has less than 4 GiB, for its length is a word of 32 bits: {self.message}")

@@ -27,6 +27,8 @@ SHORT, LONGER = 0.02, 32
 """For how long: so many seconds at least, and so many times as long as callers stayed away of late."""
 ENOUGH = 256 * 1024
 """Bytes of whole messages after which reading pauses for whoever waits for them."""
+LONG = 3600.0
+"""Seconds that one wait of the kernel's has at most: it takes no more than some weeks. Who waits longer asks again."""
 IN, OUT = select.POLLIN, select.POLLIN | select.POLLOUT
 
 
@@ -61,6 +63,7 @@ class Line:
         self._enough = IN_A_ROW if conversation.ordered else math.inf
         self._soon = min(SOON, conversation.limits.unhurried)
         self._left = self._apart = 0.0  # when a caller did last; how long they stay away
+        self._read_at = 0.0  # when a caller read last: one that only sends does not hear what its peer says
         self._span = SHORT
         self._expected = math.inf  # until when another is expected, and the attendant does not watch
         self._closed = False
@@ -127,12 +130,15 @@ class Line:
         if not conversation.ordered and (due := conversation.due) is not None:
             seconds = min(seconds, max(0.0, due - time.monotonic()))
         self._polling = True
-        self._lock.release()
-        try:
-            ready = self._poll.poll(seconds * 1000 + 0.5 if seconds < math.inf else None)
+        try:  # a signal's handler may raise after each of these
+            self._lock.release()
+            ready = self._poll.poll(min(seconds, LONG) * 1000 + 0.5)
         finally:
-            self._lock.acquire()
-            self._polling = False
+            try:
+                self._lock.acquire()
+            finally:
+                self._polling = False
+        self._read_at = time.monotonic()
         if self._woken:
             self._woken = False
             os.read(self._wake_read, 1)
@@ -171,9 +177,10 @@ class Line:
         self._span = SHORT if span < SHORT else min(self._soon, span)
 
     def _leave(self, now: float) -> None:
-        """A caller is done. Where another is expected, nobody watches: the attendant would read instead of it."""
+        """A caller is done. Where one that reads is expected, nobody watches: the attendant would read before it."""
         self._left, wire = now, self.wire
-        if self._in_a_row < self._enough or self._callers or wire is None or wire.pending or self._closed:
+        rare = self._in_a_row < self._enough or now >= self._read_at + self._span
+        if rare or self._callers or wire is None or wire.pending or self._closed:
             self._expected = math.inf
             self._hand_on()
             return
@@ -258,11 +265,10 @@ class Line:
             self._hand_on()
             return self.due(now)
 
-    def is_for(self, names: list[str], epoch: int) -> bool:
-        """Whether a greeting is one that this line waits for: its peer's, to us, and not of an earlier epoch."""
-        conversation = self.conversation
-        waits = self._dial is None and conversation.ordered
-        return waits and names == [conversation.peer, conversation.node] and epoch >= conversation.peer_epoch
+    @property
+    def waits(self) -> bool:
+        """Whether its peer is to connect to us."""
+        return self._dial is None and self.conversation.ordered
 
     def take_wire(self, wire: Wire, first: Header, payload: Any) -> None:
         """The peer connected to us, and its first frame has come."""

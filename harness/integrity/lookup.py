@@ -9,7 +9,7 @@ import socket
 import threading
 from collections.abc import Callable
 
-from harness.integrity.wire import Address
+from harness.integrity.wire import Address, address_of
 
 THREAD = "integrity-lookup"
 PATIENCE = 0.01
@@ -28,6 +28,7 @@ class Lookup:
         self._thread: threading.Thread | None = None
         self._found: Address | None = None
         self._trouble = ""
+        self._turn = 0
 
     def found(self) -> Address:
         """Where it listens; a host is a number then.
@@ -49,9 +50,12 @@ class Lookup:
     def _ask(self) -> None:
         self._found = None
         try:
-            said = self._address() if callable(self._address) else self._address
+            said = address_of(self._address() if callable(self._address) else self._address)
             if not isinstance(said, str):
-                said = socket.getaddrinfo(*said, type=socket.SOCK_STREAM)[0][4][:2]  # type: ignore[assignment]
+                # A host may have several, of which the peer listens at one: each has its turn.
+                several = socket.getaddrinfo(*said, type=socket.SOCK_STREAM)
+                said = several[self._turn % len(several)][4][:2]  # type: ignore[assignment]
+                self._turn += 1
             self._found = said
         except OSError as error:
             self._trouble = error.strerror or str(error)

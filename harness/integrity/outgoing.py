@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections import deque
+from collections import Counter, deque
 from dataclasses import dataclass
 from typing import Any
 
@@ -12,7 +12,6 @@ from harness.integrity.digest import digest_of
 from harness.integrity.frame import Kind
 from harness.integrity.health import Counters, RoundTrip
 from harness.integrity.limits import Limits
-from harness.integrity.problem import Misused
 
 FLIGHT = 16
 """Frames on their way before anything is known of a link that loses them."""
@@ -42,6 +41,9 @@ class Outgoing:
         ordered: whether the wire keeps what it is given in order and sends it again by itself, as a stream does. Then
             only what is asked for again, or was on a connection that ended, is sent again.
         largest: payload bytes of one frame.
+
+    Attributes:
+        ended: a goodbye was offered, which is the last.
     """
 
     def __init__(
@@ -58,11 +60,11 @@ class Outgoing:
         self._outstanding = 0
         self._flight = float(FLIGHT)
         self._doubled = 0
-        self._ended = False
+        self.ended = False
 
     def has_room(self, size: int) -> bool:
         """Whether a message of so many bytes may be offered now: buffers are bounded, and a goodbye is the last."""
-        if self._ended:
+        if self.ended:
             return False
         frames = max(1, -(-size // self._largest))
         return not self._outstanding or self._outstanding + size + frames * frame.SIZE <= self.room
@@ -72,7 +74,7 @@ class Outgoing:
         view = memoryview(payload)
         view = view.cast("B") if view.nbytes else memoryview(b"")
         until = now + self._limits.deadline if kind is Kind.DATA else math.inf  # nobody waits for a goodbye
-        self._ended = kind is Kind.BYE
+        self.ended = kind is Kind.BYE
         for at in range(0, max(1, len(view)), self._largest):
             part = view[at : at + self._largest]
             more = at + self._largest < len(view)
@@ -89,7 +91,7 @@ class Outgoing:
         size = len(payload) + frame.SIZE
         if (
             len(payload) > self._largest
-            or self._ended
+            or self.ended
             or self._fresh != len(self._frames)
             or self._again
             or (self._outstanding and self._outstanding + size > self.room)
@@ -223,6 +225,14 @@ class Outgoing:
         return self._frames[0] if self._frames else None
 
     @property
+    def longest(self) -> tuple[int, int]:
+        """The longest message that is not acknowledged, and its bytes; no bytes where there is none."""
+        sizes: Counter[int] = Counter()
+        for pending in self._frames:
+            sizes[pending.message] += len(pending.payload)
+        return max(sizes.items(), key=lambda one: one[1], default=(0, 0))
+
+    @property
     def unacknowledged(self) -> tuple[int, int] | None:
         """First and last message that the peer is not known to have."""
         messages = [pending.message for pending in self._frames if pending.kind is Kind.DATA]
@@ -232,17 +242,3 @@ class Outgoing:
     def untaken(self) -> tuple[int, int] | None:
         """First and last message that the peer's application is not known to have been given."""
         return (self._untaken[0][2], self._untaken[-1][2]) if self._untaken else None
-
-
-def unchanging(data: Any) -> Any:
-    """A view of a buffer that nobody can write to, or its bytes.
-
-    Raises:
-        Misused: it is not a buffer.
-    """
-    try:
-        view = memoryview(data)
-    except TypeError as error:
-        kind = f"{type(data).__module__}.{type(data).__qualname__}"
-        raise Misused(f"a message is a buffer, and {kind} is not: give tensor.numpy(), or encode it") from error
-    return view if view.readonly else bytes(view)

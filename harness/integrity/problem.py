@@ -12,6 +12,9 @@ IntegrityError                 what happened; `failure` says of which class it i
 
 from __future__ import annotations
 
+import copy
+from typing import Any, Self
+
 from harness.integrity.records import FailureClass
 
 
@@ -23,6 +26,23 @@ class IntegrityError(Exception):
     """
 
     failure: FailureClass = FailureClass.PERSISTENT
+
+    def again(self) -> Self:
+        """The same, to be raised to one more caller.
+
+        One object that is raised to each would keep the frames of all, and whatever they hold, for as long as it lives.
+        """
+        return copy.copy(self)
+
+    def __reduce__(self) -> Any:
+        # Of itself an exception is made anew of its words alone, and the others of these take more.
+        return _made_anew, (type(self), self.args, dict(self.__dict__))
+
+
+def _made_anew(kind: type[IntegrityError], words: tuple[Any, ...], known: dict[str, Any]) -> IntegrityError:
+    made = kind.__new__(kind, *words)
+    made.__dict__.update(known)
+    return made
 
 
 class TransferFailed(IntegrityError):

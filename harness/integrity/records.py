@@ -213,3 +213,22 @@ class SyncState:
     sequence: int = 0
     epoch: int = 0
     missing: tuple[int, ...] = ()
+
+
+@dataclass(frozen=True, kw_only=True)
+class TransferResult:
+    """A message that its receiver has, whole and unchanged.
+
+    Attributes:
+        peer: who has it.
+        sequence: its number, from 0.
+        epoch: of its sender.
+        seconds: from the call until it was acknowledged.
+        sent_again: frames to that peer that were sent again meanwhile.
+    """
+
+    peer: NodeId
+    sequence: int
+    epoch: int
+    seconds: float
+    sent_again: int

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import fcntl
+import hashlib
 import os
 import tempfile
 import threading
@@ -17,6 +18,8 @@ from typing import Any, Protocol
 from urllib.parse import quote
 
 EMPTY = b""
+LONGEST = 150
+"""Characters of a key that the name of its file has: a request's id may be longer than a file system takes."""
 
 
 class Store(Protocol):
@@ -88,7 +91,10 @@ class FolderStore:
         self._folder.mkdir(parents=True, exist_ok=True)
 
     def _path(self, key: str) -> Path:
-        return self._folder / ("k-" + quote(key, safe=""))
+        name = quote(key, safe="")
+        if len(name) > LONGEST:
+            name = f"{name[:LONGEST]}-{hashlib.sha256(key.encode(errors='surrogatepass')).hexdigest()}"
+        return self._folder / ("k-" + name)
 
     @contextlib.contextmanager
     def _alone(self) -> Iterator[None]:

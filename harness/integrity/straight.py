@@ -14,11 +14,8 @@ from harness.integrity import frame
 from harness.integrity.conversation import Conversation
 from harness.integrity.frame import Header, Kind
 from harness.integrity.incoming import Message
-from harness.integrity.line import IN, Line
+from harness.integrity.line import IN, LONG, Line
 from harness.integrity.wire import Torn
-
-LONG = 3600.0
-"""Seconds that one wait of the kernel's may have."""
 
 
 class StraightConversation(Conversation):
@@ -41,7 +38,7 @@ class StraightConversation(Conversation):
             or self.problem is not None
             or incoming.ended
             or not self.ordered
-            or len(payload) > self.limits.message
+            or len(payload) > self.longest
         ):
             return None
         pending = self.outgoing.at_once(payload, now=now)
@@ -99,6 +96,7 @@ class StraightConversation(Conversation):
             or self.incoming.ended
             or acks.asks
             or acks.answers
+            or self.problem is not None
             or (acks.at is not None and now >= acks.at)
         )
 
@@ -148,7 +146,9 @@ class StraightLine(Line):
                 self._leave(now)
             return number
 
-    def receive(self, *, now: float, seconds: float) -> Message | None:
+    def receive(  # noqa: PLR0912 - each branch as a function of its own would be read from memory for each message
+        self, *, now: float, seconds: float
+    ) -> Message | None:
         """The next message, where it is there, or comes by itself within so many seconds.
 
         Returns:
@@ -173,15 +173,17 @@ class StraightLine(Line):
             self._come(now)
             self._callers, self._polling = 1, True
             try:
-                self._lock.release()
-                try:
+                try:  # a signal's handler may raise after each of these
+                    self._lock.release()
                     ready = self._poll.poll(seconds * 1000 + 0.5)
                 finally:
-                    self._lock.acquire()
-                    self._polling = False
+                    try:
+                        self._lock.acquire()
+                    finally:
+                        self._polling = False
                 if not ready or self._woken or self.wire is not wire:
                     return None
-                now = time.monotonic()
+                self._read_at = now = time.monotonic()
                 found = wire.single()
                 if found is None:
                     self._receive(now)

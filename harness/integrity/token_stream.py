@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-import asyncio
 import json
+import threading
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from harness.integrity.loops import Waits
 from harness.integrity.problem import MessageLate, Misused, OutOfStep
 from harness.integrity.records import EnhancedTokenChunk
 from harness.integrity.store import Store
@@ -122,8 +123,11 @@ class TokenStreamSynchronizer:
             MessageLate: it may not within `timeout` seconds; says whom it waits for.
             OutOfStep: as `look`.
         """
+        return self._waited(timeout, threading.Event())
+
+    def _waited(self, timeout: float, left: threading.Event) -> GenerationCoordination:
         until, pause = time.monotonic() + timeout, FIRST_LOOK
-        while not (found := self.look()).may_go_on:
+        while not (found := self.look()).may_go_on and not left.is_set():
             if (now := time.monotonic()) >= until:
                 who = ", ".join(f"stage {stage} at {found.stages[stage].position}" for stage in found.waits_for)
                 raise MessageLate(
@@ -133,7 +137,7 @@ class TokenStreamSynchronizer:
                     sequence=self.position,
                     epoch=self.epoch,
                 )
-            time.sleep(min(pause, until - now))
+            left.wait(min(pause, until - now))
             pause = min(2 * pause, LAST_LOOK)
         return found
 
@@ -141,7 +145,7 @@ class TokenStreamSynchronizer:
         """`wait`, for callers that run an event loop; a stage asks for itself."""
         if pipeline_stage != self.stage:
             raise Misused(f"stage {pipeline_stage} was asked for, and this is stage {self.stage}")
-        return await asyncio.to_thread(lambda: self.wait(timeout=within))
+        return await Waits().wait(lambda left: self._waited(within, left))
 
     async def verify_token_ordering(self, tokens: Sequence[EnhancedTokenChunk]) -> bool:
         """Whether the tokens follow each other: `disorder` says what is wrong where they do not."""

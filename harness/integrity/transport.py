@@ -16,44 +16,25 @@ import socket
 import threading
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
 from types import TracebackType
 from typing import Any, Self
 
 from harness.integrity.attendant import Attendant
 from harness.integrity.forks import held
-from harness.integrity.goodbye import goodbye
+from harness.integrity.goodbye import goodbye, interrupts
 from harness.integrity.health import LinkHealth, NetworkHealthMonitor
 from harness.integrity.incoming import Message
 from harness.integrity.limits import Limits
 from harness.integrity.lookup import Lookup
 from harness.integrity.loops import LoopCalls
-from harness.integrity.outgoing import unchanging
+from harness.integrity.payload import unchanging
 from harness.integrity.problem import MessageLate, MessageLost, Misused, TransferFailed
-from harness.integrity.records import NodeId
+from harness.integrity.records import NodeId, TransferResult
 from harness.integrity.straight import StraightConversation, StraightLine
-from harness.integrity.wire import Address, DatagramWire, dialled, family
+from harness.integrity.wire import Address, DatagramWire, address_of, dialled, listening
 
 ValidatedMessage = Message
-
-
-@dataclass(frozen=True, kw_only=True)
-class TransferResult:
-    """A message that its receiver has, whole and unchanged.
-
-    Attributes:
-        peer: who has it.
-        sequence: its number, from 0.
-        epoch: of its sender.
-        seconds: from the call until it was acknowledged.
-        sent_again: frames to that peer that were sent again meanwhile.
-    """
-
-    peer: NodeId
-    sequence: int
-    epoch: int
-    seconds: float
-    sent_again: int
+THREAD = "integrity-close"
 
 
 class ReliableMessageTransport:
@@ -88,11 +69,14 @@ class ReliableMessageTransport:
         given = itertools.count(epoch).__next__ if isinstance(epoch, int) else epoch
         self._epochs: Callable[[], int] = time.time_ns if given is None else given
         self.epoch = self._epochs()
+        if not 0 < self.epoch < 2**64:
+            raise Misused(f"an epoch is greater than 0 and less than 2^64: {self.epoch}")
         self._lines: dict[NodeId, StraightLine] = {}
         self._lock = threading.Lock()
-        self._attendant = Attendant(lines=self._lines, limits=self.limits)
+        self._attendant = Attendant(node=node, lines=self._lines, limits=self.limits)
         self._closed = self._closing = False
         self._end = threading.RLock()  # a signal's handler may close while its thread does
+        self._failed: TransferFailed | None = None
         self._calls = LoopCalls()
         self._process = os.getpid()
         held(self)
@@ -101,16 +85,10 @@ class ReliableMessageTransport:
 
     def listen(self, address: Address) -> Address:
         """Let peers connect to this address; gives it as it became, with the port that was free where 0 was asked."""
-        listener = socket.socket(family(address), socket.SOCK_STREAM)
-        try:
-            if listener.family != socket.AF_UNIX:
-                listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-            listener.bind(address)
-            listener.listen(128)
-            listener.setblocking(False)
-        except OSError:
-            listener.close()
-            raise
+        if self._closed:
+            raise Misused(f"the transport of {self.node} {self._gone()}")
+        address = address_of(address)
+        listener = listening(address)
         self._attendant.listen(listener)
         if isinstance(address, str):
             return address
@@ -129,12 +107,14 @@ class ReliableMessageTransport:
             address: where it listens; or what is asked at each try, in a thread, for a peer that may come back
                 elsewhere. It raises OSError while nobody knows.
         """
-        where = Lookup(address)
+        where = Lookup(address if callable(address) else address_of(address))
 
         def dial() -> socket.socket:
             return dialled(where.found())
 
-        self._add(peer, StraightLine(self._conversation(peer, ordered=True), attendant=self._attendant, dial=dial))
+        conversation = self._conversation(peer, ordered=True)
+        conversation.settled = not callable(address)
+        self._add(peer, StraightLine(conversation, attendant=self._attendant, dial=dial))
 
     def datagrams(self, peer: NodeId, bound: socket.socket, address: Address, *, largest: int = 1400) -> None:
         """Talk to a peer by datagrams.
@@ -198,15 +178,17 @@ class ReliableMessageTransport:
         """Send a message; returns once it is on its way, or waits for room. Gives its number.
 
         Args:
-            data: a contiguous buffer. Read-only ones (bytes) are sent from where they lie and must not change; what
-                could be changed is copied.
+            data: a buffer. Contiguous read-only ones (bytes) are sent from where they lie and must not change; what
+                could be changed is copied, and what has gaps, in the order of its indices. Of a tensor of torch give
+                `torch_bytes`.
             to: the peer.
             timeout: seconds to wait for room, where the peer takes nothing; `limits.deadline` where none is given.
 
         Raises:
             MessageLate: there was no room in time; the message was not taken over.
             TransferFailed: what ended the conversation: it says which message was lost.
-            Misused: no such peer, or it is too long, or not a buffer.
+            Misused: no such peer, or it is too long, or not a buffer, or its bytes are not all that it holds (objects,
+                a mask). Nothing was sent, and the next message goes.
         """
         line = self._line(to)
         payload = data if type(data) is bytes else unchanging(data)
@@ -249,7 +231,7 @@ class ReliableMessageTransport:
         def found(now: float) -> Message | None:
             message = conversation.take(now=now) if conversation.incoming.waiting else None
             if message is None and conversation.problem is not None:
-                raise conversation.problem
+                raise conversation.problem.again()
             if message is None and conversation.incoming.ended:
                 count = conversation.incoming.messages
                 raise MessageLost(
@@ -285,7 +267,7 @@ class ReliableMessageTransport:
         def found(now: float) -> bool | None:
             del now
             if conversation.problem is not None:
-                raise conversation.problem
+                raise conversation.problem.again()
             conversation.hurry()
             return conversation.delivered or None
 
@@ -309,12 +291,15 @@ class ReliableMessageTransport:
             return True
 
         line.until(found, deadline=time.monotonic())
+        self._calls.renew(peer)
         self._attendant.wake()
 
     def _trouble(self, line: StraightLine) -> str:
         conversation = line.conversation
         state = "connected" if conversation.joined else "not connected"
         trouble = f"; last trouble: {conversation.trouble}" if conversation.trouble else ""
+        if self._attendant.refused and line.waits and not conversation.joined:
+            trouble += f"; refused: {self._attendant.refused}"
         return f" ({state}, {conversation.counters.connections} connections so far{trouble})"
 
     def connected(self, peer: NodeId) -> bool:
@@ -332,33 +317,46 @@ class ReliableMessageTransport:
     async def send_with_validation(self, data: Any, destination: NodeId) -> TransferResult:
         """Send a message and wait until the peer has it, its digest checked there.
 
+        Messages go in the order in which they are awaited. One that is cancelled once it was is sent all the same.
+
         Raises:
             TransferFailed: as `send` and `flush`.
         """
-        return await self._calls.call(self._sent_and_validated, data, destination)
+        line, payload = self._line(destination), unchanging(data)
+        begin, before = time.monotonic(), line.conversation.counters.sent_again
+        until = begin + self.limits.deadline
 
-    def _sent_and_validated(self, data: Any, destination: NodeId) -> TransferResult:
-        begin, before = time.monotonic(), self.monitor.health(destination).counted["sent_again"]
-        number = self.send(data, to=destination)
-        self.flush(to=destination)
-        again = self.monitor.health(destination).counted["sent_again"] - before
-        epoch = self._line(destination).conversation.epoch
-        return TransferResult(
-            peer=destination, sequence=number, epoch=epoch, seconds=time.monotonic() - begin, sent_again=again
-        )
+        def offer() -> int:
+            return self.send(payload, to=destination, timeout=max(0.0, until - time.monotonic()))
+
+        def then(number: int) -> TransferResult:
+            self.flush(to=destination)
+            conversation, seconds = line.conversation, time.monotonic() - begin
+            again = conversation.counters.sent_again - before
+            return TransferResult(
+                peer=destination, sequence=number, epoch=conversation.epoch, seconds=seconds, sent_again=again
+            )
+
+        return await self._calls.send(destination, offer, then)
 
     async def receive_with_validation(self, source: NodeId) -> ValidatedMessage:
-        """The next message of a peer, its digest checked. One that comes after this was cancelled is given next time.
+        """The next message of a peer, its digest checked; of several who wait, who asked first is given the first.
+
+        One that comes after this was cancelled is given to the next.
 
         Raises:
             TransferFailed: as `receive`.
         """
-        return await self._calls.receive(source, lambda: self.receive(source=source))
+        line, begin = self._line(source), time.monotonic()
+        return await self._calls.receive(source, lambda: self._received(line, source, self.limits.deadline, begin))
 
     # The end.
 
     def close(self, *, timeout: float | None = None) -> None:
         """Deliver what was sent, say goodbye, and close; once: who calls it while another does waits for that one.
+
+        A signal's handler that interrupts a call of the same thread does not wait: this goes on in another thread, and
+        the call ends with `Misused`. What failed is raised to who closes after it.
 
         Args:
             timeout: seconds for all peers together; `limits.deadline` where none is given.
@@ -366,11 +364,24 @@ class ReliableMessageTransport:
         Raises:
             TransferFailed: something that was sent is not known to have arrived. All is closed then too.
         """
+        if not self._closing and interrupts(self._lines.values()):
+            threading.Thread(target=self._close_beside, args=(timeout,), name=THREAD).start()
+            return
         with self._end:
             if self._closing:
+                failed, self._failed = self._failed, None
+                if failed is not None:
+                    raise failed
                 return
             self._closing = True
             self._close(time.monotonic() + (self.limits.deadline if timeout is None else timeout))
+
+    def _close_beside(self, timeout: float | None) -> None:
+        with self._end:
+            try:
+                self.close(timeout=timeout)
+            except TransferFailed as error:
+                self._failed = error
 
     def _close(self, deadline: float) -> None:
         try:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import re
 import socket
 import sys
 from collections.abc import Iterator, Sequence
@@ -11,6 +12,7 @@ from typing import Any, Protocol
 from harness.integrity import frame
 from harness.integrity.digest import Chunks, digest_of
 from harness.integrity.frame import Header
+from harness.integrity.problem import Misused
 
 SCRATCH = 32 * 1024
 CHUNK = 256 * 1024
@@ -21,6 +23,7 @@ STRETCH = 8 * 2**20
 LARGE, LARGEST = 64 * 1024, 4 * 2**20
 """Bytes of buffers that are kept to be used again, four of them."""
 
+HOST_AND_PORT = re.compile(r"[^/\0]+:\d+")
 Address = tuple[str, int] | str
 """A host and a port, or the path of a socket in the file system (on Linux, after a NUL, any name in none)."""
 Received = tuple[Header | None, Any]
@@ -328,11 +331,48 @@ def _after(parts: Sequence[Any], sent: int) -> list[memoryview]:
     return left
 
 
+def address_of(given: Any) -> Address:
+    """What a caller gives for an address, as one.
+
+    Raises:
+        Misused: it is none; or a text that would be a file of that name where a host and a port were meant.
+    """
+    if isinstance(given, str) and given and not HOST_AND_PORT.fullmatch(given):
+        return given
+    if isinstance(given, tuple | list) and len(given) >= 2:
+        host, port = given[:2]
+        if isinstance(host, str) and isinstance(port, int) and 0 <= port < 2**16:
+            return host, port
+    raise Misused(
+        f"an address is a host and a port, as ('127.0.0.1', 4000), or the path of a socket in the file system, and not "
+        f"{given!r}"
+    )
+
+
 def family(address: Address) -> int:
     """The family of sockets that an address is of."""
     if isinstance(address, str):
         return socket.AF_UNIX
     return int(socket.getaddrinfo(*address, type=socket.SOCK_STREAM)[0][0])
+
+
+def listening(address: Address) -> socket.socket:
+    """A stream socket that listens.
+
+    Raises:
+        OSError: it cannot.
+    """
+    made = socket.socket(family(address), socket.SOCK_STREAM)
+    try:
+        if made.family != socket.AF_UNIX:
+            made.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        made.bind(address)
+        made.listen(128)
+        made.setblocking(False)
+    except OSError:
+        made.close()
+        raise
+    return made
 
 
 def dialled(address: Address) -> socket.socket:

@@ -24,7 +24,8 @@ class Crossing:
         self.connections = self.flipped = 0
         self._ends: list[socket.socket] = []
         self._threads: list[threading.Thread] = []
-        threading.Thread(target=self._accept, daemon=True).start()
+        self._accepting = threading.Thread(target=self._accept, daemon=True)
+        self._accepting.start()
 
     def _accept(self) -> None:
         while True:
@@ -75,6 +76,7 @@ class Crossing:
     def close(self) -> None:
         self._listener.shutdown(socket.SHUT_RDWR)
         self._listener.close()
+        self._accepting.join()  # what it is about to start is closed too
         self.held.set()
         for end in self._ends:
             let_go(end)

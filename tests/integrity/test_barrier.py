@@ -195,3 +195,15 @@ def test_a_rank_that_begins_again_is_not_counted_for_its_former_self() -> None:
     first.renew()
     assert first.look() == ()
     assert again.look() == ()
+
+
+def test_a_key_of_any_length_has_a_file(tmp_path: Path) -> None:
+    """A request's id is part of a stream's keys; two that begin alike are two."""
+    store = FolderStore(tmp_path)
+    keys = ["stream/" + "長" * 300 + end for end in ("", "/0", "/1")]
+    for number, key in enumerate(keys):
+        assert store.add(key, number + 1) == number + 1
+    assert [store.get(key) for key in keys] == [b"1", b"2", b"3"]
+    for key in keys:
+        store.delete(key)
+        assert store.get(key) is None

@@ -5,6 +5,8 @@ from __future__ import annotations
 import contextlib
 import os
 import socket
+import subprocess
+import sys
 import threading
 import time
 from collections.abc import Callable
@@ -31,8 +33,24 @@ def test_who_closed_is_said_and_nothing_that_was_sent_is_lost(pair: Callable[...
     assert a.receive(source="b").data == b"last"
     with pytest.raises(MessageLost, match="no message 1 from b: it closed after sending 1"):
         a.receive(source="b")
-    with pytest.raises(MessageLost, match="b has closed"):
+    with pytest.raises(MessageLost, match="message 0 to b is lost: b has closed"):
         a.send(b"too late", to="b")
+
+
+def test_what_a_peer_that_closed_had_not_taken_is_named(pair: Callable[..., tuple]) -> None:
+    """They came there, so that they are not sent again; who sends the next is told which, and from which to go on."""
+    a, b, _ = pair()
+    a.send(b"taken", to="b")
+    b.receive(source="a")
+    for _ in range(2):
+        a.send(b"not taken", to="b")
+    a.flush(to="b")
+    b.close()
+    with pytest.raises(MessageLost, match="it closed after sending 0"):
+        a.receive(source="b")
+    with pytest.raises(MessageLost, match=r"message 3 to b is lost: b has closed .*messages 1 to 2 had come") as caught:
+        a.send(b"too late", to="b")
+    assert caught.value.sequence == 1
 
 
 def test_who_closes_while_a_connection_is_broken_tells_its_peer_first(pair: Callable[..., tuple]) -> None:
@@ -174,6 +192,32 @@ def test_a_flush_is_answered_whatever_the_other_end_does(tmp_path: Path, often: 
                 b.receive(source="a")
 
 
+def test_what_is_sent_after_the_goodbye_is_refused_at_once(pair: Callable[..., tuple]) -> None:
+    """While another thread closes, which may take long: its peer stands still here."""
+    a, b, way = pair(Limits(deadline=60, silence=60, shortest=0.02))
+    a.send(b"x", to="b")
+    b.receive(source="a")
+    way.held.clear()
+    closing = threading.Thread(target=a.close, daemon=True)
+    closing.start()
+    found: list[BaseException] = []
+
+    def send() -> None:
+        try:
+            while True:
+                a.send(b"too late", to="b")
+        except Misused as error:
+            found.append(error)
+
+    sending = threading.Thread(target=send, daemon=True)
+    sending.start()
+    sending.join(30)
+    way.held.set()
+    closing.join(30)
+    assert not closing.is_alive()
+    assert "a is closing, and has said goodbye to b" in str(found[0])
+
+
 @pytest.mark.slow
 def test_several_may_close_at_once(pair: Callable[..., tuple], often: Callable[..., range]) -> None:
     """Threads that close the same transport at once: one does, the others wait for it, and nothing is closed twice."""
@@ -226,3 +270,54 @@ def test_what_is_sent_while_another_thread_closes_comes_or_is_refused(
             thread.join(20)
             assert not thread.is_alive()
         assert [came.count(b"%d" % at) for at in range(3)] == sent
+
+
+CLOSES_IN_A_HANDLER = """
+import os, signal, sys, threading
+from harness.integrity import Limits, Misused, ReliableMessageTransport
+
+a, b = (ReliableMessageTransport(node=name, limits=Limits(deadline=600)) for name in "ab")
+a.expect("b")
+b.connect("a", a.listen(("127.0.0.1", 0)))
+for _ in range(TURNS):  # the more, the straighter the path on which the next one waits
+    b.send(b"x", to="a")
+    a.receive(source="b")
+a.send(b"last", to="b")
+
+class Struck:
+    def __init__(self, poll):
+        self.register, self.ask = poll.register, poll.poll
+
+    def poll(self, *given):
+        signal.raise_signal(signal.SIGUSR1)
+        return self.ask(*given)
+
+def handler(*_):
+    line._poll = line._poll if line._poll is not struck else struck.ask.__self__
+    a.close()
+    LEAVES
+
+line = a._lines["b"]
+struck = line._poll = Struck(line._poll)
+signal.signal(signal.SIGUSR1, handler)
+try:
+    a.receive(source="b")
+except Misused as error:
+    print(error)
+finally:
+    a.close()
+    print(bytes(b.receive(source="a").data))
+    b.close()
+    print(threading.active_count())
+"""
+
+
+@pytest.mark.parametrize("turns", [1, 6])
+@pytest.mark.parametrize(
+    ("leaves", "said"), [("pass", "the transport of a was closed meanwhile\n"), ("sys.exit()", "")]
+)
+def test_a_signals_handler_may_close(turns: int, leaves: str, said: str) -> None:
+    """Its thread is in the midst of a receive, which ends after the handler only: neither waits for the other."""
+    program = CLOSES_IN_A_HANDLER.replace("TURNS", str(turns)).replace("LEAVES", leaves)
+    found = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=60, check=True)
+    assert (found.stdout, found.stderr) == (f"{said}b'last'\n1\n", "")

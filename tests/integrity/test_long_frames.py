@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import contextlib
+import math
 import socket
 import threading
 import time
+from collections.abc import Callable
 from typing import Any
 
 import pytest
 
-from harness.integrity import Limits, MessageLost, ReliableMessageTransport, frame
+from harness.integrity import Limits, MessageLost, Misused, ReliableMessageTransport, frame
 from harness.integrity.conversation import Conversation
 from harness.integrity.digest import digest
 from harness.integrity.frame import Kind
@@ -92,6 +94,34 @@ def test_what_came_while_a_process_stood_still_came_in_time() -> None:
     assert line.wire is None
     line.close()
     peer.close()
+
+
+@pytest.mark.parametrize("seconds", [2e6, 3e6, 1e12, math.inf])
+def test_who_waits_for_weeks_waits(seconds: float) -> None:
+    """The kernel takes no wait of that length; what comes meanwhile is there at once."""
+    line, peer = met()
+    peer.sendall(packed(Kind.DATA, b"soon"))
+    assert line.conversation.take(now=time.monotonic()) is None
+    found = line.until(lambda now: line.conversation.take(now=now), deadline=time.monotonic() + seconds)
+    assert found is not None
+    line.close()
+    peer.close()
+
+
+def test_a_line_with_limits_of_weeks_is_attended_to(pair: Callable[..., tuple]) -> None:
+    """Whoever has all the time of the world is connected, read and acknowledged as others are."""
+    a, b, _ = pair(Limits(deadline=1e9, silence=1e9, longest=1e9))
+    b.send(b"x", to="a")
+    assert a.receive(source="b", timeout=20).data == b"x"
+    b.flush(to="a", timeout=20)
+
+
+@pytest.mark.parametrize("odd", [math.nan, math.inf, 0.0, -1.0])
+def test_limits_that_are_no_times_are_refused(odd: float) -> None:
+    """Not a number is neither more nor less than anything, and would be waited for without an end."""
+    for name in ("deadline", "silence", "shortest", "longest"):
+        with pytest.raises(Misused, match="limits must be positive and finite"):
+            Limits(**{name: odd})
 
 
 @pytest.mark.slow

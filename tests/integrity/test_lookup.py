@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import contextlib
+import socket
 import threading
 import time
+from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -132,3 +135,67 @@ def test_an_address_that_others_cannot_use_is_refused() -> None:
     """All addresses of a host, told to another host, would be its own."""
     with pytest.raises(Misused, match=r"nobody can connect to '0\.0\.0\.0'"):
         DeviceCommunicationManager(store=MemoryStore(), rank=0, world_size=1, address=("0.0.0.0", 0))  # noqa: S104
+
+
+def test_a_rank_that_cannot_begin_keeps_nothing_open() -> None:
+    """Who tries again until a store or an address is there does not run out of descriptors or threads."""
+
+    class Gone(MemoryStore):
+        def set(self, key: str, value: bytes) -> None:
+            if key.startswith("address/"):
+                raise OSError("the store is not there")
+            super().set(key, value)
+
+    def open_now() -> tuple[int, int]:
+        return len(list(Path("/proc/self/fd").iterdir())), threading.active_count()
+
+    before = open_now()
+    for _ in range(3):
+        with pytest.raises(OSError, match="the store is not there"):
+            DeviceCommunicationManager(store=Gone(), rank=1, world_size=3)
+        with pytest.raises(OSError, match="assign"):
+            DeviceCommunicationManager(store=MemoryStore(), rank=0, world_size=3, address=("203.0.113.7", 1))
+        with pytest.raises(Misused, match="greater than 0 and less"):
+            ReliableMessageTransport(node="a", epoch=0)
+    assert open_now() == before
+
+
+def test_a_host_with_several_addresses_is_tried_at_each(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As `localhost` is two on most machines, of which the peer listens at one: the first may be the other."""
+    known = socket.getaddrinfo
+
+    def both(host: str, port: int, **given: Any) -> list[Any]:
+        if host != "both":
+            return known(host, port, **given)
+        return [*known("127.0.0.2", port, **given), *known("127.0.0.1", port, **given)]
+
+    monkeypatch.setattr(socket, "getaddrinfo", both)
+    a, b = (ReliableMessageTransport(node=name, limits=QUICK) for name in "ab")
+    with a, b:
+        a.expect("b")
+        b.connect("a", ("both", a.listen(("127.0.0.1", 0))[1]))  # type: ignore[arg-type]
+        b.send(b"x", to="a")
+        assert a.receive(source="b").data == b"x"
+
+
+@pytest.mark.parametrize(
+    "odd", ["127.0.0.1:4000", "host:0", "", ("127.0.0.1", "4000"), ("127.0.0.1",), ("a", 2**16), b"path", None]
+)
+def test_what_is_no_address_is_refused(odd: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A host and a port in one text would be a file of that name, at which nobody listens."""
+    monkeypatch.chdir(tmp_path)
+    with ReliableMessageTransport(node="a", limits=QUICK) as a:
+        with pytest.raises(Misused, match="an address is a host and a port"):
+            a.listen(odd)
+        with pytest.raises(Misused, match="an address is a host and a port"):
+            a.connect("b", odd)
+        assert list(tmp_path.iterdir()) == []
+
+
+def test_a_list_is_an_address_too() -> None:
+    """As JSON gives one, which ranks tell each other."""
+    with ReliableMessageTransport(node="a") as a, ReliableMessageTransport(node="b") as b:
+        a.expect("b")
+        b.connect("a", list(a.listen(["127.0.0.1", 0])))  # type: ignore[arg-type]
+        b.send(b"x", to="a")
+        assert a.receive(source="b").data == b"x"

@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import socket
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any
 
 import pytest
@@ -11,8 +14,9 @@ from harness.integrity import Limits, frame
 from harness.integrity.digest import digest
 from harness.integrity.frame import Header, Kind
 from harness.integrity.health import NetworkHealthMonitor
+from harness.integrity.line import IN, Line
 from harness.integrity.problem import Misused, TransferFailed
-from harness.integrity.straight import StraightConversation
+from harness.integrity.straight import StraightConversation, StraightLine
 from harness.integrity.wire import StreamWire, Torn
 
 LIMITS = Limits(window=2000, message=600)
@@ -203,3 +207,63 @@ def test_what_is_not_one_whole_frame_is_read_as_ever(cut: int) -> None:
     with pytest.raises(Torn, match="the peer closed the connection"):
         wire.single()
     wire.close()
+
+
+class Attends:
+    """Attends to nothing, and keeps what it is asked to watch."""
+
+    until = 0.0
+
+    def __init__(self) -> None:
+        self.watched: list[tuple[int, int]] = []
+
+    def watch(self, line: Line, descriptor: int, events: int) -> None:
+        del line
+        self.watched.append((descriptor, events))
+
+    def unwatch(self, descriptor: int) -> None:
+        self.watched = [one for one in self.watched if one[0] != descriptor]
+
+    def wake(self) -> None:
+        pass
+
+
+@contextmanager
+def in_turn() -> Iterator[tuple[StraightLine, Attends, socket.socket]]:
+    """A line of a's on which calls followed each other of late, so that nobody watches; and b's bare socket."""
+    near, far = socket.socketpair()
+    attends = Attends()
+    line = StraightLine(joined(), attendant=attends, wire=StreamWire(near, longest=600))
+    greeting = header(Kind.HELLO, 2000, b"b\na", toward=5, acknowledged=2, taken=2)
+    line.conversation.came(greeting, memoryview(b"b\na"), now=time.monotonic())
+    line.attend(ready=False)
+    for number in range(3, 10):
+        assert line.send(b"x") is not None
+        far.sendall(frame.packed(kind=Kind.DATA, epoch=7, toward=5, sequence=number))
+        assert line.until(lambda now: line.conversation.take(now=now), deadline=time.monotonic() + 60) is not None
+    try:
+        yield line, attends, far
+    finally:
+        line.close()
+        far.close()
+
+
+def test_an_error_that_is_known_is_waited_for_by_nobody() -> None:
+    """After the peer gave up each receive leaves the straight path at once, however soon it follows another."""
+    with in_turn() as (line, _, _):
+        assert line.conversation.quiet(time.monotonic())
+        line.conversation.came(header(Kind.FAIL, 0, b"why"), b"why", now=time.monotonic())
+        assert not line.conversation.quiet(time.monotonic())
+
+
+def test_who_only_sends_hears_what_its_peer_says() -> None:
+    """Once no caller has read for as long as one is expected, the attendant does, and an error comes with the next."""
+    with in_turn() as (line, attends, far):
+        assert line.send(b"x") is not None
+        assert attends.watched == []
+        line._read_at -= 60
+        assert line.send(b"x") is not None
+        assert attends.watched == [(line.wire.fileno(), IN)]
+        far.sendall(frame.packed(kind=Kind.FAIL, epoch=7, toward=5))
+        line.attend(ready=True)
+        assert line.send(b"x") is None

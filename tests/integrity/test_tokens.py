@@ -158,17 +158,17 @@ def test_a_seal_holds_for_its_tensor_alone() -> None:
     """A changed byte, a changed seal, another tensor than the next and another epoch are each told."""
     data, other = b"tensor bytes", b"tensor bytez"
     sender = _Seals(rank=0, epoch=3)
-    seals = [sender.seal(data, to=1) for _ in range(4)]
+    seals = [sender.seal(data, form=5, to=1) for _ in range(4)]
     receiver = _Seals(rank=1, epoch=3)
-    receiver.check(data, seals[0], source=0)
+    receiver.check(data, seals[0], form=5, of=None, source=0)
     with pytest.raises(MessageCorrupt, match="tensor 1 from rank 0 to rank 1 changed on its way"):
-        receiver.check(other, seals[1], source=0)
+        receiver.check(other, seals[1], form=5, of=None, source=0)
     with pytest.raises(MessageCorrupt, match="seal of tensor 2"):
-        receiver.check(data, [*seals[2][:3], seals[2][3] ^ 1, *seals[2][4:]], source=0)
+        receiver.check(data, [*seals[2][:3], seals[2][3] ^ 1, *seals[2][4:]], form=5, of=None, source=0)
     with pytest.raises(OutOfStep, match="tensor 0 of epoch 3 came"):
-        receiver.check(data, seals[0], source=0)
+        receiver.check(data, seals[0], form=5, of=None, source=0)
     with pytest.raises(OutOfStep, match="epoch 4"):
-        _Seals(rank=1, epoch=4).check(data, seals[0], source=0)
+        _Seals(rank=1, epoch=4).check(data, seals[0], form=5, of=None, source=0)
 
 
 def test_a_time_out_follows_what_was_seen_within_its_bounds() -> None:
