@@ -169,8 +169,8 @@ class EquivalentCheck(AccountedCheck):
             near = "bit for bit" if found.identical else f"off by {found.most or 0.0:.3g} at most"
             parts.append(f"{plural(found.positions, f'{phase} position')}{apart} {near}")
         if not own.keeps:
-            told = f"EQUIVALENT by {plural(own.tokens, 'token')} alone: it keeps no logits"
-            return told if self.layers is None else told.replace(" alone", f" and {plural(own.layers, 'hidden state')}")
+            beside = "alone" if self.layers is None else f"and {plural(own.layers, 'hidden state')}"
+            return f"EQUIVALENT by {plural(own.tokens, 'token')} {beside}: it keeps no logits"
         if own.flips:
             parts.append(f"{own.flips} of {own.tokens} tokens are others, each a tie")
         identical = all(one.identical for one in own.phases.values()) and not own.flips

@@ -28,6 +28,17 @@ def stateful(folder: Path, architecture: str) -> str:
     return f"{architecture} takes no {CACHE}: it keeps another state than a KV cache"
 
 
+def is_told_to_decode(folder: Path, architecture: str) -> bool:
+    """Whether a model looks at the tokens that follow as well unless its configuration has `is_decoder` (BERT's kin).
+
+    transformers only logs it; what such a model says of a prompt is another thing when it is read in chunks.
+    """
+    whole = _classes(folder, architecture).get(architecture)
+    constructor = _method(whole, "__init__") if whole is not None else None
+    tests = (one.test for one in ast.walk(constructor) if isinstance(one, ast.If)) if constructor is not None else ()
+    return any(ast.unparse(one) in ("not config.is_decoder", "not self.config.is_decoder") for one in tests)
+
+
 def unsplittable(folder: Path, architecture: str) -> str:
     """What lies beside the layers of a decoder and belongs to no stage; empty where all is known, or in doubt."""
     classes = _classes(folder, architecture)

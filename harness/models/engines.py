@@ -11,7 +11,7 @@ import importlib.util
 import json
 import re
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
@@ -25,6 +25,8 @@ ENGINES = ("hf-single", "hf-tensor", "hf-pipeline", "mlx-single", "mlx-tensor", 
 LIBRARIES = {"hf": "transformers", "mlx": "mlx-lm"}
 PACKAGES = {"hf": "transformers", "mlx": "mlx_lm"}
 PIPELINE = "PipelineMixin"
+# mlx-lm's other names of architectures: of a `model_type`, or of one with the class of config.json.
+REMAPPINGS = ("MODEL_REMAPPING", "MODEL_ARCHITECTURE_REMAPPING")
 EXPERTS = ("num_local_experts", "num_experts", "n_routed_experts")
 # As GPT-2, MPT and GPT-Neo call them.
 LAYERS = ("num_hidden_layers", "n_layer", "n_layers", "num_layers")
@@ -38,6 +40,7 @@ class Offer:
     Attributes:
         single: whether it knows the architecture at all.
         tensor: whether it has a plan by which the layers are split.
+        heads: whether that plan gives each rank some of the heads; others leave attention whole, or gather it.
         pipeline: whether it can split by layers itself.
         architecture: the class of transformers that has it.
         wants: keys of config.json without which it raises; of some architectures releases of transformers write others.
@@ -45,6 +48,7 @@ class Offer:
 
     single: bool = False
     tensor: bool = False
+    heads: bool = True
     pipeline: bool = False
     architecture: str = ""
     wants: tuple[str, ...] = ()
@@ -68,26 +72,49 @@ def refusal(engine: str, config: Mapping[str, Any], *, ranks: int, dtype: str = 
     """
     library, _, sharding = engine.partition("-")
     text = config.get("text_config") or config
-    kind = str(text.get("model_type", config.get("model_type", "")))
-    offer = offers(library).get(kind, Offer())
+    # Libraries go by the kind of the whole, also where it wraps that of a text model.
+    kind = str(config.get("model_type", ""))
+    wrapped = str(text.get("model_type", kind))
+    known = offers(library)
+    by_class = [known[name] for one in config.get("architectures") or () if (name := f"{kind}:{one}") in known]
+    offer = next(iter(by_class), known.get(kind, Offer()))
     called = f"{LIBRARIES[library]} {installed(library)}"
     if not offer.single:
+        if wrapped != kind and known.get(wrapped, Offer()).single:
+            return (
+                f"{called} has no causal language model {kind!r}, in which a {wrapped} lies; save that one by itself, "
+                "with its own config.json"
+            )
         return f"{called} has no causal language model {kind!r}"
+    if library == "hf" and not offer.tensor and (inner := known.get(wrapped, Offer())).tensor:
+        # transformers keeps its plan with the configuration of the text.
+        offer = replace(offer, tensor=True, heads=inner.heads)
     if sharding == "tensor" and not offer.tensor:
         if library == "hf":
-            return f"{called} has no tensor-parallel plan for {kind}; take hf-pipeline"
+            return f"{called} has no tensor-parallel plan for the layers of {kind}; take hf-pipeline"
         return f"{called} does not split the layers of {kind}; take mlx-single"
     if sharding == "pipeline" and not offer.pipeline:
         return f"{called} has no pipeline for {kind}; take {'mlx-tensor' if offer.tensor else 'mlx-single'}"
     if "text_config" not in config and (lacking := [key for key in offer.wants if key not in config]):
         return f"{called} wants {lacking[0]} in the config.json of {kind}, which is not there; add it"
-    if library == "hf" and (why := decoders.stateful(_folder(library), offer.architecture)):
-        return f"{called}: {why}; the hf engines go on from a KV cache"
+    if library == "hf" and (why := _unlike_a_decoder(config, offer.architecture)):
+        return f"{called}: {why}"
     if engine == "hf-pipeline" and (why := decoders.unsplittable(_folder(library), offer.architecture)):
         return f"{called}: {why}; take {'hf-tensor' if offer.tensor else 'hf-single'}"
     if library == "mlx" and dtype != "float32" and _number(text, *EXPERTS) and is_without_gpu():
         return f"MLX multiplies the experts of {kind} in float32 alone on a CPU; take that dtype, or a GPU"
-    return uneven(engine, config, ranks=ranks, dtype=dtype)
+    return uneven(engine, config, ranks=ranks, dtype=dtype, by_heads=offer.heads)
+
+
+def _unlike_a_decoder(config: Mapping[str, Any], architecture: str) -> str:
+    """Why a prompt that is read in chunks is another one to a model of transformers; empty where it is the same."""
+    if not config.get("is_decoder") and decoders.is_told_to_decode(_folder("hf"), architecture):
+        return (
+            f"{architecture} looks at the tokens that follow as well where config.json does not say is_decoder: true; "
+            "add it to a model that was trained so"
+        )
+    why = decoders.stateful(_folder("hf"), architecture)
+    return f"{why}; the hf engines go on from a KV cache" if why else ""
 
 
 def is_without_gpu() -> bool:
@@ -98,11 +125,11 @@ def is_without_gpu() -> bool:
         return False
 
 
-def uneven(engine: str, config: Mapping[str, Any], *, ranks: int, dtype: str = "float32") -> str:
+def uneven(engine: str, config: Mapping[str, Any], *, ranks: int, dtype: str = "float32", by_heads: bool = True) -> str:
     """What of a model an engine that has the architecture cannot split over so many ranks; empty where it can.
 
-    Follows from the arguments alone, whatever is installed. The engines accept some of it: transformers fails in a
-    reshape then, mlx-lm while it loads or in a reshape.
+    Follows from the arguments alone, whatever is installed; `by_heads` says whether each rank gets some of the heads.
+    The engines accept some of it: transformers fails in a reshape then, mlx-lm while it loads or in a reshape.
     """
     library, _, sharding = engine.partition("-")
     text = config.get("text_config") or config
@@ -114,7 +141,7 @@ def uneven(engine: str, config: Mapping[str, Any], *, ranks: int, dtype: str = "
         layers = _number(text, *LAYERS)  # 0 where it is called otherwise: the rank, which has the model, will say
         return f"{layers} layers cannot be split over {ranks} ranks; take fewer ranks" if 0 < layers < ranks else ""
     heads = _number(text, "num_key_value_heads", *HEADS)
-    if heads % ranks:
+    if by_heads and heads % ranks:
         return f"{heads} KV heads cannot be split over {ranks} ranks; take a number that divides them, or a pipeline"
     # transformers gives the last rank what is left.
     for name in ("intermediate_size", "moe_intermediate_size") if library == "mlx" else ():
@@ -192,18 +219,37 @@ def _of_transformers(folder: Path) -> Iterator[tuple[str, Offer]]:
     auto = (folder / "models" / "auto" / "modeling_auto.py").read_text("utf-8")
     _, _, rest = auto.partition("MODEL_FOR_CAUSAL_LM_MAPPING_NAMES")
     known = dict(re.findall(r'\(\s*"([^"]+)",\s*"([^"]+)"\s*\)', rest.partition("\n)")[0]))
-    planned = set[str]()
+    planned = dict[str, bool]()
     for path in (folder / "models").glob("*/configuration_*.py"):
         data = path.read_bytes()
         for node in ast.parse(data).body if b"base_model_tp_plan" in data else ():
             if isinstance(node, ast.ClassDef):
                 values = _assigned(node)
                 kind = values.get("model_type")
-                if isinstance(kind, ast.Constant) and _is_full(values.get("base_model_tp_plan")):
-                    planned.add(str(kind.value))
+                plan = values.get("base_model_tp_plan")
+                if isinstance(kind, ast.Constant) and _is_full(plan):
+                    planned[str(kind.value)] = _is_by_heads(plan)
     for kind, architecture in known.items():
         # hf-pipeline is ours: it takes any decoder but those that `decoders` tells.
-        yield kind, Offer(single=True, tensor=kind in planned, pipeline=True, architecture=architecture)
+        yield (
+            kind,
+            Offer(
+                single=True,
+                tensor=kind in planned,
+                heads=planned.get(kind, True),
+                pipeline=True,
+                architecture=architecture,
+            ),
+        )
+
+
+def _is_by_heads(plan: ast.expr | None) -> bool:
+    """Whether a plan of transformers gives each rank some of the heads; also where it cannot be read."""
+    try:
+        found: Any = ast.literal_eval(plan) if plan is not None else {}
+    except ValueError:
+        return True
+    return any("att" in name and how == "colwise" for name, how in found.items())
 
 
 def _of_mlx_lm(folder: Path) -> Iterator[tuple[str, Offer]]:
@@ -212,9 +258,11 @@ def _of_mlx_lm(folder: Path) -> Iterator[tuple[str, Offer]]:
     yield from own.items()
     for node in ast.parse((folder / "utils.py").read_bytes()).body:
         target = node.targets[0] if isinstance(node, ast.Assign) else None
-        if isinstance(target, ast.Name) and target.id == "MODEL_REMAPPING" and isinstance(node, ast.Assign):
-            names: dict[str, str] = ast.literal_eval(node.value)
-            yield from ((kind, own[module]) for kind, module in names.items() if module in own)
+        if isinstance(target, ast.Name) and target.id in REMAPPINGS and isinstance(node, ast.Assign):
+            names: dict[Any, str] = ast.literal_eval(node.value)
+            for kind, module in names.items():
+                if module in own:
+                    yield kind if isinstance(kind, str) else ":".join(kind), own[module]
 
 
 def _of_module(name: str, trees: Mapping[str, ast.Module]) -> Offer | None:

@@ -112,7 +112,7 @@ EMITS = {
     "model.load.end": (),
     "engine.ready": ("engine", "architecture", "world_size", "device", "dtype", "has_logits", "whole"),
     "shard": ("rank", "tensor", "slices", "sha256"),
-    "shards": ("bytes", "absent"),
+    "shards": ("bytes", "absent", "dtypes"),
     "tokenizer.ready": ("prompts",),
     "vocabulary": ("rows", "tokens", "beyond"),
     "warm.up.begin": (),
@@ -190,7 +190,8 @@ def _refuses(name: str, arguments: Mapping[str, object], inputs: Mapping[str, Pa
         prompts = arguments.get("prompts", ())
         assert isinstance(prompts, list | tuple)
         _demand_tokens(config, [() if isinstance(one, str) else one for one in prompts])
-        if why := rehearsal.refusal(engine, folder, ranks=ranks, dtype=str(arguments["dtype"])):
+        chunked = bool(arguments.get("prefill_chunk")) or arguments.get("envelope") in ("some", "keep")
+        if why := rehearsal.refusal(engine, folder, ranks=ranks, dtype=str(arguments["dtype"]), chunked=chunked):
             return why
     except (ModelError, ValueError) as error:
         return str(error)

@@ -16,12 +16,12 @@ import tempfile
 from functools import cache
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
-from typing import Any
 
 from harness.forms.cache import cache_folder
 from harness.forms.digest import fold, sha256, sha256_of
 from harness.models import MODELS, engines
 from harness.subjects.inference_inside import checkpoint
+from harness.subjects.inference_inside.rehearsal import IN_CHUNKS
 
 INSIDE = Path(__file__).with_name("inference_inside")
 VARIABLE = "RANKPROOF_REHEARSALS"
@@ -33,21 +33,21 @@ SIZES = (2, 3, 4)
 CALL = "import sys; sys.path.insert(0, sys.argv[1]); from inference_inside.rehearsal import main; main()"
 
 
-def refusal(engine: str, folder: Path, *, ranks: int, dtype: str) -> str:
+def refusal(engine: str, folder: Path, *, ranks: int, dtype: str, chunked: bool = False) -> str:
     """Why an engine cannot run the model of a folder, as a reason to skip; empty where nothing is known.
+
+    With `chunked` it is to read prompts in chunks.
 
     A model that is made here is not rehearsed: the tests run each, on every engine that offers it.
 
     Raises:
         ValueError: as `checkpoint.stored`.
     """
-    if _is_made(folder) or not (why := complaint(engine, folder, ranks=ranks, dtype=dtype)):
+    if _is_made(folder):
         return ""
-    library = LIBRARIES[engine.partition("-")[0]][0]
-    return (
-        f"{library} {_release(library)} fails on this model, tried without its numbers: {why}; take another engine, or "
-        f"a checkpoint that {library} loads"
-    )
+    if not (why := complaint(engine, folder, ranks=ranks, dtype=dtype)):
+        return in_chunks(folder, dtype=dtype) if chunked and engine.startswith("hf") else ""
+    return f"{why}; take another engine, or a checkpoint that {LIBRARIES[engine.partition('-')[0]][0]} loads"
 
 
 def _is_made(folder: Path) -> bool:
@@ -59,7 +59,7 @@ def _is_made(folder: Path) -> bool:
 
 
 def complaint(engine: str, folder: Path, *, ranks: int, dtype: str) -> str:
-    """What an engine raises of a model before it has generated a token; empty where nothing is known to.
+    """What is raised of a model before an engine has generated a token, and whose it is; empty where nothing is known.
 
     Args:
         engine: of `harness.models.engines.ENGINES`, one that has the architecture and can split it.
@@ -70,17 +70,31 @@ def complaint(engine: str, folder: Path, *, ranks: int, dtype: str) -> str:
     Raises:
         ValueError: as `checkpoint.stored`.
     """
-    if engine == "hf-tensor":
-        engine = "hf-single"  # tensors without numbers cannot be shared out: what it loads whole is what it splits
+    if engine == "hf-tensor" and ranks == 1:
+        engine = "hf-single"
     whole = engine.endswith("-single")
     size, sizes = (1, (1,)) if whole else (ranks, SIZES if ranks in SIZES else (ranks,))
+    return _known(engine, folder, str(size), dtype=dtype, sizes=sizes)
+
+
+def in_chunks(folder: Path, *, dtype: str) -> str:
+    """Why a prompt in chunks is another one to a model of transformers than the whole prompt; empty where it is not."""
+    return _known("hf-single", folder, IN_CHUNKS, dtype=dtype, sizes=(1,))
+
+
+def _known(engine: str, folder: Path, what: str, *, dtype: str, sizes: tuple[int, ...]) -> str:
+    """What is found of a world size, or of chunks, now or before."""
     key = fold({"engine": engine, "dtype": dtype, **_files(folder), **_code(engine.partition("-")[0])})
     place = cache_folder("rehearsals", variable=VARIABLE) / f"{key}.json"
     found = _read(place)
-    if str(size) not in found and (told := _rehearsed(engine, folder, dtype=dtype, sizes=sizes)):
+    if (
+        what not in found
+        and (what != IN_CHUNKS or not found)
+        and (told := _rehearsed(engine, folder, dtype=dtype, sizes=sizes))
+    ):
         found |= told
         _write(place, found)
-    return found.get(str(size), "")
+    return found.get(what, "")
 
 
 def _files(folder: Path) -> dict[str, str]:
@@ -105,24 +119,42 @@ def _release(name: str) -> str:
 
 
 def _rehearsed(engine: str, folder: Path, *, dtype: str, sizes: tuple[int, ...]) -> dict[str, str]:
-    """World size to what is raised; nothing where the process ended without an answer."""
+    """World size to what is raised, or nothing; empty where the process ended without an answer."""
     asked = {"engine": engine, "folder": str(folder.absolute()), "dtype": dtype, "sizes": sizes}
+    try:
+        found = json.loads(ask(json.dumps(asked)))
+        return {what: _sentence(engine, what, *one) if one else "" for what, one in found.items()}
+    except (OSError, subprocess.SubprocessError, ValueError, TypeError):
+        return {}
+
+
+def ask(asked: str) -> str:
+    """What a process of its own finds: the last line that it prints.
+
+    Raises:
+        OSError, SubprocessError: it cannot be started, or ended otherwise than with an answer.
+    """
     # Nothing is fetched, nothing is asked of a terminal, and no device but the CPU is taken.
     quiet = {"HF_HUB_OFFLINE": "1", "TQDM_DISABLE": "1", "CUDA_VISIBLE_DEVICES": ""}
-    try:
-        done = subprocess.run(
-            [sys.executable, "-P", "-c", CALL, str(INSIDE.parent)],
-            input=json.dumps(asked),
-            capture_output=True,
-            text=True,
-            timeout=LIMIT,
-            check=True,
-            env=os.environ | quiet,
-        )
-        found: dict[str, Any] = json.loads(done.stdout.splitlines()[-1])
-    except (OSError, subprocess.SubprocessError, ValueError, IndexError):
-        return {}
-    return {size: str(why) for size, why in found.items()}
+    done = subprocess.run(
+        [sys.executable, "-P", "-c", CALL, str(INSIDE.parent)],
+        input=asked,
+        capture_output=True,
+        text=True,
+        timeout=LIMIT,
+        check=True,
+        env=os.environ | quiet,
+    )
+    return done.stdout.rpartition("\n")[0].rpartition("\n")[2]
+
+
+def _sentence(engine: str, what: str, why: str, own: bool) -> str:
+    """Who cannot do it, and why: a library, or what is made of it here."""
+    library = LIBRARIES[engine.partition("-")[0]][0]
+    called = f"{library} {_release(library)}"
+    if what == IN_CHUNKS:
+        return f"{called} reads a prompt of this model otherwise in chunks, tried without its numbers: {why}"
+    return f"{f'{engine} refuses' if own else f'{called} fails on'} this model, tried without its numbers: {why}"
 
 
 def _read(place: Path) -> dict[str, str]:

@@ -18,13 +18,13 @@ from tests.ladder.cases import (
     CASES,
     CHUNK,
     CLEAN,
-    LENGTHS,
     asked,
     at,
     clean_models,
     drawable,
     is_right,
     offered,
+    prompts_each,
     refused,
 )
 from tests.ladder.drawn import folder
@@ -40,7 +40,7 @@ def main() -> None:
     parser.add_argument("--models", nargs="+", help="of those that the engine offers (default: all)")
     parser.add_argument("--ranks", nargs="+", type=int, default=[1, 2], help="1: the same code in a world of one")
     parser.add_argument("--seeds", type=int, default=20)
-    parser.add_argument("--each", type=int, default=5, help="how many seeds' prompts are asked of one model")
+    parser.add_argument("--each", type=int, default=5, help="how many prompts are asked of one model")
     parser.add_argument("--first", type=int, default=100, help="the first seed")
     parser.add_argument("--dtype", default="float32", choices=["float32", "bfloat16"])
     parser.add_argument("--clean", action="store_true", help="every model that the engine offers, with no defect")
@@ -67,10 +67,7 @@ def soak(given: argparse.Namespace, rows: Path) -> None:
     )
     assert isinstance(check, EquivalentCheck)
     done = {key_of(row) for row in read(rows)}
-    batches = [
-        range(at, min(at + given.each, given.first + given.seeds))
-        for at in range(given.first, given.first + given.seeds, given.each)
-    ]
+    end = given.first + given.seeds
     with Worlds() as worlds, rows.open("a") as file:
         for size in given.ranks:
             for engine in given.engines:
@@ -80,7 +77,8 @@ def soak(given: argparse.Namespace, rows: Path) -> None:
                         continue
                     if not offered(engine, model, ranks=size, dtype=given.dtype):
                         continue
-                    for seeds in batches:
+                    step = max(1, given.each // prompts_each(model, given.dtype))
+                    for seeds in (range(at, min(at + step, end)) for at in range(given.first, end, step)):
                         rung = {"engine": engine, "model": model, "dtype": given.dtype, "ranks": size}
                         due = [
                             defect
@@ -118,7 +116,8 @@ def climb(
         }
         for number, defect in enumerate(defects)
     ]
-    own = [range(place * len(LENGTHS), (place + 1) * len(LENGTHS)) for place in range(len(seeds))]
+    count = prompts_each(rung["model"], rung["dtype"])
+    own = [range(place * count, (place + 1) * count) for place in range(len(seeds))]
     references = [reference.of(prompts) for prompts in own]
     doubts = [doubt_of(check, one) for one in references]
     try:

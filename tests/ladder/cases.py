@@ -23,7 +23,7 @@ CASES = {
     "mlx-pipeline": {"qwen2": DENSE, "qwen3-moe": ("other-router",)},
 }
 WITH_EXPERTS = ("mixtral", "qwen3-moe", "minimax", WIDER, "glm4-moe")
-LENGTHS, CHUNK, STEPS = (17,), 8, 2
+LENGTH, CHUNK, STEPS = 17, 8, 2
 """Of each seed's prompts: two chunks and a token more, so that the prefill goes on twice, and a step of decoding."""
 LAYERS = 4
 """Of every model of the catalogue."""
@@ -33,16 +33,21 @@ LAST = ("swapped-heads", "dropped-layer", "scaled-layer")
 OF_A_MESSAGE = ("stale-position", "half-message", "fused-interleave")
 
 
+def prompts_each(model: str, dtype: str) -> int:
+    """Prompts of a seed: where routers choose, a tie can take most positions of one, and too few are left to judge."""
+    return 2 if model in WITH_EXPERTS and dtype == "float32" else 1
+
+
 def asked(seeds: range, model: str, dtype: str) -> dict[str, Any]:
-    """What each seed asks: a prompt beyond the chunk of the prefill, and what is fed after it.
+    """What each seed asks: prompts beyond the chunk of the prefill, and what is fed after them.
 
     In 16 bits noise alone makes a router choose another expert at most positions: it is told what to take.
     """
     prompts, teacher = [], []
     for seed in seeds:
         dice = random.Random(seed)
-        prompts += [[dice.randrange(20, 520) for _ in range(length)] for length in LENGTHS]
-        teacher += [[dice.randrange(20, 520) for _ in range(STEPS)] for _ in LENGTHS]
+        prompts += [[dice.randrange(20, 520) for _ in range(LENGTH)] for _ in range(prompts_each(model, dtype))]
+        teacher += [[dice.randrange(20, 520) for _ in range(STEPS)] for _ in range(prompts_each(model, dtype))]
     routing = "reference" if model in WITH_EXPERTS and dtype != "float32" else "own"
     return {"prompts": prompts, "teacher": teacher, "dtype": dtype, "hidden": "parts", "routing": routing}
 

@@ -13,7 +13,7 @@ from typing import Any
 from harness.checks.equivalent import EquivalentCheck, parity_of, smallest_seen
 from harness.subjects.inference_inside.stages import share
 from tests.ladder.__main__ import doubt_of, grouped, offer, read, say
-from tests.ladder.cases import CHUNK, CLEAN, LAYERS, LENGTHS, asked, at, offered
+from tests.ladder.cases import CHUNK, CLEAN, LAYERS, asked, at, offered, prompts_each
 from tests.ladder.drawn import BIASED, folder
 from tests.ladder.sessions import CHECK, RankEnded, Session, Worlds, judged
 
@@ -115,8 +115,9 @@ def tried(
     except RankEnded as error:
         print(f"{rung}: {error}", file=sys.stderr, flush=True)
         return
+    count = prompts_each(rung["model"], dtype)
     for place, seed in enumerate(seeds):
-        own = range(place * len(LENGTHS), (place + 1) * len(LENGTHS))
+        own = range(place * count, (place + 1) * count)
         expected = reference.of(own)
         doubt = doubt_of(check, expected)
         for name, session in zip(wanted, found, strict=True):

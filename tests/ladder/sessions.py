@@ -113,6 +113,8 @@ class Worlds:
         for rank in range(size):
             if (error := history.error(rank)) is not None:
                 raise RankEnded(f"rank {rank} of {engine}: {error.event.values}")
+        if history.noted("channel.overflow"):
+            raise RankEnded(f"a rank of {engine} said more than is read: ask fewer prompts of one model")
         told: dict[tuple[int, int], list[tuple[str, dict[str, Any]]]] = {}
         for seen in history.seen:
             if (number := seen.event.values.get("session")) is not None and seen.event.rank is not None:

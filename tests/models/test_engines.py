@@ -32,7 +32,7 @@ def llama(**changed: Any) -> Recipe:
 ODD = {"two-layers": llama(layers=2), "odd-width": llama(inner=190)}
 # Engine, model, ranks; what the refusal says; what is raised where nobody refuses.
 REFUSED = [
-    ("hf-tensor", "gpt2", 2, "has no tensor-parallel plan for gpt2", "has no `tp_plan`"),
+    ("hf-tensor", "gpt2", 2, "has no tensor-parallel plan for the layers of gpt2", "has no `tp_plan`"),
     ("hf-tensor", "llama-2-kv", 3, "2 KV heads cannot be split over 3 ranks", "is invalid for input of size"),
     ("hf-tensor", "llama-2-kv", 4, "2 KV heads cannot be split over 4 ranks", "is invalid for input of size"),
     ("hf-pipeline", "two-layers", 3, "2 layers cannot be split over 3 ranks", ""),
@@ -155,6 +155,43 @@ def test_a_ring_of_one_rank_waits_for_itself() -> None:
 def test_a_decoder_that_is_not_only_layers_is_refused_before_anything_runs(engine: str, kind: str, says: str) -> None:
     """By the library's files: what stands beside the layers, or in place of a KV cache; others are left alone."""
     found = refusal(engine, {"model_type": kind, "num_hidden_layers": 2}, ranks=2)
+    assert says in found if says else not found
+
+
+@pytest.mark.parametrize(
+    ("kind", "is_refused"), [("llama", True), ("granitemoe", False), ("olmo2", False), ("phi3", False), ("phi", True)]
+)
+def test_heads_are_counted_where_a_plan_gives_each_rank_some(kind: str, is_refused: bool) -> None:
+    """Plans that leave attention whole, or gather what was split, run 6 KV heads over 4 ranks."""
+    config = {"model_type": kind, "num_attention_heads": 12, "num_key_value_heads": 6, "num_hidden_layers": 4}
+    assert ("6 KV heads cannot be split" in refusal("hf-tensor", config, ranks=4)) == is_refused
+    assert refusal("hf-tensor", config, ranks=2) == ""
+
+
+WRAPPED = {"text_config": {"model_type": "llama", "num_attention_heads": 4}}
+
+
+@pytest.mark.parametrize(
+    ("engine", "kind", "says"),
+    [
+        ("hf-single", {"model_type": "llava", **WRAPPED}, "no causal language model 'llava', in which a llama lies"),
+        ("hf-single", {"model_type": "gemma3", "text_config": {"model_type": "gemma3_text"}}, ""),
+        ("hf-tensor", {"model_type": "gemma3", "text_config": {"model_type": "gemma3_text", "n_head": 4}}, ""),
+        ("hf-tensor", {"model_type": "gpt_oss"}, "no tensor-parallel plan for the layers of gpt_oss"),
+        ("mlx-single", {"model_type": "kosmos-2", **WRAPPED}, "no causal language model 'kosmos-2', in which a llama"),
+        ("mlx-single", {"model_type": "qwen2_vl", "text_config": {"model_type": "qwen2_vl_text"}}, ""),
+        ("mlx-single", {"model_type": "bailing_hybrid", "architectures": ["BailingMoeV3ForCausalLM"]}, ""),
+        ("hf-single", {"model_type": "bert"}, "BertLMHeadModel looks at the tokens that follow as well"),
+        ("hf-single", {"model_type": "bert", "is_decoder": True}, ""),
+        ("hf-single", {"model_type": "rembert"}, "RemBertForCausalLM looks at the tokens that follow as well"),
+        ("hf-single", {"model_type": "trocr"}, ""),
+    ],
+)
+def test_libraries_go_by_the_kind_of_the_whole_and_by_what_makes_a_decoder(
+    engine: str, kind: dict[str, Any], says: str
+) -> None:
+    """An inner kind that a library has is none that it loads; an encoder reads a prompt otherwise in chunks."""
+    found = refusal(engine, kind, ranks=2)
     assert says in found if says else not found
 
 

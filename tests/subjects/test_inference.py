@@ -98,6 +98,7 @@ def test_ranks_compute_what_the_whole_model_computes(worlds: Worlds, engine: str
     assert min(spare.values()) == 0  # nothing is missing, and something is split
     bytes_ = [one[0] for one in said(history, "shards", "bytes")]
     assert max(bytes_) < said(one, "shards", "bytes")[0][0]
+    assert said(history, "shards", "dtypes") == [[["F32"]]] * size
 
 
 @pytest.mark.whole

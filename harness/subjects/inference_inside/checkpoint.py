@@ -49,6 +49,14 @@ def has_tokenizer(folder: str) -> bool:
     return any(path.name.startswith(TOKENIZERS) for path in Path(folder).iterdir())
 
 
+def dtypes_of(folder: str) -> list[str]:
+    """In which dtypes a checkpoint keeps its tensors, as safetensors calls them; none of one of another format."""
+    try:
+        return sorted({one.dtype for one in stored(folder).values()})
+    except ValueError:  # an adapter for another engine reads what it likes
+        return []
+
+
 def stored(folder: str) -> dict[str, Stored]:
     """Every tensor of a checkpoint, by name.
 

@@ -7,6 +7,7 @@ single rank too.
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
@@ -15,9 +16,15 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from . import stages
+from . import checkpoint, stages
 
-LOUDER, BASE = 1.01, 500_000.0
+LOUDER = 1.01
+# Of rotations: models have the one or the other, or something above.
+BASES = (10_000.0, 500_000.0)
+# What libraries call what attends, and the matrix behind it.
+ATTENDS = ("self_attn", "attn", "attention", "self_attention")
+OUT = ("o_proj", "c_proj", "out_proj", "dense")
+ROUTER = re.compile(r"\.layers\.(\d+)\.(?:mlp|block_sparse_moe)\.gate\.weight")
 AT_ONE = ("rope-base", "scaled-layer")
 Change = Callable[[Tensor], Tensor]
 
@@ -83,43 +90,58 @@ def _message(change: Callable[[], Change]) -> Callable[[Share], bool]:
     """Change what the last rank puts into a sum, or gets of the stage before it."""
 
     def act(share: Share) -> bool:
-        if not share.is_last:
-            return True
         if share.stage is None:
-            return _summed_anew(share.layers[0], share, change())
-        share.stage.altered = change()
+            return _summed_anew(share.layers[0], share, change() if share.is_last else None, biased=False)
+        if share.is_last:
+            share.stage.altered = change()
         return True
 
     return act
 
 
 def _bias_per_rank(share: Share) -> bool:
-    done = [_summed_anew(layer, share, None) for layer in share.layers if share.stage is None]
+    done = [_summed_anew(layer, share, None, biased=True) for layer in share.layers if share.stage is None]
     return bool(done) and all(done)
 
 
-def _summed_anew(layer: Any, share: Share, change: Change | None) -> bool:
+def _summed_anew(layer: Any, share: Share, change: Change | None, *, biased: bool) -> bool:
     """Sum the output of attention over the ranks as the engine does, but for what is changed: a part, or the bias."""
     out = _out_of(layer)
-    bias = _local(out.bias) if out.bias is not None else None
-    if change is None and bias is None:
+    if not _is_summed(out):
         return False
+    bias = _local(out.bias) if out.bias is not None else None
+    if biased and bias is None:
+        return False
+    if not biased and change is None:
+        return True
 
     def forward(given: Tensor) -> Tensor:
         weight = _local(out.weight)
         if given.shape[-1] != weight.shape[1]:  # some models have all heads on every rank
             given = given[..., share.rank * weight.shape[1] : (share.rank + 1) * weight.shape[1]]
-        part = functional.linear(given, weight, bias if change is None else None)
+        part = functional.linear(given, weight, bias if biased else None)
         total = part if change is None else change(part)
         torch.distributed.all_reduce(total)
-        return total if change is None or bias is None else total + bias
+        return total if biased or bias is None else total + bias
 
     out.forward = forward
     return True
 
 
+def _is_summed(out: Any) -> bool:
+    """Whether the ranks' products with a matrix are summed.
+
+    A plan may leave attention whole: then nothing is, and a rank that waits for a sum waits for ever.
+    """
+    places = getattr(getattr(out, "weight", None), "placements", ())
+    return any(hasattr(place, "dim") and place.dim % 2 == 1 for place in places)
+
+
 def _swapped_heads(share: Share) -> bool:
-    out, size = _out_of(share.layers[-1]), _attention_of(share.layers[-1]).head_dim
+    out = _out_of(share.layers[-1])
+    size = getattr(_attention_of(share.layers[-1]), "head_dim", None)
+    if out is None or size is None:
+        return False
 
     def swap(_module: nn.Module, given: tuple[Tensor, ...]) -> tuple[Tensor, ...]:
         # Some models have all heads on every rank: of those, the first two of its own.
@@ -152,7 +174,9 @@ def _norm_split(share: Share) -> bool:
         attention = _attention_of(layer)
         for name in ("q_norm", "k_norm"):
             norm = getattr(attention, name, None)
-            if norm is None or norm.weight.shape[0] == attention.head_dim:
+            if norm is None or not hasattr(norm, "weight"):
+                continue
+            if norm.weight.shape[0] == getattr(attention, "head_dim", None):  # over each head alone
                 continue
 
             def forward(state: Tensor, norm: Any = norm) -> Tensor:
@@ -169,22 +193,28 @@ def _fused_interleave(share: Share) -> bool:
     """Queries, keys and values joined in one matrix are cut as if they were of one kind."""
     if share.stage is not None:
         return _other_order(share)
-    path = stages.path_of_layers(share.model)
+    path, found = stages.path_of_layers(share.model), False
     for number, layer in enumerate(share.layers):
         attention = _attention_of(layer)
         here = f"{path}.{number}.self_attn."
+        if not all(hasattr(attention, f"{name}_proj") for name in "qkv"):
+            continue
         whole = stages.read(share.folder, skip=lambda name: not name.startswith(here))  # noqa: B023 - called at once
         for kind in ("weight", "bias"):
-            given = [getattr(getattr(attention, f"{name}_proj"), kind) for name in "qkv"]
-            if given[0] is None:
+            given = [getattr(getattr(attention, f"{name}_proj", None), kind, None) for name in "qkv"]
+            names = [f"{here}{name}_proj.{kind}" for name in "qkv"]
+            if any(one is None for one in given) or not whole.keys() >= set(names):
                 continue
             parts = [_local(one) for one in given]
-            fused = torch.cat([whole[f"{here}{name}_proj.{kind}"] for name in "qkv"])
+            fused = torch.cat([whole[name] for name in names])
+            if fused.shape[0] != share.size * sum(part.shape[0] for part in parts):
+                continue  # a plan may leave them whole
             begin = fused.shape[0] * share.rank // share.size
             for part in parts:
                 part.copy_(fused[begin : begin + part.shape[0]])
                 begin += part.shape[0]
-    return True
+            found = True
+    return found
 
 
 def _other_order(share: Share) -> bool:
@@ -201,26 +231,37 @@ def _other_order(share: Share) -> bool:
 def _rope_base(share: Share) -> bool:
     found = False
     for module in share.model.modules():
-        if isinstance(inverse := getattr(module, "inv_freq", None), Tensor):
-            theta = share.model.config.get_text_config().rope_parameters["rope_theta"]
-            inverse.copy_(inverse ** (math.log(BASE) / math.log(theta)))
-            found = True
+        inverse, theta = getattr(module, "inv_freq", None), _base_of(share.model)
+        if isinstance(inverse, Tensor) and theta:
+            other = inverse ** (math.log(BASES[theta < math.sqrt(math.prod(BASES))]) / math.log(theta))
+            found = found or not torch.equal(other, inverse)  # that of two numbers has no base
+            inverse.copy_(other)
     return found
+
+
+def _base_of(model: Any) -> float:
+    """Of the rotations of a model; 0 where it is not one for all layers, or there is none."""
+    told = getattr(model.config.get_text_config(), "rope_parameters", None) or {}
+    return float(told.get("rope_theta") or 0)
 
 
 def _other_router(share: Share) -> bool:
     """The last rank asks the experts as another rank's router says."""
-    routers = [_router_of(layer) for layer in share.layers]
-    if routers[-1] is None or (share.stage is not None and share.stage.first == 0):
-        return routers[-1] is not None
+    routers = [router for layer in share.layers if (router := _router_of(layer)) is not None]
+    if not routers or _router_of(share.layers[-1]) is None:
+        return False
     if share.is_last and share.stage is None:
         for router in routers:
             weight = _local(router.weight)
             weight.copy_(weight.roll(weight.shape[0] // share.size, 0))
-    elif share.is_last:
-        names = ("mlp.gate.weight", "block_sparse_moe.gate.weight")
-        first = f"{stages.path_of_layers(share.model)}.0."
-        whole = stages.read(share.folder, skip=lambda name: name not in {f"{first}{one}" for one in names})
+    elif share.is_last and share.stage is not None:
+        # The first layers of some have no experts.
+        layers = {
+            int(match[1]): name for name in checkpoint.shapes(share.folder) if (match := ROUTER.search(f".{name}"))
+        }
+        if not layers or (first := min(layers)) >= share.stage.first + len(share.layers) - 1:
+            return False
+        whole = stages.read(share.folder, skip=lambda name: name != layers[first])
         routers[-1].weight.copy_(next(iter(whole.values())))
     return True
 
@@ -233,16 +274,21 @@ def _scaled_layer(share: Share) -> bool:
 
 
 def _attention_of(layer: Any) -> Any:
-    return layer.self_attn if hasattr(layer, "self_attn") else layer.attn
+    """What attends in a layer; None where it is called otherwise, or another thing stands there."""
+    found = next((one for name in ATTENDS if isinstance(one := getattr(layer, name, None), nn.Module)), None)
+    return getattr(found, "attention", found)  # GPT-Neo's, which may be of two kinds
 
 
 def _out_of(layer: Any) -> Any:
+    """The matrix behind the heads of a layer; None where there is none by that name."""
     attention = _attention_of(layer)
-    return attention.o_proj if hasattr(attention, "o_proj") else attention.c_proj
+    found = (getattr(attention, name, None) for name in OUT)
+    return next((one for one in found if isinstance(getattr(one, "weight", None), Tensor)), None)
 
 
 def _router_of(layer: Any) -> Any:
-    return getattr(getattr(layer, "mlp", None), "gate", None)
+    found = getattr(getattr(layer, "mlp", None), "gate", None)
+    return found if isinstance(getattr(found, "weight", None), Tensor) else None
 
 
 def _local(tensor: Any) -> Tensor:

@@ -49,6 +49,18 @@ class Order(NamedTuple):
     chunked: bool = False
 
 
+def products(splitting: Callable[[int, bool], Callable[[], AbstractContextManager[Any]]]) -> Iterator[Order]:
+    """Matrix products in parts that are summed, as many as ranks would make.
+
+    Args:
+        splitting: of how many parts, and whether each is every so manieth column, to what makes the context of it.
+    """
+    for parts, ordinal in ((2, "second"), (3, "third"), (4, "fourth")):
+        words = f"matrix products in {parts} parts"
+        yield Order(f"{words} that are summed", splitting(parts, False), chunked=True)
+        yield Order(f"{words}, each every {ordinal} column", splitting(parts, True), chunked=True)
+
+
 class Engine(Protocol):
     """A model, or a rank's share of one, that goes on from what it has seen.
 

@@ -10,8 +10,8 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from . import checkpoint, defects_hf, layout, orders, stages
-from .engine import Order, Piece
+from . import checkpoint, configuration, defects_hf, layout, orders, stages
+from .engine import Order, Piece, products
 from .handover import Handover
 from .routers import Routers
 
@@ -44,6 +44,7 @@ class Transformers:
         self._cache: Any = None
         self._seen = self._tokens = 0
         self._padding = 0
+        self._batch = (0, 0)
         self._layers: dict[str, Tensor] = {}
         self._routers: Routers | None = None
 
@@ -61,6 +62,7 @@ class Transformers:
         auto: Any = transformers.AutoModelForCausalLM
         config = transformers.AutoConfig.from_pretrained(folder, local_files_only=True)
         self.architecture = (config.architectures or [config.model_type])[0]
+        config = configuration.of_decoder(config)
         self._checkpoint = checkpoint.shapes(folder)
         self.rows = config.get_text_config().vocab_size
         of_all: dict[str, Any] = {"dtype": DTYPES[dtype], "local_files_only": True, "output_loading_info": True}
@@ -98,7 +100,10 @@ class Transformers:
             state = output[0] if isinstance(output, tuple) else output
             if isinstance(state, Tensor) and state.ndim > 1:
                 # Experts give the tokens of the whole batch one below the other; Gemma 3n's layers several states of
-                # each token, `[states, batch, tokens, width]`, of which the last is told.
+                # each token, `[states, batch, tokens, width]`, of which the last is told, DeepSeek-V4's all of a token
+                # side by side, `[batch, tokens, states, width]`.
+                if state.ndim == 4 and tuple(state.shape[:2]) == self._batch:
+                    state = state.flatten(2)
                 own = state.flatten(0, -3)[-1] if state.ndim > 2 else state
                 self._layers[name] = own[-self._tokens :].detach()
 
@@ -145,9 +150,17 @@ class Transformers:
             more = orders.padded(given, places, self._seen, self._padding) if self._padding else {}
             if self._stage is not None:
                 self._stage.receive(tokens=len(ids))
-            told = {"input_ids": given, "position_ids": places, "past_key_values": self._cache, "use_cache": True}
+            told = {
+                "input_ids": given,
+                "position_ids": places,
+                "past_key_values": self._cache,
+                "use_cache": True,
+                **more,
+            }
+            batch, tokens = told["input_ids"].shape
+            self._batch = (batch, tokens)
             with self._routers:
-                logits = self._model(**{**told, **more}).logits
+                logits = self._model(**told).logits
             if self._stage is not None:
                 self._stage.send()
         self._seen += len(ids)
@@ -218,7 +231,7 @@ class Transformers:
 
     def orders(self) -> Iterator[Order]:
         """See `engine.Engine`."""
-        yield from orders.products(lambda cut: partial(orders.split, self._model, cut))
+        yield from products(lambda *cut: partial(orders.split, self._model, orders.Cut(*cut)))
         yield Order("two threads", partial(orders.threads, 2))
         yield Order("in a batch of two, padded", self._padded)
 
@@ -235,6 +248,8 @@ def refuse_tensor(config: Any, size: int) -> None:
     text = config.get_text_config()
     if not getattr(text, "base_model_tp_plan", None):
         raise ValueError(f"transformers has no tensor-parallel plan for {config.model_type}: take hf-pipeline")
+    if not any("att" in name and how == "colwise" for name, how in text.base_model_tp_plan.items()):
+        return  # attention is whole on every rank, or is gathered
     if (heads := getattr(text, "num_key_value_heads", None) or text.num_attention_heads) % size:
         raise ValueError(f"{heads} KV heads cannot be split over {size} ranks: take fewer ranks, or hf-pipeline")
     if text.num_attention_heads % size:

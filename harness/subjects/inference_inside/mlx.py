@@ -12,7 +12,7 @@ import mlx.nn
 from mlx.utils import tree_flatten, tree_unflatten
 
 from . import checkpoint, defects_mlx, layout
-from .engine import ROUTER, Order, Piece, part_name
+from .engine import ROUTER, Order, Piece, part_name, products
 
 if TYPE_CHECKING:
     from .mlx_hops import Hops
@@ -21,7 +21,6 @@ if TYPE_CHECKING:
 mx: Any = mlx.core
 nn: Any = mlx.nn
 DTYPES = {"float32": mx.float32, "bfloat16": mx.bfloat16, "float16": mx.float16}
-ORDINALS = {2: "second", 3: "third", 4: "fourth"}
 # GPT-2's matrices, which checkpoints hold the other way round.
 TURNED = ("attn.c_attn.weight", "attn.c_proj.weight", "mlp.c_fc.weight", "mlp.c_proj.weight")
 
@@ -226,11 +225,7 @@ class MlxLm:
 
     def orders(self) -> Iterator[Order]:
         """See `engine.Engine`."""
-        for parts in (2, 3, 4):
-            words = f"matrix products in {parts} parts"
-            yield Order(f"{words} that are summed", partial(split, self._model, parts), chunked=True)
-            strided = partial(split, self._model, parts, strided=True)
-            yield Order(f"{words}, each every {ORDINALS[parts]} column", strided, chunked=True)
+        yield from products(lambda parts, strided: partial(split, self._model, parts, strided=strided))
         yield Order("in a batch of two", self._batched)
 
     @contextmanager
@@ -281,7 +276,8 @@ def demand_known(names: Iterable[str], stored: Container[str]) -> None:
 def split(model: Any, parts: int, *, strided: bool = False) -> Iterator[None]:
     """Every product with a weight is made in parts of the inner dimension that are summed, as tensor parallelism does.
 
-    Experts are split by their inner width. A part lies together, or is every so manieth: other roundings.
+    Experts are split by their inner width. A part lies together, or is every so manieth: other roundings. Parts are
+    made in the first pass and held until the end; what is not together takes as much memory as the matrices.
     """
     changed: list[tuple[Any, type]] = []
     try:
@@ -308,22 +304,29 @@ def _parts(length: int, parts: int, strided: bool) -> Iterator[Any]:
 
 
 def _linear(parts: int, strided: bool) -> type:
+    made: list[tuple[Any, Any]] = []
+
     def call(self: Any, given: Any) -> Any:
         weight = self.weight
-        total = sum(given[..., part] @ weight[:, part].T for part in _parts(weight.shape[1], parts, strided))
+        if not made:
+            made.extend((part, weight[:, part].T) for part in _parts(weight.shape[1], parts, strided))
+        total = sum(given[..., part] @ share for part, share in made)
         return total + self.bias if "bias" in self else total
 
     return type("Split", (nn.Linear,), {"__call__": call})
 
 
 def _experts(kind: type, parts: int, strided: bool) -> type:
+    made: list[tuple[Any, Any, Any]] = []
+
     def call(self: Any, given: Any, indices: Any) -> Any:
         gate, up, down = self.gate_proj.weight, self.up_proj.weight, self.down_proj.weight
+        if not made:
+            made.extend((gate[:, part], up[:, part], down[..., part]) for part in _parts(gate.shape[1], parts, strided))
         total: Any = 0
         try:
-            for part in _parts(gate.shape[1], parts, strided):
-                self.gate_proj.weight, self.up_proj.weight = gate[:, part], up[:, part]
-                self.down_proj.weight = down[..., part]
+            for share in made:
+                self.gate_proj.weight, self.up_proj.weight, self.down_proj.weight = share
                 total = total + kind.__call__(self, given, indices)
         finally:
             self.gate_proj.weight, self.up_proj.weight, self.down_proj.weight = gate, up, down

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import contextmanager
 from typing import Any, NamedTuple, cast
 
 import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from .engine import ROUTER, Order, part_name
+from .engine import ROUTER, part_name
 
 Forward = Callable[[Tensor], Tensor]
 
@@ -42,7 +42,9 @@ def split(model: nn.Module, cut: Cut) -> Iterator[None]:
     """Every product with a weight is made in parts of the inner dimension that are summed, as tensor parallelism does.
 
     Experts are split by their inner width, so that each part gates, multiplies and is summed like a rank's. A part lies
-    together, or is every so manieth of them: as many roundings, and other ones.
+    together, or is every so manieth of them: as many roundings, and other ones. Such parts are copies, made in the
+    first pass and held until the end: they take as much memory as the matrices, and making them takes ten times as long
+    as a token's product.
     """
     changed: list[nn.Module] = []
     try:
@@ -77,18 +79,10 @@ class Cut(NamedTuple):
         most = -(-length // self.parts)
         most += -most % multiple
         bounds = (slice(begin, min(begin + most, length)) for begin in range(0, length, most))
-        if not self.strided:
+        if not self.strided or length < self.parts:
             return bounds
         places = torch.cat([torch.arange(begin, length, self.parts) for begin in range(self.parts)])
         return (places[part] for part in bounds)
-
-
-def products(splitting: Callable[[Cut], Callable[[], AbstractContextManager[Any]]]) -> Iterator[Order]:
-    """Matrix products in parts that are summed, as many as ranks would make; `splitting` makes the context of a cut."""
-    for parts, ordinal in ((2, "second"), (3, "third"), (4, "fourth")):
-        words = f"matrix products in {parts} parts"
-        yield Order(f"{words} that are summed", splitting(Cut(parts, strided=False)), chunked=True)
-        yield Order(f"{words}, each every {ordinal} column", splitting(Cut(parts, strided=True)), chunked=True)
 
 
 def _split(module: nn.Module, cut: Cut) -> Callable[..., Tensor] | None:
@@ -110,11 +104,15 @@ ALIGNED = 16
 
 
 def _linear(module: nn.Linear, cut: Cut) -> Forward:
+    made: list[tuple[Any, Tensor]] = []
+
     def forward(given: Tensor) -> Tensor:
         weight = module.weight
+        if not made:
+            made.extend((part, weight[:, part]) for part in cut.of(weight.shape[1]))
         total: Any = 0
-        for part in cut.of(weight.shape[1]):
-            total = total + functional.linear(given[..., part], weight[:, part])
+        for part, share in made:
+            total = total + functional.linear(given[..., part], share)
         bias: Tensor | None = module.bias
         return cast("Tensor", total if bias is None else total + bias)
 
@@ -122,10 +120,15 @@ def _linear(module: nn.Linear, cut: Cut) -> Forward:
 
 
 def _conv(module: Any, cut: Cut) -> Forward:
+    made: list[tuple[Any, Tensor]] = []
+
     def forward(given: Tensor) -> Tensor:
+        weight = module.weight
+        if not made:
+            made.extend((part, weight[part]) for part in cut.of(weight.shape[0]))
         total: Any = 0
-        for part in cut.of(module.weight.shape[0]):
-            total = total + given[..., part] @ module.weight[part]
+        for part, share in made:
+            total = total + given[..., part] @ share
         return cast("Tensor", total + module.bias)
 
     return forward
@@ -133,15 +136,19 @@ def _conv(module: Any, cut: Cut) -> Forward:
 
 def _experts(module: Any, cut: Cut) -> Callable[..., Tensor]:
     whole = type(module).forward
+    made: list[tuple[nn.Parameter, nn.Parameter]] = []
 
     def forward(*given: Any, **named: Any) -> Tensor:
         both, down = module.gate_up_proj, module.down_proj
-        gate, up = both.chunk(2, dim=1)
+        if not made:
+            gate, up = both.chunk(2, dim=1)
+            for part in cut.of(gate.shape[1], multiple=max(1, ALIGNED // gate.element_size())):
+                first = nn.Parameter(torch.cat([gate[:, part], up[:, part]], 1), requires_grad=False)
+                made.append((first, nn.Parameter(down[..., part].contiguous(), requires_grad=False)))
         total: Any = 0
         try:
-            for part in cut.of(gate.shape[1], multiple=max(1, ALIGNED // gate.element_size())):
-                module.gate_up_proj = nn.Parameter(torch.cat([gate[:, part], up[:, part]], 1), requires_grad=False)
-                module.down_proj = nn.Parameter(down[..., part].contiguous(), requires_grad=False)
+            for first, second in made:
+                module.gate_up_proj, module.down_proj = first, second
                 total = total + whole(module, *given, **named)
         finally:
             module.gate_up_proj, module.down_proj = both, down

@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import torch
 from torch import Tensor
 from torch._subclasses import fake_tensor
 
-from . import checkpoint, stages
+from . import checkpoint, chunks, configuration, leak, stages
+from .group_alone import group_alone
 from .hf import Transformers
 from .rehearsal import STEPS
 
@@ -45,28 +47,74 @@ def rehearse(folder: str, sharding: str, *, size: int, dtype: str) -> None:
     """
     # A mode is one thread's.
     os.environ["HF_DEACTIVATE_ASYNC_LOAD"] = "1"
-    for rank in range(size):
+    if sharding == "tensor":
+        attempts = [partial(_sharing, folder, rank=rank, size=size, dtype=dtype) for rank in (0, size - 1)]
+    else:
+        attempts = [partial(_alone, folder, sharding, rank=rank, size=size, dtype=dtype) for rank in range(size)]
+    if sharding == "pipeline" and size > 1:
+        attempts.append(partial(_followed, folder, size=size, dtype=dtype))
+    for attempt in attempts:
         try:
-            with fake_tensor.FakeTensorMode(allow_non_fake_inputs=True):
-                _rank(folder, sharding, rank=rank, size=size, dtype=dtype)
+            attempt()
         except UNKNOWN:
             return
 
 
-def _rank(folder: str, sharding: str, *, rank: int, size: int, dtype: str) -> None:
+def in_chunks(folder: str, *, dtype: str) -> None:
+    """Follow what the whole model reads a second chunk of a prompt after.
+
+    Raises:
+        Forgetful: less than what it reads a single token after.
+    """
+    with fake_tensor.FakeTensorMode(allow_non_fake_inputs=True):
+        engine = _loaded(folder, "single", rank=0, size=1, dtype=dtype)
+        with chunks.Chunks(list(stages.layers_of(vars(engine)["_model"]))) as followed:
+            _steps(engine, followed)
+    followed.demand_memory()
+
+
+def _alone(folder: str, sharding: str, *, rank: int, size: int, dtype: str) -> None:
+    with fake_tensor.FakeTensorMode(allow_non_fake_inputs=True):
+        _steps(_loaded(folder, sharding, rank=rank, size=size, dtype=dtype))
+
+
+def _sharing(folder: str, *, rank: int, size: int, dtype: str) -> None:
+    """One rank of those that share each layer: the first, or the last, which gets what is left."""
+    with group_alone(rank=rank, size=size) as group, fake_tensor.FakeTensorMode(allow_non_fake_inputs=True):
+        _steps(_loaded(folder, "tensor", rank=rank, size=size, dtype=dtype, distributed=group))
+
+
+def _followed(folder: str, *, size: int, dtype: str) -> None:
+    """Follow the whole model: a stage that lacks something of another one may go on without an error."""
+    with fake_tensor.FakeTensorMode(allow_non_fake_inputs=True):
+        engine = _loaded(folder, "single", rank=0, size=1, dtype=dtype)
+        model: Any = vars(engine)["_model"]
+        layers = list(stages.layers_of(model))
+        begins = [stages.share(len(layers), size=size, rank=rank)[0] for rank in range(size)]
+        with leak.Followed(model.get_input_embeddings(), layers, begins):
+            _steps(engine)
+
+
+def _loaded(folder: str, sharding: str, *, rank: int, size: int, dtype: str, distributed: Any = None) -> Transformers:
     import transformers
 
     stages.read = _read
     auto: Any = transformers.AutoModelForCausalLM
     auto.from_pretrained = _loader(auto)
     still: Any = Still()
-    engine = Transformers(rank=rank, size=size, sharding=sharding, handover=still)
+    engine = Transformers(rank=rank, size=size, sharding=sharding, distributed=distributed, handover=still)
     engine.load(folder, dtype=dtype)
     # The faster products of experts want 16 bits where there are no numbers, and the slowest loops over numbers.
     model: Any = vars(engine)["_model"]
     vars(model.config.get_text_config())["_experts_implementation_internal"] = "batched_mm"
+    return engine
+
+
+def _steps(engine: Transformers, followed: chunks.Chunks | None = None) -> None:
     engine.begin()
     for tokens in STEPS:
+        if followed is not None:
+            followed.step_from(vars(engine)["_cache"])
         logits = engine.step([0] * tokens)
         if logits is not None and tuple(logits.shape) != (tokens, engine.rows):
             raise ValueError(f"{tokens} tokens have logits of shape {list(logits.shape)}")
@@ -87,7 +135,7 @@ def _loader(auto: Any) -> Callable[..., Any]:
     def load(folder: str, **named: Any) -> Any:
         import transformers
 
-        config = transformers.AutoConfig.from_pretrained(folder, local_files_only=True)
+        config = configuration.of_decoder(transformers.AutoConfig.from_pretrained(folder, local_files_only=True))
         with torch.device("meta"):
             kind = type(auto.from_config(config))
         own = _read(folder, skip=lambda _name: False)

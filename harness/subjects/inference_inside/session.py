@@ -16,7 +16,7 @@ from typing import Any
 
 from . import variants
 from .answer import answer, keep
-from .checkpoint import has_tokenizer
+from .checkpoint import dtypes_of, has_tokenizer
 from .engine import Engine, Piece
 from .request import BOUNDARY, OWN, Request, demand_rows
 
@@ -82,8 +82,8 @@ def run(context: Any, engine: Engine, request: Request) -> None:
             # Rows that pad an embedding have no token: what is generated of them is no text, and nobody would see it.
             unknown = sorted(set(found.ids) - known)
             context.emit("detokenized", prompt=number, text=tokenizer.decode(found.ids), unknown=unknown)
-        if request.envelope != "none":
-            variants.envelope(context, engine, request, prompt, number=number, first=found, routing=routings[number])
+    if request.envelope != "none":
+        variants.envelope(context, engine, request, prompts, kept_fed, routings=routings)
     sizes = SIZES if request.envelope == "keep" else ONE_SIZE if request.sensitivity == "keep" else ()
     variants.sensitivity(context, engine, request, prompts, kept_fed, sizes=sizes, routings=routings)
     if request.influence == "keep":
@@ -118,7 +118,7 @@ def _load(context: Any, engine: Engine, request: Request) -> str:
         digest = hashlib.sha256(piece.data).hexdigest()
         context.emit("shard", rank=context.rank, tensor=piece.tensor, slices=piece.slices, sha256=digest)
     # Of the checkpoint; on a rank with the whole model, what nothing uses.
-    context.emit("shards", bytes=held, absent=sorted(absent))
+    context.emit("shards", bytes=held, absent=sorted(absent), dtypes=dtypes_of(folder))
     if kept is not None:
         context.keep("checkpoint", checkpoint(kept.values(), dtype=dtype))
     return folder
@@ -131,8 +131,7 @@ def beyond(tokenizer: Any, rows: int) -> list[int]:
 
 def checkpoint(pieces: Collection[Piece], *, dtype: str) -> bytes:
     """Whole tensors as a safetensors file, in the dtype in which they were loaded; of others a byte is I8, more F32."""
-    header, content = dict[str, Any](), b"".join(piece.data for piece in pieces)
-    begin = 0
+    header, begin = dict[str, Any](), 0
     for piece in pieces:
         shape, end = [one[1] for one in piece.slices], begin + len(piece.data)
         narrow = {"float32": "F32", "bfloat16": "BF16", "float16": "F16"}[dtype]
@@ -142,7 +141,8 @@ def checkpoint(pieces: Collection[Piece], *, dtype: str) -> bytes:
         header[piece.tensor] = {"dtype": told, "shape": shape, "data_offsets": [begin, end]}
         begin = end
     text = json.dumps(header).encode()
-    return len(text).to_bytes(8, "little") + text + content
+    # Joined once: of a large model a copy more is what the machine may not have.
+    return b"".join([len(text).to_bytes(8, "little"), text, *(piece.data for piece in pieces)])
 
 
 def folder_of(context: Any, model: str) -> str:

@@ -16,11 +16,13 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from . import checkpoint
+from . import checkpoint, layer_loop
 from .handover import Handover
 
 # What a layer calls its place in the cache; the second is GPT-Neo's.
 PLACES = ("layer_idx", "layer_id")
+# Where a stage's model remembers the path of its layers: by their number other lists may be taken for them.
+KNOWN = "_path_of_layers"
 DTYPES = {"F64": torch.float64, "F32": torch.float32, "F16": torch.float16, "BF16": torch.bfloat16}
 
 
@@ -69,9 +71,13 @@ class Stage:
         with torch.device("meta"):
             skeleton = auto.from_config(config, dtype=dtype)
         path = path_of_layers(skeleton)
+        if (many := len(skeleton.get_submodule(path))) != number:
+            raise ValueError(
+                f"{type(skeleton).__name__} has {many} layers, and {number} in a cache: hf-pipeline cannot split it"
+            )
         self._prefix = f"{path}."
         beside = parts_beside(skeleton, path)
-        tied = skeleton.get_output_embeddings() is not None and config.get_text_config().tie_word_embeddings
+        tied = is_tied(skeleton)
         foreign = [one for one, belongs in beside.items() if not self._has(belongs, tied=tied)]
         base = skeleton.base_model_prefix
         own = read(folder, skip=lambda name: self._is_foreign(name, foreign, begin, end, base))
@@ -83,23 +89,18 @@ class Stage:
         demand_whole(told, missing=lambda name: not self._is_foreign(name, foreign, begin, end, ""))
         for one in foreign:
             is_embedding = isinstance(model.get_submodule(one), nn.Embedding)
-            _replace(model, one, Gap(text.hidden_size, dtype) if is_embedding else nn.Identity())
+            _replace(model, one, Gap(text.hidden_size, dtype) if is_embedding else Through(dtype))
         layers = layers_of(model)
         kept = nn.ModuleList(list(layers)[begin:end])
         _replace(model, path, kept)
+        setattr(model, KNOWN, path)
         for module, place in product(kept.modules(), PLACES):
-            if isinstance(number := getattr(module, place, None), int):
-                setattr(module, place, number - begin)
+            if isinstance(own_place := getattr(module, place, None), int):
+                setattr(module, place, own_place - begin)
         # The cache, and the masks of layers that differ, are made from the configuration.
+        holder, _, name = path.rpartition(".")
         text = model.config.get_text_config()
-        if types := getattr(text, "layer_types", None):
-            try:
-                text.layer_types = types[begin:end]
-            except AttributeError:
-                raise ValueError(
-                    f"{type(model).__name__} works out the types of its layers from their number: hf-pipeline cannot "
-                    "split it"
-                ) from None
+        layer_loop.cut(model.get_submodule(holder), name, text, begin=begin, end=end, of=number)
         text.num_hidden_layers = end - begin
         kept[0].register_forward_pre_hook(self._enter, with_kwargs=True)
         kept[-1].register_forward_hook(self._leave)
@@ -172,6 +173,15 @@ class Gap(nn.Module):
         return torch.zeros(*ids.shape, self._width, dtype=self._dtype)
 
 
+class Through(nn.Identity):
+    """Stands where another stage has a norm or the head: what comes in goes out."""
+
+    def __init__(self, dtype: torch.dtype) -> None:
+        super().__init__()
+        # Zaya asks the dtype of its last norm's weight; in no checkpoint, and of no rank's share.
+        self.register_buffer("weight", torch.zeros(0, dtype=dtype), persistent=False)
+
+
 def demand_whole(told: Any, *, missing: Callable[[str], bool] = lambda _name: True) -> None:
     """Demand that the checkpoint had every tensor, and none that nothing took: transformers only logs it.
 
@@ -197,22 +207,46 @@ def share(layers: int, *, size: int, rank: int) -> tuple[int, int]:
 
 
 def path_of_layers(model: Any) -> str:
-    """Where the layers of a decoder are: the only list with as many modules as it has layers.
+    """Where the layers of a decoder are: the only list with as many modules with parameters as it has layers.
+
+    Of none or several it is the one that the decoder calls its layers.
 
     Raises:
-        ValueError: there is none, or more than one.
+        ValueError: no rule says which.
     """
+    if (known := getattr(model, KNOWN, "")) != "":
+        return str(known)
     number = model.config.get_text_config().num_hidden_layers
-    found = [
-        name
+    lists = {
+        name: module
         for name, module in model.named_modules()
-        if isinstance(module, nn.ModuleList) and len(module) == number and name.count(".") <= 2
-    ]
+        if isinstance(module, nn.ModuleList)
+        and name.count(".") <= 2
+        # Granite has a list of rotary embeddings, one for each base.
+        and all(any(True for _ in one.parameters()) for one in module)
+    }
+    found = [name for name, module in lists.items() if len(module) == number]
+    if len(found) != 1 and (own := _called_layers(model)) is not None:
+        # A tower beside the decoder may have as many, and LongCat counts two for each.
+        found = [name for name, module in lists.items() if module is own]
     if len(found) != 1:
-        raise ValueError(
-            f"{type(model).__name__} has {len(found)} lists of {number} layers: hf-pipeline cannot split it"
-        )
+        raise ValueError(f"{type(model).__name__} has {len(found)} lists of {number} layers, and no rule says which")
     return str(found[0])
+
+
+def _called_layers(model: Any) -> nn.ModuleList | None:
+    """What the decoder of a model, as its library tells which that is, calls its layers."""
+    decoder = model.get_decoder() if hasattr(model, "get_decoder") else None
+    layers = getattr(decoder, "layers", None)
+    return layers if isinstance(layers, nn.ModuleList) and decoder is not model else None
+
+
+def is_tied(model: Any) -> bool:
+    """Whether embedding and head are one matrix, whatever the configurations of the whole and of its text say."""
+    entrance, head = (
+        getattr(one, "weight", None) for one in (model.get_input_embeddings(), model.get_output_embeddings())
+    )
+    return entrance is not None and head is entrance
 
 
 def layers_of(model: Any) -> Any:
@@ -228,7 +262,7 @@ def parts_beside(model: Any, path: str) -> dict[str, str]:
     """
     head = model.get_output_embeddings()
     entrance = model.get_input_embeddings()
-    tied = model.config.get_text_config().tie_word_embeddings
+    tied = is_tied(model)
     holder = path.rpartition(".")[0]
     found: dict[str, str] = {}
     before = True  # so far: modules stand in the order in which they are made

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import partial
@@ -12,12 +13,12 @@ from torch import Tensor, nn
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from . import layout, orders
-from .engine import Order, Piece
+from .engine import Order, Piece, products
 
 aten = torch.ops.aten
 
 
-class TorchDecoder:
+class TorchDecoder(ABC):
     """What a session asks of an engine, of a decoder whose ranks all have logits.
 
     An adapter says in `load` what the model is, by `take_in` before and after it is split; how it is called, in `step`;
@@ -39,17 +40,17 @@ class TorchDecoder:
 
     # -- what an adapter says ------------------------------------------------------------------------------------------
 
+    @abstractmethod
     def load(self, folder: str, *, dtype: str, defect: str = "none") -> None:
-        """See `engine.Engine`: an adapter's own."""
-        raise NotImplementedError("load the model, take it in, and split it")
+        """Load the model, take it in, and split it; see `engine.Engine`."""
 
+    @abstractmethod
     def begin(self) -> None:
-        """See `engine.Engine`: an adapter's own."""
-        raise NotImplementedError("empty the cache")
+        """Empty the cache; see `engine.Engine`."""
 
+    @abstractmethod
     def step(self, ids: Sequence[int]) -> Tensor:
-        """See `engine.Engine`: an adapter's own."""
-        raise NotImplementedError("call the model")
+        """Call the model; see `engine.Engine`."""
 
     def tensors(self) -> Mapping[str, Tensor]:
         """The tensors of the model that come from the checkpoint, by name: its state, without caches."""
@@ -158,7 +159,7 @@ class TorchDecoder:
 
     def orders(self) -> Iterator[Order]:
         """See `engine.Engine`."""
-        yield from orders.products(lambda cut: partial(_Products, cut))
+        yield from products(lambda *cut: partial(_Products, orders.Cut(*cut)))
         yield Order("with two threads", partial(orders.threads, 2))
 
 

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from contextlib import AbstractContextManager, nullcontext
+from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
 from .answer import Answer, answer, keep
-from .engine import Engine
+from .engine import Engine, Order
 from .request import Request
 
 SOME = 2
@@ -18,27 +19,64 @@ LOUDER = 1.5
 
 
 def envelope(
-    context: Any, engine: Engine, request: Request, prompt: Sequence[int], *, number: int, first: Answer, routing: Any
+    context: Any,
+    engine: Engine,
+    request: Request,
+    prompts: Sequence[Sequence[int]],
+    fed: Sequence[Sequence[int]],
+    *,
+    routings: Sequence[Any],
 ) -> None:
-    """Answer again in every order that is allowed, or in some; what differs is what rounding may do."""
-    chunks = sorted({1, max(1, len(prompt) // 2), len(prompt)} - {request.prefill_chunk or len(prompt)})
+    """Answer again in every order that is allowed, or in some; what differs is what rounding may do.
+
+    Each order is set up once, for all prompts: some make copies of every matrix.
+    """
+    again = partial(answer, context, engine, request, steps=0, quiet=True)
+    orders = list(engine.orders())
+    ways = [asked(request, prompt, number, orders) for number, prompt in enumerate(prompts)]
+    for order in (None, *orders):
+        with nullcontext() if order is None else order.inside():
+            for number, prompt in enumerate(prompts):
+                for one in ways[number]:
+                    if one.order is order:
+                        other = again(prompt, number=number, fed=fed[number], chunk=one.chunk, routing=routings[number])
+                        _variant(context, one, other, number)
+
+
+@dataclass(frozen=True)
+class Variant:
+    """One of the answers to a prompt that are made again.
+
+    Attributes:
+        count: which it is, among those of its prompt.
+        words: what is other.
+        order: of the engine; None is its own.
+        chunk: tokens of the prompt at a time; None as is asked.
+    """
+
+    count: int
+    words: str
+    order: Order | None
+    chunk: int | None
+
+
+def asked(request: Request, prompt: Sequence[int], number: int, orders: Sequence[Order]) -> list[Variant]:
+    """Those of a prompt: other chunks, each order, and what may be in both."""
+    half = max(1, len(prompt) // 2)
+    chunks = sorted({1, half, len(prompt)} - {request.prefill_chunk or len(prompt)})
     if request.envelope == "unchunked":
         chunks = []  # where chunks are what is asked about, they are not what is allowed
-    orders: list[tuple[str, int | None, AbstractContextManager[Any]]] = [
-        (f"prefill in chunks of {chunk}", chunk, nullcontext()) for chunk in chunks
+    ways: list[tuple[str, Order | None, int | None]] = [
+        (f"prefill in chunks of {chunk}", None, chunk) for chunk in chunks
     ]
-    for order in engine.orders():
-        orders.append((order.words, None, order.inside()))
+    for order in orders:
+        ways.append((order.words, order, None))
         if order.chunked and chunks:
-            half = max(1, len(prompt) // 2)
-            orders.append((f"{order.words}, prefill in chunks of {half}", half, order.inside()))
-    again = partial(answer, context, engine, request, steps=0, quiet=True)
-    for count, (words, chunk, inside) in enumerate(orders):
-        if request.envelope == "some" and (count - SOME * number) % len(orders) >= SOME:
-            continue
-        with inside:
-            other = again(prompt, number=number, fed=first.fed, chunk=chunk, routing=routing)
-        _variant(context, count, words, other, number)
+            ways.append((f"{order.words}, prefill in chunks of {half}", order, half))
+    found = [Variant(count, words, order, chunk) for count, (words, order, chunk) in enumerate(ways)]
+    if request.envelope == "some":
+        return [one for one in found if (one.count - SOME * number) % len(found) < SOME]
+    return found
 
 
 def sensitivity(
@@ -83,8 +121,9 @@ def influence(context: Any, engine: Engine, request: Request, prompt: Sequence[i
         keep(context, f"influence.{rank}.prefill.logits.0", found.prefill)
 
 
-def _variant(context: Any, count: int, words: str, found: Answer, number: int) -> None:
-    context.emit("envelope", number=count, prompt=number, order=words)
+def _variant(context: Any, variant: Variant, found: Answer, number: int) -> None:
+    count = variant.count
+    context.emit("envelope", number=count, prompt=number, order=variant.words)
     keep(context, f"envelope.{count}.prefill.logits.{number}", found.prefill)
     keep(context, f"envelope.{count}.decode.logits.{number}", found.decode)
     for phase, gaps in found.decided.items():
