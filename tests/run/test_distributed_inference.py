@@ -7,12 +7,14 @@ from typing import Any
 
 import pytest
 
+from harness.run import distributed_inference
 from harness.run.distributed_inference import DistributedInferenceValidator
-from harness.scenario import ScenarioError
+from harness.scenario import ScenarioError, load_scenario
 from harness.trust.key import find_signer
 from harness.world.hosts import host as hosts
 from tests.run.conftest import run_command
 
+RESET = Path(__file__).parents[2] / "scenarios" / "corruption-and-recovery" / "reset.yaml"
 PROMPTS = [[40, 41, 42, 43], [164, 70, 194, 96, 208, 181, 246, 220]]
 
 
@@ -65,3 +67,16 @@ def test_what_cannot_be_asked_is_refused_before_any_rank_starts(
     with pytest.raises(ScenarioError, match=why.replace(".", "[.]")):
         getattr(asking(tmp_path, engine=engine), question)(prompts)
     assert not (tmp_path / "results").exists()
+
+
+def test_a_reset_strikes_the_rank_that_receives_and_nothing_else_counts(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """gloo may never wake a rank that sends: the stress test and the shipped scenario strike the one after it."""
+    asked = list[Any]()
+    monkeypatch.setattr(distributed_inference, "run", lambda scenario, **_: asked.append(scenario))
+    asking(tmp_path).stress_test_pipeline(PROMPTS)
+    for scenario in (one.scenario for one in (*asked, load_scenario(RESET))):
+        (struck,) = [fault for fault in scenario.faults if fault.kind == "reset"]
+        assert (struck.ranks.of(2), struck.at) == ((1,), "decode.begin")
+        assert scenario.subject.control.must_fail.message == "by peer"
