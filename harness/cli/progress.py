@@ -34,7 +34,8 @@ class Spoken(Progress):
     def __init__(self, stream: TextIO) -> None:
         self._stream = stream
         self._lock = threading.Lock()
-        self._cell = ""
+        self._cell = self._compared = ""
+        self._since = 0.0
         self.total = self.made = self.void = self.flying = 0
         self.begin = time.monotonic()
         self.candidate: Counter[str] = Counter()
@@ -49,11 +50,18 @@ class Spoken(Progress):
         """Count from here."""
         self.total, self.begin = plan.trials, time.monotonic()
 
-    def began(self, cell: Cell) -> None:
-        """Count a trial that began."""
+    def compares(self, what: str) -> None:
+        """Tell of it until a trial begins."""
         with self._lock:
+            self._compared, self._since = what, time.monotonic()
+
+    def began(self, cell: Cell) -> None:
+        """Count a trial that began; the time left is reckoned from the first: a reference may have taken minutes."""
+        with self._lock:
+            if not (self.made or self.void or self.flying):
+                self.begin = time.monotonic()
             self.flying += cell.ranks
-            self._cell = cell.id
+            self._cell, self._compared = cell.id, ""
 
     def ended(self, trial: MadeTrial) -> None:
         """Count a trial that ended."""
@@ -75,7 +83,8 @@ class Spoken(Progress):
 
     def line(self) -> str:
         """Everything in one line."""
-        parts = [f"{self.made}/{self.total} trials", f"{self.flying} ranks in flight", self.left()]
+        left = f"{self._compared}: {time.monotonic() - self._since:.0f} s" if self._compared else self.left()
+        parts = [f"{self.made}/{self.total} trials", f"{self.flying} ranks in flight", left]
         if wrong := self.unexpected.total():
             parts.append(f"{wrong} unexpected")
         if self.void:

@@ -54,6 +54,9 @@ class Progress:
     def planned(self, plan: Plan) -> None:
         """What is going to happen; once, before the first trial."""
 
+    def compares(self, what: str) -> None:
+        """What trials are compared with is made, before those of a cell: "the reference, run 1 of 2"."""
+
     def began(self, cell: Cell) -> None:
         """A trial of this cell was handed to a lane."""
 

@@ -97,6 +97,7 @@ class References:
         launch: Callable[[str], Launch],
         start: Callable[..., World],
         keep: Callable[[str, str, Capture], None],
+        says: Callable[[str], None],
     ) -> None:
         """Run a cell's reference, if there is one and it has not run: twice, one after the other.
 
@@ -105,6 +106,7 @@ class References:
             launch: the first trial of an arm as it would start in this cell.
             start: makes a world of a launch, with what is to be done with what its ranks left.
             keep: takes the evidence of a run into its folder, by whose code it ran.
+            says: hears which run begins, which may take minutes.
 
         Raises:
             NoReference: it failed.
@@ -131,11 +133,14 @@ class References:
                 for place, one in found.items() if first else ():
                     kept[place] = self._artefacts.spool(one)
 
+            says(f"{plan.called}, run {index + 1} of {len(places)}")
             capture = start(replace(order, about={**order.about, "trial": index}), on_left=left).run()
             keep(plan.arm, place, capture)
             histories.append(History(capture.events, size=plan.size, reference=histories[0] if histories else None))
             if failed := [why for why in doubts(self._scenario, histories) if why.code == VerdictCode.REFERENCE_FAILED]:
-                raise NoReference(f"{failed[0]}{_log(capture)}")
+                setting = "subject.reference.deadline" if plan.offered else "world.deadline"
+                slow = _too_slow(histories[-1], order.deadline, setting=setting)
+                raise NoReference(f"{failed[0]}{slow}{_log(capture)}")
         folder = self._lay(histories[0], kept) if plan.offered else None
         stands = _files(folder) if folder is not None else {}
         self._made[places] = Made(history=histories[0], folder=folder, kept=kept, stands=stands)
@@ -155,6 +160,7 @@ class References:
             machines=None if plan.offered else model.machines,
             entry=plan.entry,
             arguments=plan.arguments,
+            deadline=plan.deadline,
             seeds=seeds[1:],
             # Whatever the scenario tells its ranks of their world, a world of one is one.
             env={name: value for name, value in model.env.items() if not plan.offered or name not in LAUNCHERS},
@@ -184,6 +190,18 @@ def _files(folder: Path) -> dict[str, tuple[int, ...]]:
     """Each file of a folder, with what changes when it is written to or replaced."""
     stats = ((entry.name, entry.stat(follow_symlinks=False)) for entry in os.scandir(folder))
     return {name: (stat.st_ino, stat.st_size, stat.st_mtime_ns) for name, stat in stats}
+
+
+def _too_slow(history: History, deadline: float, *, setting: str) -> str:
+    """Where the deadline came: what to set, and how far it was, which tells a slow one from one that hangs."""
+    if not history.noted("world.deadline"):
+        return ""
+    said = [seen.event for seen in history.seen if seen.event.by == "rank"]
+    last = f"; it last said {said[-1].name}, {(said[-1].ns - history.start_ns()) / 1e9:.3g} s in" if said else ""
+    return (
+        f"{last}. A reference that makes variants of its answers takes many times as long as a trial: allow it more, "
+        f"as by --set {setting}={4 * deadline:g}s"
+    )
 
 
 def _log(capture: Capture) -> str:

@@ -131,6 +131,7 @@ class Trials:
                 launch=lambda arm, cell=cell: self.worlds.launch(cell, arm, 0),  # type: ignore[misc]
                 start=self.worlds.start_world,
                 keep=self._keep_reference,
+                says=self._progress.compares,
             )
             candidates = self._scenario.trials.candidate
             controls = self._scenario.trials.control if "control" in self._arms else 0

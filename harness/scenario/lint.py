@@ -23,7 +23,6 @@ from harness.scenario.draft import Draft
 from harness.scenario.environment import bare
 from harness.scenario.fault_lint import FAULT_RULES
 from harness.scenario.matrix import OF_THE_WORLD, same
-from harness.scenario.model import DEADLINE_LIMIT
 from harness.scenario.must_fail_lint import MUST_FAIL_RULES
 from harness.scenario.override import FILE as OVERRIDE
 from harness.scenario.parity_lint import PARITY_RULES
@@ -211,9 +210,6 @@ def times(draft: Draft) -> Iterator[Problem]:
     if draft.world is None:
         return
     deadline = draft.world.deadline
-    if not 0 < deadline <= DEADLINE_LIMIT:
-        yield draft.problem(("world", "deadline"), "must be more than 0s and at most 1h")
-        return
     if draft.world.after_failure >= deadline:
         yield draft.problem(("world", "after_failure"), f"must be shorter than world.deadline ({deadline:g}s)")
     for index, fault in draft.faults.items():

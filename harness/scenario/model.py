@@ -35,10 +35,7 @@ from harness.forms.units import Duration, Percent, Size
 from harness.scenario.compare import control_of, faults_of
 from harness.scenario.matrix import Matrix
 from harness.scenario.placement import MOST_HOSTS, Placement, hosts_of
-from harness.scenario.subject import Subject
-
-DEADLINE_LIMIT = 3600.0
-"""Seconds."""
+from harness.scenario.subject import Deadline, Subject
 
 
 class Needs(Model):
@@ -95,7 +92,7 @@ class World(Model):
         "warm",
         description="warm: forked from a server that has imported everything; fresh: a new interpreter per rank.",
     )
-    deadline: Duration = Field(
+    deadline: Deadline = Field(
         60.0,
         description="The longest a trial may take, with a unit, at most 1h. A hang is a finding: stacks are taken.",
         json_schema_extra={"default": "60s"},

@@ -71,6 +71,7 @@ class ReferencePlan:
         entry: `module:function`; empty for a program.
         arguments: of its function, with the cell's further axes.
         offered: whether ranks are given what it reported and kept.
+        deadline: the longest a run of it may take, in seconds.
     """
 
     called: str
@@ -82,6 +83,7 @@ class ReferencePlan:
     entry: str
     arguments: Mapping[str, JsonValue]
     offered: bool
+    deadline: float
 
 
 SHARED = "reference"
@@ -102,6 +104,7 @@ def reference_of(scenario: Scenario, cell: Cell) -> ReferencePlan | None:
             entry=subject.function,
             arguments={**subject.compare.a.with_, **cell.axes},
             offered=False,
+            deadline=scenario.world.deadline,
         )
     if (reference := subject.reference) is None:
         return None
@@ -116,6 +119,7 @@ def reference_of(scenario: Scenario, cell: Cell) -> ReferencePlan | None:
         entry=reference.entry or subject.reference_function,
         arguments={**reference.with_, **({} if shared else cell.axes)},
         offered=True,
+        deadline=reference.deadline or scenario.world.deadline,
     )
 
 

@@ -4,15 +4,27 @@ from __future__ import annotations
 
 from typing import Annotated, Literal, Self
 
-from pydantic import Field, JsonValue, model_validator
+from pydantic import AfterValidator, Field, JsonValue, model_validator
 
 from harness.forms.fields import Argument, Entry, Id, Listed, Plain, Relative
 from harness.forms.model import Model, demand_one
 from harness.forms.problem import Path, complaint
+from harness.forms.units import Duration
 from harness.scenario.arm import Arm, Control
 from harness.scenario.compare import CALLED, Compare
 from harness.scenario.environment import Environment
 from harness.subjects import READY
+
+AN_HOUR = 3600.0
+
+
+def _within_an_hour(value: float) -> float:
+    if not 0 < value <= AN_HOUR:
+        raise complaint("must be more than 0s and at most 1h")
+    return value
+
+
+Deadline = Annotated[Duration, AfterValidator(_within_an_hour)]
 
 
 class Reference(Model):
@@ -36,6 +48,11 @@ class Reference(Model):
         "cell",
         description="Whether each cell has a reference of its own, or all share one (with no further axes than "
         "sharding and prefill_chunk of a ready subject, which say how ranks go about it).",
+    )
+    deadline: Deadline | None = Field(
+        None,
+        description="The longest each of its two runs may take, with a unit, at most 1h (default: world.deadline). "
+        "One that makes variants of its answers takes many times as long as a trial.",
     )
 
 

@@ -22,6 +22,8 @@ from harness.scenario.parity_lint import wide
 BOUNDARY = "prefill.boundary"
 """The event by which a rank tells that a chunk of a prompt follows another one."""
 FILES_NAMED = 3
+HALF = {"BF16": "bfloat16", "F16": "float16"}
+"""The dtypes of a checkpoint that round more than float32 does."""
 MOSTLY = 0.5
 """The share of a checkpoint that lies on several ranks from which it is told."""
 
@@ -42,6 +44,7 @@ def unseen(scenario: Scenario, history: History) -> list[str]:
         found += [words] if (words := wide(check)) else []
     found += _prompts(history) if parity else []
     found += [sentence] if parity and (sentence := _chunks(history)) else []
+    found += [sentence] if parity and (sentence := _wider(history)) else []
     found += [sentence for check in scenario.checks if (sentence := _replicated(check, history))]
     found += [sentence] if (sentence := _own_word(scenario)) else []
     found += [sentence] if (sentence := _same_code(history)) else []
@@ -100,6 +103,19 @@ def _chunks(history: History) -> str:
     if any(history.said(rank, BOUNDARY) for rank in range(history.size)):
         return ""
     return f"no rank told of a boundary between two chunks of a prompt ({BOUNDARY}): nothing shows that any was longer"
+
+
+def _wider(history: History) -> str:
+    """That ranks computed in float32 what is kept, and so most likely served, in a dtype of half the width."""
+    for rank in range(history.size):
+        dtypes = [seen.event.values.get("dtypes") for seen in history.said(rank, "shards")]
+        kept = {HALF.get(str(one)) for some in dtypes if isinstance(some, list) for one in some} - {None}
+        if kept and any(seen.event.values.get("dtype") == "float32" for seen in history.said(rank, "engine.ready")):
+            named = " and ".join(sorted(map(str, kept)))
+            return (
+                f"the checkpoint is kept in {named} and was computed with in float32: what {named} rounds is not seen"
+            )
+    return ""
 
 
 def _replicated(check: object, history: History) -> str:

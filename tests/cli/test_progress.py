@@ -50,6 +50,26 @@ def test_counts_are_what_happened() -> None:
     assert count.line().startswith("4/5 trials, 0 ranks in flight, about ")
 
 
+def test_time_left_is_that_of_trials() -> None:
+    """What came before the first trial, a reference that took ten minutes, does not come again before each."""
+    count = Spoken(io.StringIO())
+    count.planned(PLAN)
+    count.begin -= 600
+    count.began(CELLS[0])
+    count.ended(made())
+    assert count.left() == "about 0 s left"
+
+
+def test_a_reference_is_told_of_while_it_runs() -> None:
+    """It may take minutes, in which no rank is in flight and no trial ends."""
+    count = Spoken(io.StringIO())
+    count.planned(PLAN)
+    count.compares("the reference, run 2 of 2")
+    assert count.line() == "0/5 trials, 0 ranks in flight, the reference, run 2 of 2: 0 s"
+    count.began(CELLS[0])
+    assert count.line() == "0/5 trials, 2 ranks in flight, time left unknown yet"
+
+
 def test_without_a_terminal_there_are_plain_lines() -> None:
     """A file or a pipe gets lines, no control characters, and the reason of every skipped cell."""
     stream = io.StringIO()

@@ -30,6 +30,9 @@ def score(context, *, broken, way="plain"):
         assert "reference" not in context.inputs
         if way == "fails":
             raise RuntimeError("the model is not there")
+        if way == "hangs":
+            context.emit("score.begin")
+            os.read(os.pipe()[0], 1)
     else:
         found = json.loads(Path(context.inputs["reference"], "values.json").read_text())
         assert found == {"score.loss": [4.0]}, found
@@ -147,6 +150,15 @@ def test_a_reference_that_fails_ends_the_run(tmp_path: Path) -> None:
     assert "the reference failed" in ran.out + ran.err
     assert "RuntimeError: the model is not there" in ran.out + ran.err
     assert not (ran.results / "latest").exists()
+
+
+def test_a_reference_without_time_says_how_far_it_was(tmp_path: Path) -> None:
+    """Who has a slow one learns what to set, and by what it said last whether it was slow or hung."""
+    slow = SCENARIO.replace("with: {broken: false}}\nm", "deadline: 5s, with: {broken: false, way: hangs}}\nm")
+    ran = run(tmp_path, scenario=slow)
+    assert ran.code != 0
+    assert "the world was not done after 5 s; it last said score.begin, " in ran.out + ran.err
+    assert "--set subject.reference.deadline=20s" in ran.out + ran.err
 
 
 @pytest.mark.parametrize("what", ["kept['weights'].write_bytes(mine)", "(there / 'mine.npy').write_bytes(mine)"])

@@ -134,6 +134,8 @@ def test_an_alias_is_one_problem(good: str, problems: Any) -> None:
         ("ranks: 4}]", 'ranks: "4"}]', "matrix.exclude[0].ranks", "not a value of the axis"),
         ("ranks: 4}]", "ranks: 4}, {backend: gloo}, {backend: mlx-ring}]", "matrix.exclude", "leaves no cell"),
         ("deadline: 60s", "deadline: 2h", "world.deadline", "at most 1h"),
+        ("  control:  ", "  reference: {deadline: 2h}\n  control:  ", "subject.reference.deadline", "at most 1h"),
+        ("  control:  ", "  reference: {deadline: 0s}\n  control:  ", "subject.reference.deadline", "more than 0s"),
         ("deadline: 60s", "deadline: 1s", "world.after_failure", "shorter"),
         ("deadline: 60s", "deadline: 0s", "world.deadline", "more than 0s"),
         ('{OMP_NUM_THREADS: "1"}', "{OMP_NUM_THREADS: 1}", "world.env.OMP_NUM_THREADS", "quotes"),

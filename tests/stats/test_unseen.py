@@ -57,6 +57,22 @@ def sized(*moved: tuple[float, float]) -> Reference:
     return reference
 
 
+@pytest.mark.parametrize(
+    ("dtypes", "dtype", "words"),
+    [
+        (["BF16"], "float32", ["the checkpoint is kept in bfloat16 and was computed with in float32: what bfloat16 "]),
+        (["BF16", "F32"], "bfloat16", []),
+        (["F32"], "float32", []),
+        (["F32"], "bfloat16", []),
+    ],
+)
+def test_another_dtype_than_the_checkpoint_is_kept_in_is_told(dtypes: list[str], dtype: str, words: list[str]) -> None:
+    """Who serves a model in bfloat16 and validates it in float32, which is the default, has not seen what is served."""
+    said = [BOUNDARY, ("engine.ready", {"dtype": dtype}), ("shards", {"dtypes": dtypes})]
+    open_ = told(sized((0.01, 1.0)), said=said)
+    assert [sentence for sentence in open_ if "float" in sentence] == [word + "rounds is not seen" for word in words]
+
+
 def test_the_smallest_defect_that_would_have_been_seen_is_told() -> None:
     """With the largest that would not have been; and where none was tried, or none would be seen, that."""
     seen = told(sized((0.1, 1e-2), (0.01, 1e-7)))
