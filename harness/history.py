@@ -65,8 +65,13 @@ class History:
         self.reference = reference
         self.seen: Sequence[Seen] = list(map(Seen, events, count(1)))
         self._by_rank: defaultdict[tuple[str, int | None, str], list[Seen]] = defaultdict(list)
+        self._by_artefact: defaultdict[tuple[str, int | None, str, str], list[Seen]] = defaultdict(list)
         for seen in self.seen:
-            self._by_rank[_place(seen.event)].append(seen)
+            place = _place(seen.event)
+            self._by_rank[place].append(seen)
+            # Of a large model a rank keeps thousands, and each is looked for by its name.
+            if seen.event.name in ARTEFACTS and isinstance(artefact := seen.event.values.get("artefact"), str):
+                self._by_artefact[(*place, artefact)].append(seen)
         begun = self.noted("world.begin")
         self._about: Mapping[str, JSON] = begun[0].event.values if begun else {}
         self.is_of_programs = self._about.get("program") is True
@@ -97,6 +102,14 @@ class History:
     def noted(self, name: str, rank: int | None = None) -> Sequence[Seen]:
         """What the harness says, of a rank or of the world."""
         return self._by_rank.get(("harness", rank, name), ())
+
+    def kept(self, rank: int, artefact: str) -> Sequence[Seen]:
+        """What the rank said of an artefact that it kept."""
+        return self._by_artefact.get(("rank", rank, ARTEFACT_KEPT, artefact), ())
+
+    def found(self, rank: int, artefact: str) -> Sequence[Seen]:
+        """What the harness found of an artefact of the rank."""
+        return self._by_artefact.get(("harness", rank, ARTEFACT_FOUND, artefact), ())
 
     def values(self, rank: int, event: str, key: str) -> Sequence[tuple[JSON, int]]:
         """Every value the rank reported under `event` and `key`, with its line."""
@@ -247,6 +260,7 @@ ARTEFACT_KEPT = "artefact.kept"
 """A rank says so, when it keeps one."""
 ARTEFACT_FOUND = "artefact.found"
 """The harness says so of each, once the rank has ended: artefact, file, bytes, sha256, dtype, shape, stored."""
+ARTEFACTS = frozenset({ARTEFACT_KEPT, ARTEFACT_FOUND})
 ARTEFACT_COMPARED = "artefact.compared"
 """The harness says so of each check that compares arrays, for each rank: check, found, expected, comparison."""
 
@@ -263,9 +277,7 @@ LEDGERS_COMPARED = "ledgers.compared"
 
 def artefact_found(history: History, rank: int, name: str) -> Seen | None:
     """The artefact of a rank, as the harness found it; None where there is none of that name."""
-    return next(
-        (seen for seen in history.noted(ARTEFACT_FOUND, rank) if seen.event.values.get("artefact") == name), None
-    )
+    return found[0] if (found := history.found(rank, name)) else None
 
 
 def artefact_compared(history: History, rank: int, check: str) -> Seen | None:
@@ -289,9 +301,5 @@ def why_no_artefact(history: History, rank: int, name: str) -> str:
 def artefact_was_changed(history: History, rank: int, name: str) -> bool:
     """Whether the file is not the one that the rank said it kept. Programs do not say."""
     seen = artefact_found(history, rank, name)
-    said = [
-        one.event.values.get("sha256")
-        for one in history.said(rank, ARTEFACT_KEPT)
-        if one.event.values.get("artefact") == name
-    ]
+    said = [one.event.values.get("sha256") for one in history.kept(rank, name)]
     return bool(said) and seen is not None and said != [seen.event.values.get("sha256")]

@@ -30,6 +30,14 @@ def pytest_configure(config: pytest.Config) -> None:
         hypothesis.settings.load_profile("tests")
 
 
+@pytest.hookimpl(tryfirst=True)  # before tests are chosen by their marks
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """What is a whole run takes over a second: the inner loop, which leaves out what is slow, leaves it out too."""
+    for item in items:
+        if item.get_closest_marker("whole"):
+            item.add_marker(pytest.mark.slow)
+
+
 @pytest.fixture(scope="session")
 def often(pytestconfig: pytest.Config) -> Callable[..., range]:
     """Turns of something that must never flake: a few in every run, as many as `soak` says with --soak."""

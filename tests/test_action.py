@@ -6,6 +6,7 @@ import re
 import subprocess
 import sys
 from collections.abc import Callable
+from itertools import cycle
 from pathlib import Path
 from typing import Any
 
@@ -238,17 +239,70 @@ HOSTILE = (
 )
 
 
+RUN_INPUTS = ("scenarios", "set", "candidate", "control", "repo", "challenge", "results")
+GATE_INPUTS = ("trusted_ref", "policy", "challenge", "results")
+# Keeps what it was given, each word between two NULs.
+TELLING = """#!/bin/sh
+printf '\\0%s\\0' "$@" >> "$RUNNER_TEMP/given"
+exit 64
+"""
+
+
+@pytest.fixture
+def told(tmp_path: Path, clone: Callable[[str], Path]) -> Runner:
+    """A job whose `rankproof` writes its arguments into a file, and ends with 64."""
+    temp, program = tmp_path / "temp", tmp_path / "bin" / "rankproof"
+    program.parent.mkdir()
+    program.write_text(TELLING)
+    program.chmod(0o755)
+    temp.mkdir()
+    (temp / "GITHUB_PATH").write_text(f"{program.parent}\n")
+    (tmp_path / "store").mkdir()
+    checkout = clone("hostile")
+    github = {"run_id": "77", "run_attempt": "1", "sha": git(checkout, "rev-parse", "HEAD")}
+    return Runner(checkout, temp, tmp_path / "store", github, pip_environment(tmp_path / "home"))
+
+
+def given(runner: Runner) -> list[str]:
+    """The arguments that `rankproof` was called with since it was asked last; none where it was not called."""
+    file = runner.temp / "given"
+    text = file.read_text() if file.exists() else ""
+    file.unlink(missing_ok=True)
+    return text.removeprefix("\0").removesuffix("\0").split("\0\0") if text else []
+
+
+@pytest.mark.parametrize("text", HOSTILE)
+def test_what_an_input_holds_is_one_argument_and_never_run(told: Runner, text: str) -> None:
+    """Whatever stands in all inputs at once, each is one argument as it is: nothing is executed, no option smuggled."""
+    lines = text.splitlines()
+    assert not told.run(**dict.fromkeys(RUN_INPUTS, text), artifact="", leave_out=RUN), told.log
+    arms = [f"--{name}={text}" for name in ("repo", "candidate", "control")]
+    overrides = [f"--set={line}" for line in lines]
+    assert given(told) == [
+        *("run", f"--results={text}", f"--challenge={text}", *overrides, *arms, "--unsigned", "--", *lines)
+    ]
+    assert not told.run(**dict.fromkeys(GATE_INPUTS, text), run="false", gate="true", leave_out=RUN), told.log
+    head = f"--commit={told.github['sha']}"
+    asked = [head, f"--trusted-ref={text}", f"--policy={text}", f"--challenge={text}"]
+    assert given(told) == ["gate", *asked, "--", text]
+    # A commit that is none is not fetched, and the gate is not asked.
+    assert not told.run(commit=text, run="false", gate="true", leave_out=RUN), told.log
+    assert not told.run(extras=text, run="false")
+    assert told.codes[INSTALL] == 64
+    assert given(told) == []
+    assert not list(told.checkout.rglob("pwned"))
+
+
 @pytest.mark.slow
 @pytest.mark.whole
-@pytest.mark.parametrize("text", HOSTILE)
-def test_what_an_input_holds_is_never_run(job: Callable[..., Runner], clone: Callable[[str], Path], text: str) -> None:
-    """Whatever stands in an input, it is an argument: nothing is executed, and no option is smuggled in."""
-    runner = job(clone("hostile"))
-    for name in ("scenarios", "set", "candidate", "control", "repo"):
+def test_what_an_input_holds_is_refused_by_the_command(
+    job: Callable[..., Runner], clone: Callable[[str], Path]
+) -> None:
+    """The installed command takes none of it: for each input another of the texts, so that each has its turn."""
+    runner, texts = job(clone("hostile")), cycle(HOSTILE)
+    for name, text in zip(("scenarios", "set", "candidate", "control", "repo"), texts, strict=False):
         assert not runner.run(**{name: text}, artifact="", leave_out=RUN), (name, runner.log)
         assert runner.codes["Run the scenarios"] in (2, 64), (name, runner.log)
-    for name in ("challenge", "commit", "trusted_ref", "policy", "results"):
+    for name, text in zip(("challenge", "commit", "trusted_ref", "policy", "results"), texts, strict=False):
         assert not runner.run(**{name: text}, run="false", gate="true", leave_out=RUN), (name, runner.log)
-    assert not runner.run(extras=text, run="false")
-    assert runner.codes[INSTALL] == 64
     assert not list(runner.checkout.rglob("pwned"))

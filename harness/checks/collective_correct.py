@@ -191,6 +191,7 @@ def _first(values: Mapping[str, Any], call: _Call, source: int | None, place: in
     return f"the first wrong element is that with index {index}: {shown}"
 
 
+@functools.lru_cache(maxsize=8192)  # one defect gives the same wrong elements in every trial
 def _instead(call: _Call, source: int | None, digest: str) -> str:
     """Whose elements of which call came instead, where that explains all of them; empty where nothing does."""
     if not DIGEST.fullmatch(digest):

@@ -15,6 +15,7 @@ import secrets
 import shutil
 import signal
 import subprocess
+import sys
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -88,6 +89,8 @@ def refusal() -> str:
         return "there is no sshd here: install OpenSSH's server"
     if os.geteuid() != 0 or shutil.which("ip") is None or shutil.which("unshare") is None:
         return "test machines are made by root, with ip (iproute2) and unshare (util-linux): run it as root, with both"
+    if Path(sys.prefix).is_relative_to("/tmp"):  # noqa: S108 - theirs is another one
+        return f"test machines have a /tmp of their own, and Python's environment lies in ours: {sys.prefix}; move it"
     tried = subprocess.run(["unshare", "-n", "-m", "-u", "true"], check=False, capture_output=True)
     return "" if tried.returncode == 0 else "namespaces may not be made here: run it outside the container, or allow it"
 

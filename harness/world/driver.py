@@ -40,26 +40,33 @@ def find(*, folder: Path = NIXOS, ldconfig: Sequence[Path] = LDCONFIG) -> dict[s
 
 
 def hand_over(environment: Mapping[str, str], *, folder: Path, libraries: Mapping[str, Path]) -> dict[str, str]:
-    """Link the libraries into a new folder and put it first on LD_LIBRARY_PATH.
+    """Put the folder of the libraries, which `link` makes, first on LD_LIBRARY_PATH.
 
     Args:
         environment: of the ranks.
-        folder: is made; its content is these links alone.
+        folder: of links to them alone.
         libraries: name to file.
 
     Returns:
         The environment with that folder; unchanged where there are no libraries.
+    """
+    if not libraries:
+        return dict(environment)
+    path = os.pathsep.join([str(folder), *filter(None, [environment.get("LD_LIBRARY_PATH")])])
+    return {**environment, "LD_LIBRARY_PATH": path}
+
+
+def link(folder: Path, libraries: Mapping[str, Path]) -> None:
+    """Link the libraries into a new folder; none is made where there are none.
 
     Raises:
         OSError: the folder cannot be made.
     """
     if not libraries:
-        return dict(environment)
+        return
     folder.mkdir()
     for name, target in libraries.items():
         (folder / name).symlink_to(target)
-    path = os.pathsep.join([str(folder), *filter(None, [environment.get("LD_LIBRARY_PATH")])])
-    return {**environment, "LD_LIBRARY_PATH": path}
 
 
 def _listed(programs: Sequence[Path]) -> dict[str, Path]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import errno
 import json
+import os
 import secrets
 import selectors
 import shutil
@@ -26,6 +27,7 @@ from harness.world.names import ROOT, shorten
 from harness.world.preload import LIST
 from harness.world.removal import remove
 from harness.world.room import Room, base
+from harness.world.warden import LAID_OUT
 
 READY_WITHIN = 120.0
 ANSWER_WITHIN = 5.0
@@ -106,39 +108,47 @@ class Server:
         self._closing = threading.Lock()
         start = "warm" if key.warm else "fresh"
         boot = BOOT.format(module="world.warden", arguments="int(sys.argv[1]), sys.argv[2], warm=sys.argv[3] == 'warm'")
-        with contextlib.ExitStack() as half_done:
-            try:
-                self.scratch = Path(tempfile.mkdtemp(prefix="rankproof-", dir=base()))
-                half_done.callback(shutil.rmtree, self.scratch, ignore_errors=True)
-                if not key.shared_home:
-                    self.room = Room(self.scratch)
-                    self.environment = self.room.environment(self.environment)
-                if driver.is_wanted():
-                    self.environment = driver.hand_over(
-                        self.environment, folder=self.scratch / "driver", libraries=driver.find()
-                    )
-                self._log = self.scratch / "server.log"
-                listing = {"modules": key.modules, "files": [self.inside(Path(file)) for file, _ in key.files]}
-                (self.scratch / LIST).write_text(json.dumps(listing))
+        try:
+            # Only named yet: the warden, which removes it however this process ends, has to be there before it is.
+            self.scratch = base() / f"rankproof-{secrets.token_hex(8)}"
+            if not key.shared_home:
+                self.room = Room(self.scratch)
+                self.environment = self.room.environment(self.environment)
+            libraries = driver.find() if driver.is_wanted() else {}
+            links = self.scratch / "driver"
+            self.environment = driver.hand_over(self.environment, folder=links, libraries=libraries)
+            with contextlib.ExitStack() as half_done:
                 ours, theirs = socket.socketpair()
                 half_done.enter_context(ours)
-                with theirs, self._log.open("wb") as log:
+                with theirs:
+                    self._log = half_done.enter_context(tempfile.TemporaryFile())
                     self._process = subprocess.Popen(
                         [*interpreter(self.python), "-c", boot, ROOT, str(theirs.fileno()), str(self.scratch), start],
                         stdin=subprocess.DEVNULL,
-                        stdout=log,
-                        stderr=log,
+                        stdout=self._log,
+                        stderr=self._log,
                         env=self.environment,
-                        cwd=self.scratch,
+                        cwd="/",
                         pass_fds=[theirs.fileno()],
                         start_new_session=True,
                     )
-            except OSError as error:
-                raise ServerFailed(f"the fork server could not be started: {error}") from error
-            half_done.pop_all()
+                half_done.pop_all()
+        except OSError as error:
+            raise ServerFailed(f"the fork server could not be started: {error}") from error
         self._control = ours
         self.pid = self._process.pid
         WARDENS.add(self.pid)
+        try:
+            self.scratch.mkdir(mode=0o700)
+            if self.room is not None:
+                self.room.lay_out()
+            driver.link(links, libraries)
+            listing = {"modules": key.modules, "files": [self.inside(Path(file)) for file, _ in key.files]}
+            (self.scratch / LIST).write_text(json.dumps(listing))
+            self._control.sendall(LAID_OUT)
+        except OSError as error:
+            self.close()
+            raise ServerFailed(f"the fork server could not be started: {error}") from error
 
     def await_ready(self, cancel: int | None = None) -> None:
         """Wait until the server can fork.
@@ -249,6 +259,7 @@ class Server:
                 self._process.wait()
             WARDENS.discard(self._process.pid)
             self.left = remove(self.scratch)
+            self._log.close()
 
     def _hear(self, seconds: float, *, cancel: int | None = None) -> dict[str, Any] | None:
         """Take one message; None when the server ended or said nothing for `seconds`.
@@ -276,8 +287,9 @@ class Server:
         return message
 
     def _last_words(self) -> str:
-        with contextlib.suppress(OSError):
-            return shorten(self._log.read_text(errors="replace"), python=self.python)[-1500:].strip() or "none"
+        with contextlib.suppress(OSError, ValueError):  # closed meanwhile
+            written = os.pread(self._log.fileno(), os.fstat(self._log.fileno()).st_size, 0).decode(errors="replace")
+            return shorten(written, python=self.python)[-1500:].strip() or "none"
         return "none"
 
 

@@ -53,7 +53,7 @@ class RoomNotEmpty(OSError):
 
 
 class Room:
-    """A room, laid out.
+    """A room: by name, until it is laid out.
 
     Attributes:
         home: HOME of its ranks.
@@ -62,13 +62,10 @@ class Room:
     """
 
     def __init__(self, scratch: Path) -> None:
-        """Lay it out for the first time.
+        """Name its folders; `lay_out` makes them.
 
         Args:
             scratch: folder of its server; the room goes with it.
-
-        Raises:
-            OSError: no space, or no right to write there.
         """
         self._folder = scratch / "room"
         self._caches = scratch / "compiled"
@@ -78,7 +75,6 @@ class Room:
         self._usual = [self.home / name for name in USUAL]
         self._untouched: object = None
         self.homes = sorted({str(self.home), os.path.realpath(self.home)}, key=len, reverse=True)
-        self._lay_out()
 
     def environment(self, given: Mapping[str, str]) -> dict[str, str]:
         """The environment of the room's server: what is given, and where the folders are that it does not name."""
@@ -108,7 +104,7 @@ class Room:
             kept = self._put_aside()
             left = empty(self._folder) if _is_folder(self._folder) else []
             if not left:
-                self._lay_out()
+                self.lay_out()
                 for path in kept:
                     path.rename(self.temporary / path.name)
                 for name, source in (content or {}).items():
@@ -125,7 +121,12 @@ class Room:
                 f"{self._folder.parent.name} of the temporary folder, and the next world gets another room"
             )
 
-    def _lay_out(self) -> None:
+    def lay_out(self) -> None:
+        """Make its folders.
+
+        Raises:
+            OSError: no space, or no right to write there.
+        """
         for folder in (self._folder, self._caches):
             if not _is_folder(folder):
                 remove(folder)

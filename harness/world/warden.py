@@ -23,15 +23,26 @@ from harness.world.descendants import adopt_orphans, child_alarm, extinguish
 from harness.world.memory_group import disband_left
 from harness.world.removal import remove
 
+LAID_OUT = b"!"
+"""What the harness sends when the scratch folder is as the server needs it."""
+
 
 def main(control: int, scratch: str, *, warm: bool) -> None:
     """Fork the server and stay until the harness is gone.
 
     Args:
         control: descriptor of a connected stream socket to the harness.
-        scratch: folder to remove in the end.
+        scratch: folder to remove in the end; the harness sends `LAID_OUT` when it has made it.
         warm: whether the server imports what ranks need first.
     """
+    # The folder is made by the harness, and when this process is there: one that is killed meanwhile leaves nothing.
+    if os.read(control, 1):
+        os.chdir(scratch)
+        _stay(control, scratch, warm=warm)
+    remove(Path(scratch))
+
+
+def _stay(control: int, scratch: str, *, warm: bool) -> None:
     adopt_orphans()
     # A rank that dies of a signal must not fill the disk with its memory.
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
@@ -51,7 +62,6 @@ def main(control: int, scratch: str, *, warm: bool) -> None:
     _guard(socket.socket(fileno=control), wakeup, server=server)
     extinguish()
     disband_left(Path(scratch))
-    remove(Path(scratch))
 
 
 def _serve(control: int, scratch: str, *, warden: int, warm: bool) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import sys
 from collections.abc import Sequence
 from contextlib import ExitStack
 from dataclasses import replace
@@ -28,6 +29,7 @@ from harness.run.over_machines import Hostfile, skip
 from harness.run.preparation import Preparation
 from harness.scenario import Cell, MustFail, Needs
 from harness.scenario.placement import machines_of
+from harness.starters import test_machines
 from harness.starters.hostfile import Machine, placement
 from harness.stats.stated import deviation
 from harness.world.launch import Launch
@@ -281,3 +283,11 @@ faults:
 checks:
   - {id: ended, kind: exit, ranks: every, code: 0}
 """
+
+
+def test_an_environment_below_tmp_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Test machines have another /tmp: there its packages would be gone, and some other Python's found."""
+    if why := test_machines.refusal():
+        pytest.skip(why)
+    monkeypatch.setattr(sys, "prefix", "/tmp/clone/.nox/env")  # noqa: S108
+    assert "lies in ours: /tmp/clone/.nox/env" in test_machines.refusal()

@@ -66,7 +66,7 @@ def test_what_ran_contradicts_a_reason(scenario: Scenario, skipped: Cell, code: 
     [
         ("use: hf-tensor", "llama-2-kv", "2 KV heads cannot be split over 3 ranks; take fewer ranks", ""),
         ("use: hf-tensor", "llama", "12 KV heads cannot be split over 3 ranks; take fewer ranks", "can split llama"),
-        ("use: hf-tensor", "gpt2", "transformers 5.23.0 has no tensor-parallel plan for gpt2", ""),
+        ("use: hf-tensor", "gpt2", "transformers 5.23.0 has no tensor-parallel plan for the layers of gpt2", ""),
         ("use: torch-allreduce", "llama", "2 KV heads cannot be split over 3 ranks", "runs any model"),
         ("entry: subject:meet", "llama", "2 KV heads cannot be split over 3 ranks", "runs any model"),
     ],

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import os
 import re
 import shutil
 import subprocess
+import tempfile
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -26,7 +28,11 @@ def _check(run: Run) -> subprocess.CompletedProcess[str]:
     (run.folder.parent / "allowed_signers").write_text(run.keys.line("ci"))
     found = re.search(r"```sh\n(.*?)\n```\n\n", PAGE.read_text(encoding="utf-8"), re.DOTALL)
     assert found
-    return subprocess.run([SHELL, "-c", found[1]], cwd=run.folder, capture_output=True, text=True, check=False)
+    with tempfile.TemporaryDirectory() as folder:  # the lines leave one behind in it
+        environment = os.environ | {"TMPDIR": folder}
+        return subprocess.run(
+            [SHELL, "-c", found[1]], cwd=run.folder, env=environment, capture_output=True, text=True, check=False
+        )
 
 
 def test_lines_accept_a_good_folder(run: Run) -> None:

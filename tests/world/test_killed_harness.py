@@ -96,6 +96,29 @@ def test_sigkill_at_a_random_moment(
     _nothing_left(driver, leftovers)
 
 
+@pytest.mark.parametrize("half", ["self._folder.mkdir(parents=True)", "lay_out(self)"], ids=["begun", "done"])
+def test_sigkill_while_a_room_is_laid_out(short_tmp: Path, leftovers: Callable[..., set[int]], half: str) -> None:
+    """A folder that nobody has heard of yet goes as well: who removes it was there before it."""
+    code = f"""
+import os
+from harness.world.pool import ServerPool, prepare
+from harness.world.room import Room
+lay_out = Room.lay_out
+def killed(self):
+    {half}
+    print(self._folder.is_dir(), flush=True)
+    os.kill(os.getpid(), 9)
+Room.lay_out = killed
+with ServerPool() as pool:
+    prepare(pool, 1, warm=False, env={{}})
+"""
+    environment = {**os.environ, "TMPDIR": str(short_tmp), "PYTHONPATH": str(ROOT)}
+    ended = subprocess.run([sys.executable, "-c", code], env=environment, capture_output=True, text=True, check=False)
+    assert (ended.returncode, ended.stdout) == (-signal.SIGKILL, "True\n"), ended.stderr
+    assert leftovers(f"TMPDIR={short_tmp}", spare=set(), within=4.0) == set()
+    assert [path.name for path in short_tmp.iterdir() if not path.name.startswith("rankproof-ports-")] == []
+
+
 @pytest.mark.skipif(hosts.refusal() is not None, reason="this machine cannot have test hosts")
 @pytest.mark.parametrize("everything", [True, False], ids=["everything-going-on", "any-moment"])
 def test_sigkill_with_ranks_on_test_hosts(
