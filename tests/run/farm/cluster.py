@@ -12,29 +12,30 @@ from harness.starters.relay import Relay
 from harness.starters.relayed import NodeLost
 
 Spoil = Callable[[int, bytes], bytes]
+LOOKED_AT = 4096  # of what a node is asked for; files are longer
 
 
 class Local:
     """A relay that is called and not sent."""
 
-    def __init__(self, relay: Relay, *, number: int, spoil: Spoil | None, lost_after: int | None) -> None:
+    def __init__(self, relay: Relay, *, number: int, spoil: Spoil | None, lost_at: int | None) -> None:
         self._relay = relay
         self._number = number
         self._spoil = spoil
-        self._left = lost_after
+        self._left = lost_at
         self._numbers = itertools.count()
         self.is_killed = False
 
     def read(self, wait: float) -> bytes | None:
         """As Ray's actor: a node that is lost answers nothing any more."""
         part = self._relay.read(wait)
-        if part and self._left is not None:
-            self._left -= 1
-            if self._left < 0:
-                raise NodeLost("the test cut it off")
+        if self._left == 0:
+            raise NodeLost("the test cut it off")
         return self._spoil(self._number, part) if self._spoil is not None and part else part
 
     def write(self, content: bytes) -> None:
+        if self._left and b'"ask": "trial"' in content[:LOOKED_AT]:
+            self._left -= 1
         self._relay.write(content, next(self._numbers))
 
     def said(self) -> str:
@@ -53,7 +54,7 @@ class LocalCluster:
     Attributes:
         count: of nodes.
         spoil: changes what a node sends.
-        lost: node to the number of its messages after which it is lost.
+        lost: node to the number of the trial that it takes along: it is asked for it, and never answers.
     """
 
     where: str = "ray"
@@ -75,6 +76,6 @@ class LocalCluster:
     def start(self, place: Place, program: str, **more: Any) -> Local:
         relay = Relay(program, **more)
         number = int(place.id)
-        made = Local(relay, number=number, spoil=self.spoil, lost_after=self.lost.get(number))
+        made = Local(relay, number=number, spoil=self.spoil, lost_at=self.lost.get(number))
         self.made.append(made)
         return made

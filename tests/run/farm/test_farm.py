@@ -82,7 +82,7 @@ def test_a_farmed_run_is_the_local_one(farmed: Callable[..., Ran], rankproof: Ca
 
 def test_a_lost_node_uses_one_void(farmed: Callable[..., Ran]) -> None:
     """What a lost node takes along is void with that reason and made again; together that uses one of `max_voids`."""
-    cluster = LocalCluster(lost={1: 8})
+    cluster = LocalCluster(lost={1: 2})
     ran = farmed(cluster, "--jobs", "2")
     assert ran.code == 0, ran.out + ran.err
     tallies = ran.record.judgement.cells[0].arms.values()
