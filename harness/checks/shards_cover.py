@@ -6,9 +6,10 @@ import hashlib
 import itertools
 import math
 from collections import defaultdict
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from fnmatch import fnmatchcase
+from functools import partial
 from typing import Annotated, ClassVar, Literal, NamedTuple
 
 from pydantic import Field
@@ -16,12 +17,14 @@ from pydantic import Field
 from harness.checks.accounted import AccountedCheck, Sources
 from harness.checks.check import NO_VALUE, FailsAt
 from harness.checks.finding import RankFinding
+from harness.checks.sharing_plan import NotAPlan, SharingPlan, plan_of, plans_in
 from harness.forms.fields import Line, Listed
 from harness.forms.strict_json import JSON
 from harness.forms.text import numbered, plural
 from harness.history import History
 from harness.numeric.array import NotAnArray
 from harness.numeric.safetensors import NotSafetensors, slice_of, tensors
+from harness.reason import VerdictCode
 
 CHECKPOINT, SHARD = "checkpoint", "shard"
 Bounds = tuple[tuple[int, int], ...]
@@ -48,6 +51,12 @@ class ShardsCoverCheck(AccountedCheck):
     )
     replicated: Listed[Annotated[Line, Field(max_length=200)]] = Field(
         (), description="Names of tensors that may lie on several ranks, such as '*norm*'."
+    )
+    plan: Literal["reference"] | None = Field(
+        None,
+        description="Who says what the engine's plan leaves whole: the reference, by its events plan and plan.whole. "
+        "Where it told that of the engine that the ranks are, every rank has to hold all of it, nothing else lies "
+        "twice, each rank has its part of a layer, and replicated is not asked.",
     )
 
     def wants(self, name: str) -> bool:
@@ -84,8 +93,22 @@ class ShardsCoverCheck(AccountedCheck):
             reason = "it cannot be compared: the account is not one"
             return [RankFinding(rank=rank, passed=False, reason=reason, line=line, uncompared=True) for rank in asked]
         told = {rank: shards_of(history, rank) for rank in range(history.size)}
-        faults = self._faults(shapes, told, history.size)
-        return [self._judge(rank, told[rank], slices, shapes, faults, line) for rank in asked]
+        try:
+            plan = plan_of(history) if self.plan is not None else None
+        except NotAPlan as error:
+            reason = str(error)
+            return [RankFinding(rank=rank, passed=False, reason=reason, line=line, uncompared=True) for rank in asked]
+        find = self._faults if plan is None else partial(_faults_by, plan)
+        faults = find(shapes, told, history.size)
+        by = f"; {plan.words(shapes)}" if plan is not None else ""
+        return [self._judge(rank, told[rank], slices, shapes, faults, line, by=by) for rank in asked]
+
+    def doubts(self, history: History) -> Iterator[tuple[VerdictCode, str]]:
+        """A reference tells the same plan in both of its runs."""
+        if self.plan is not None and history.reference is not None:
+            first, second = plans_in(history.reference), plans_in(history)
+            if first != second:
+                yield VerdictCode.REFERENCE_DIFFERS, f"told two plans in two runs, and check {self.id} goes by them"
 
     def _judge(
         self,
@@ -95,6 +118,8 @@ class ShardsCoverCheck(AccountedCheck):
         shapes: Mapping[str, Sequence[int]],
         faults: Mapping[str, tuple[frozenset[int], str]],
         line: int,
+        *,
+        by: str,
     ) -> RankFinding:
         if not shards:
             why = "it told of no shard" if shards is not None else "what it told of its shards is not that"
@@ -115,21 +140,16 @@ class ShardsCoverCheck(AccountedCheck):
             return RankFinding(rank=rank, passed=False, reason=mine[0], line=line)
         own = sum(math.prod(end - begin for begin, end in one.bounds) for one in shards)
         total = sum(math.prod(shape) for shape in shapes.values())
-        observed = f"{plural(len(shards), 'slice')}, {own} of {total} parameters ({own / total:.0%})"
+        observed = f"{plural(len(shards), 'slice')}, {own} of {total} parameters ({own / total:.0%}){by}"
         return RankFinding(rank=rank, passed=True, observed=observed, line=line)
 
     def _faults(
         self, shapes: Mapping[str, Sequence[int]], told: Mapping[int, Sequence[Shard] | None], size: int
     ) -> dict[str, tuple[frozenset[int], str]]:
         """Per tensor, why it is not covered once, and by whose slices; no rank where nobody has it."""
-        held: defaultdict[str, list[tuple[int, Bounds]]] = defaultdict(list)
         alone: set[int] = set()
-        for rank, shards in told.items():
-            for one in shards or ():
-                held[one.tensor].append((rank, one.bounds))
         faults = {}
-        for name, shape in shapes.items():
-            pieces = [(rank, bounds) for rank, bounds in held[name] if _lies_in(bounds, shape)]
+        for name, shape, pieces in _held(shapes, told):
             may_repeat = any(fnmatchcase(name, pattern) for pattern in self.replicated)
             distinct = pieces
             if may_repeat:  # several ranks may hold the same slice, and one of them counts
@@ -157,6 +177,40 @@ def shards_of(history: History, rank: int) -> list[Shard] | None:
             return None
         found.append(Shard(name, tuple((one[0], one[1]) for one in bounds), digest, seen.line))
     return found
+
+
+def _faults_by(
+    plan: SharingPlan, shapes: Mapping[str, Sequence[int]], told: Mapping[int, Sequence[Shard] | None], size: int
+) -> dict[str, tuple[frozenset[int], str]]:
+    """The same by a plan: what it leaves whole lies on every rank, all else once, and each rank has some of a layer."""
+    faults, in_layers, sharing = {}, set(plan.shares_in_layers(shapes)), set[int]()
+    for name, shape, pieces in _held(shapes, told):
+        if name in plan.whole:
+            for rank in range(size):
+                if _not_once(name, shape, [one for one in pieces if one[0] == rank]) is not None:
+                    why = f"it does not hold all of {name} once, which the plan of {plan.engine} leaves whole"
+                    faults[f"{name} on rank {rank}"] = frozenset({rank}), why
+        elif (fault := _not_once(name, shape, pieces)) is not None:
+            faults[name] = fault
+        if name in in_layers:
+            sharing |= {rank for rank, _ in pieces}
+    for rank in range(size) if size > 1 else ():
+        if rank not in sharing:
+            why = f"it holds no part of any matrix that the plan of {plan.engine} shares within a layer"
+            faults[f"rank {rank}"] = frozenset({rank}), why
+    return faults
+
+
+def _held(
+    shapes: Mapping[str, Sequence[int]], told: Mapping[int, Sequence[Shard] | None]
+) -> Iterator[tuple[str, Sequence[int], list[tuple[int, Bounds]]]]:
+    """Each tensor with its shape, and the slices that ranks hold of it."""
+    held: defaultdict[str, list[tuple[int, Bounds]]] = defaultdict(list)
+    for rank, shards in told.items():
+        for one in shards or ():
+            held[one.tensor].append((rank, one.bounds))
+    for name, shape in shapes.items():
+        yield name, shape, [(rank, bounds) for rank, bounds in held[name] if _lies_in(bounds, shape)]
 
 
 def _not_once(

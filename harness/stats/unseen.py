@@ -13,6 +13,7 @@ from collections.abc import Iterator, Sequence
 from harness.checks.equivalent import EquivalentCheck, parity_of, smallest_seen
 from harness.checks.influence import InfluenceCheck
 from harness.checks.shards_cover import ShardsCoverCheck, shards_of
+from harness.checks.sharing_plan import plan_of
 from harness.forms.text import numbered, plural
 from harness.history import ARTEFACT_FOUND, History
 from harness.numeric.parity import NAME, PHASES
@@ -130,7 +131,10 @@ def _replicated(check: object, history: History) -> str:
     total, shared = sum(sizes.values()), sum(size for place, size in sizes.items() if len(held[place]) > 1)
     if not total or shared / total < MOSTLY:
         return ""
-    return f"{shared / total:.0%} of the checkpoint lie on several ranks, as replicated of check {check.id} allows"
+    # Of a trial that passed: what is no plan would have failed.
+    plan = plan_of(history) if check.plan is not None else None
+    by = f"the plan of {plan.engine} has it (check {check.id})" if plan else f"replicated of check {check.id} allows"
+    return f"{shared / total:.0%} of the checkpoint lie on several ranks, as {by}"
 
 
 def _own_word(scenario: Scenario) -> str:

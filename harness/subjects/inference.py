@@ -113,6 +113,8 @@ EMITS = {
     "engine.ready": ("engine", "architecture", "world_size", "device", "dtype", "has_logits", "whole"),
     "shard": ("rank", "tensor", "slices", "sha256"),
     "shards": ("bytes", "absent", "dtypes"),
+    "plan.whole": ("engine", "tensor"),
+    "plan": ("engine", "rules", "whole", "shared"),
     "tokenizer.ready": ("prompts",),
     "vocabulary": ("rows", "tokens", "beyond"),
     "warm.up.begin": (),

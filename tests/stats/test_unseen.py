@@ -11,6 +11,7 @@ from harness.scenario import parse_scenario
 from harness.stats.unseen import left_out, unseen
 from tests.checks import worlds
 from tests.checks.test_shards import LEFT, NORM, RIGHT, ROWS, WHOLE_NORM, checkpoint, shard
+from tests.checks.test_sharing_plan import LOWER, READY, TENSORS, UPPER, WHOLE, piece, plan
 from tests.checks.worlds import Reference
 
 TEXT = """
@@ -137,6 +138,18 @@ def test_a_checkpoint_that_is_hardly_split_is_told() -> None:
     whole = shard("w", ROWS, (0, 4), (0, 6))
     found = covered(ROWS, [whole, WHOLE_NORM], [whole, WHOLE_NORM])
     assert found == ["100% of the checkpoint lie on several ranks, as replicated of check covers allows", word]
+
+
+def test_what_a_plan_leaves_whole_is_told() -> None:
+    """As the plan's, and not the list's, which was not asked."""
+    check = "{id: covers, kind: shards-cover, ranks: every, against: reference, plan: reference, replicated: [norm]}"
+    scenario = parse_scenario(TEXT.replace("check: same", "check: covers").replace("CHECK", check).encode(), name="it")
+    reference = Reference()
+    reference.kept = {"checkpoint": checkpoint(**TENSORS)}
+    reference.events += plan("embed", *WHOLE)
+    ranks = [[READY, *map(piece, ("embed", *WHOLE)), piece("layers.0.experts", rows)] for rows in (UPPER, LOWER)]
+    found = unseen(scenario, worlds.noted(scenario.checks[0], reference, [{}, {}], said=ranks))
+    assert "69% of the checkpoint lie on several ranks, as the plan of hf-tensor has it (check covers)" in found
 
 
 def test_combinations_that_were_left_out_are_named() -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Collection, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from typing import Any, NamedTuple, Protocol
@@ -26,6 +26,21 @@ class Piece:
     tensor: str
     slices: list[list[int]]
     data: bytes
+
+
+@dataclass(frozen=True, kw_only=True)
+class Plan:
+    """How an engine shares a model among ranks, as a process says that holds the whole of it and is none of them.
+
+    Attributes:
+        engine: the name of the engine that shares by it.
+        rules: as the library has them, what to how.
+        whole: the tensors of the checkpoint of which every rank holds all. What is not here lies on one rank each.
+    """
+
+    engine: str
+    rules: Mapping[str, str]
+    whole: frozenset[str]
 
 
 def part_name(attribute: str) -> str:
@@ -90,6 +105,10 @@ class Engine(Protocol):
 
     def stored(self) -> Collection[str]:
         """The names of all tensors of the checkpoint."""
+        ...
+
+    def plan(self) -> Plan | None:
+        """How the library shares this model within its layers; None where nothing is known of that."""
         ...
 
     def begin(self) -> None:

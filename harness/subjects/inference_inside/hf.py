@@ -10,8 +10,8 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from . import checkpoint, configuration, defects_hf, layout, orders, stages
-from .engine import Order, Piece, products
+from . import checkpoint, configuration, defects_hf, layout, orders, plan_hf, stages
+from .engine import Order, Piece, Plan, products
 from .handover import Handover
 from .routers import Routers
 
@@ -127,6 +127,10 @@ class Transformers:
     def stored(self) -> Collection[str]:
         """See `engine.Engine`."""
         return self._checkpoint.keys()
+
+    def plan(self) -> Plan | None:
+        """See `engine.Engine`."""
+        return plan_hf.plan_of(self._model, self._checkpoint)
 
     def begin(self) -> None:
         """See `engine.Engine`."""

@@ -12,7 +12,7 @@ import mlx.nn
 from mlx.utils import tree_flatten, tree_unflatten
 
 from . import checkpoint, defects_mlx, layout
-from .engine import ROUTER, Order, Piece, part_name, products
+from .engine import ROUTER, Order, Piece, Plan, part_name, products
 
 if TYPE_CHECKING:
     from .mlx_hops import Hops
@@ -150,6 +150,10 @@ class MlxLm:
     def stored(self) -> Collection[str]:
         """See `engine.Engine`."""
         return self._checkpoint.keys()
+
+    def plan(self) -> Plan | None:
+        """See `engine.Engine`."""
+        return None
 
     def begin(self) -> None:
         """See `engine.Engine`."""

@@ -17,7 +17,7 @@ from typing import Any
 from . import variants
 from .answer import answer, keep
 from .checkpoint import dtypes_of, has_tokenizer
-from .engine import Engine, Piece
+from .engine import Engine, Piece, Plan
 from .request import BOUNDARY, OWN, Request, demand_rows
 
 ROUTING = "routing"
@@ -121,7 +121,18 @@ def _load(context: Any, engine: Engine, request: Request) -> str:
     context.emit("shards", bytes=held, absent=sorted(absent), dtypes=dtypes_of(folder))
     if kept is not None:
         context.keep("checkpoint", checkpoint(kept.values(), dtype=dtype))
+        _tell_plan(context, engine.plan(), kept)
     return folder
+
+
+def _tell_plan(context: Any, plan: Plan | None, kept: Collection[str]) -> None:
+    """Tell what ranks that share by the engine's plan each hold all of: one event a tensor, for there may be many."""
+    if plan is None:
+        return
+    whole = sorted(plan.whole.intersection(kept))
+    for name in whole:
+        context.emit("plan.whole", engine=plan.engine, tensor=name)
+    context.emit("plan", engine=plan.engine, rules=dict(plan.rules), whole=len(whole), shared=len(kept) - len(whole))
 
 
 def beyond(tokenizer: Any, rows: int) -> list[int]:

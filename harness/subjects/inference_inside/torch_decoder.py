@@ -13,7 +13,7 @@ from torch import Tensor, nn
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from . import layout, orders
-from .engine import Order, Piece, products
+from .engine import Order, Piece, Plan, products
 
 aten = torch.ops.aten
 
@@ -102,6 +102,10 @@ class TorchDecoder(ABC):
     def stored(self) -> Collection[str]:
         """See `engine.Engine`."""
         return self._shapes.keys()
+
+    def plan(self) -> Plan | None:
+        """See `engine.Engine`: nobody reads how an engine that is not known shares."""
+        return None
 
     def forget(self) -> None:
         """See `engine.Engine`."""
