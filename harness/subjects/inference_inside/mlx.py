@@ -11,7 +11,7 @@ import mlx.core
 import mlx.nn
 from mlx.utils import tree_flatten, tree_unflatten
 
-from . import checkpoint, defects_mlx, layout
+from . import checkpoint, defects_mlx, layout, plan_mlx
 from .engine import ROUTER, Order, Piece, Plan, part_name, products
 
 if TYPE_CHECKING:
@@ -41,6 +41,7 @@ class MlxLm:
         self.device = "gpu" if mx.default_device() == mx.gpu else "cpu"
         self.whole = size == 1
         self.rows = 0
+        self._folder = ""
         # The last stage's hidden state goes to all, and every rank has the head.
         self.has_logits = True
         self._rank, self._size, self._sharding, self._group = rank, size, sharding, group
@@ -62,7 +63,7 @@ class MlxLm:
 
         from mlx_lm import utils
 
-        self._checkpoint = checkpoint.shapes(folder)
+        self._folder, self._checkpoint = folder, checkpoint.shapes(folder)
         config = utils.load_config(Path(folder))
         self.architecture = (config.get("architectures") or [config["model_type"]])[0]
         self.rows = int((config.get("text_config") or config)["vocab_size"])
@@ -153,7 +154,8 @@ class MlxLm:
 
     def plan(self) -> Plan | None:
         """See `engine.Engine`."""
-        return None
+        shapes = {self.known_as(name): tuple(value.shape) for name, value in self.parameters(self._model)}
+        return plan_mlx.plan_of(self._folder, shapes, self._checkpoint)
 
     def begin(self) -> None:
         """See `engine.Engine`."""
