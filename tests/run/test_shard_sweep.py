@@ -27,6 +27,8 @@ def test_every_model_that_an_engine_splits_is_swept(engine: str) -> None:
         if not engines.refusal(engine, MODELS[model].config(), ranks=ranks)
     }
     assert swept == offered
+    made = {name: given.made for name, given in scenario.inputs.items()}
+    assert made == {model: model for model, _ in swept}
     assert scenario.tags == ("on-demand",)
 
 
