@@ -19,8 +19,8 @@ def load(context, *, engine, model, rule="its-own"):
         model: the input that holds the model.
         rule: `its-own`, or what is wrong. Of tensors: `missing` (that of the queries, so that every rank has all of
             them), `transposed` (the last rank has columns of them, and not rows), `plain` (the last rank cuts gate and
-            up of the experts as if they were one matrix). Of layers: `gap` (the last stage leaves out its first one),
-            `overlap` (it begins one earlier).
+            up of the experts as if they were one matrix). Of layers: `gap` (the last stage leaves out its first one;
+            its only one it swaps for the one before), `overlap` (it begins one earlier).
     """
     library, _, sharding = engine.partition("-")
     folder = str(context.inputs[model])
@@ -120,5 +120,7 @@ def wrong_in_mlx_lm(rule, sharding, folder, *, last):
 
 
 def shifted(rule, begin, end, *, last):
-    """The layers of a stage, the last of which begins one later or earlier."""
+    """The layers of a stage, the last of which begins one later or earlier; with one alone it has the one before."""
+    if last and rule == "gap" and end - begin == 1:
+        return begin - 1, end - 1  # a stage without layers does not load, and nobody overlooks that
     return (begin + {"gap": 1, "overlap": -1}[rule] if last else begin), end
