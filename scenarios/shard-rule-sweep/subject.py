@@ -38,6 +38,8 @@ def load(context, *, engine, model, rule="its-own"):
     for piece in subject.pieces():
         digest = sha256(piece.data).hexdigest()
         context.emit("shard", rank=context.rank, tensor=piece.tensor, slices=piece.slices, sha256=digest)
+    # Loading makes groups by a store that rank 0 serves: it stays until all have theirs.
+    context.group.barrier()
 
 
 def files(context, *, engine, model):
