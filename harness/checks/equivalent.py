@@ -162,10 +162,10 @@ class EquivalentCheck(AccountedCheck):
 
     def _agreement(self, own: RankParity, parity: Parity) -> str:
         """IDENTICAL or EQUIVALENT, and how near."""
-        parts = []
+        parts, what = [], "choice" if parity.choices else "router"
         for phase, found in own.phases.items():
             limits = parity.phases[phase]
-            apart = f" ({limits.apart} apart: a router was undecided)" if limits.apart else ""
+            apart = f" ({limits.apart} apart: a {what} was undecided)" if limits.apart else ""
             near = "bit for bit" if found.identical else f"off by {found.most or 0.0:.3g} at most"
             parts.append(f"{plural(found.positions, f'{phase} position')}{apart} {near}")
         if not own.keeps:

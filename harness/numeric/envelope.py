@@ -51,7 +51,7 @@ class Envelope(Model):
     Attributes:
         variants: how many there are.
         positions: how many positions are judged.
-        apart: how many are not, because a router was undecided there or before.
+        apart: how many are not, because a choice (of experts, of keys) was undecided there or before.
         half: at half of the positions the distance is no more than this (the upper median).
         most: the largest distance.
     """

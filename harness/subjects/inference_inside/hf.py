@@ -13,6 +13,7 @@ from torch import Tensor, nn
 from . import checkpoint, configuration, defects_hf, layout, orders, stages
 from .engine import Order, Piece, products
 from .handover import Handover
+from .margins import Margins
 from .routers import Routers
 
 DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16, "float16": torch.float16}
@@ -47,6 +48,7 @@ class Transformers:
         self._batch = (0, 0)
         self._layers: dict[str, Tensor] = {}
         self._routers: Routers | None = None
+        self._margins: Margins | None = None
 
     def load(self, folder: str, *, dtype: str, defect: str = "none") -> None:
         """Load the model, this rank's slices or this rank's layers.
@@ -91,8 +93,13 @@ class Transformers:
             layer.register_forward_hook(self._watch(str(number)))
             for name, part in orders.parts_of(layer):
                 part.register_forward_hook(self._watch(f"{number}.{name}"))
+        # A reference has the whole model, and tells how its choices were decided; nobody asks the others.
+        self._margins = Margins(self._model) if self.whole else None
         self._routers = Routers(
-            config.get_text_config(), self._checkpoint, layers=(first, first + len(stages.layers_of(self._model)))
+            config.get_text_config(),
+            self._checkpoint,
+            layers=(first, first + len(stages.layers_of(self._model))),
+            margins=self._margins,
         )
 
     def _watch(self, name: str) -> Any:
@@ -133,6 +140,8 @@ class Transformers:
         from transformers import DynamicCache
 
         self._cache, self._seen = DynamicCache(config=self._model.config), 0
+        if self._margins is not None:
+            self._margins.begin()
         if self._stage is not None:
             self._stage.begin()
 
@@ -159,6 +168,8 @@ class Transformers:
             }
             batch, tokens = told["input_ids"].shape
             self._batch = (batch, tokens)
+            if self._margins is not None:
+                self._margins.step(batch, tokens, last=len(ids))
             with self._routers:
                 logits = self._model(**told).logits
             if self._stage is not None:
@@ -181,9 +192,9 @@ class Transformers:
         pairs = zip(self._routers.own, self._routers.scores, strict=True)
         return {layer: scores[-self._tokens :].float() for layer, scores in pairs}
 
-    def decided(self) -> Tensor | None:
+    def decided(self, *, routers: bool) -> Tensor | None:
         """See `engine.Engine`."""
-        return self._routers.gap(self._tokens) if self._routers is not None else None
+        return self._margins.told(routers=routers) if self._margins is not None else None
 
     def routed(self) -> Tensor | None:
         """See `engine.Engine`."""
