@@ -50,6 +50,7 @@ def test_a_tie_is_one_without_any_noise() -> None:
 
 
 def test_a_choice_that_comes_up_in_a_variant_alone_is_undecided() -> None:
+    """Nobody knows its noise."""
     gaps = np.ones((4, 1))
     assert of(gaps, np.concatenate([gaps, [[np.inf], [np.inf], [0.5], [0.5]]], 1)) == 2
     assert of(np.concatenate([gaps, np.full((4, 1), np.inf)], 1), gaps) == 4
@@ -57,5 +58,6 @@ def test_a_choice_that_comes_up_in_a_variant_alone_is_undecided() -> None:
 
 @pytest.mark.parametrize("variant", [np.ones((3, 1)), np.ones((4, 1, 1))])
 def test_other_positions_are_not_compared(variant: Any) -> None:
+    """Nor is an array with an axis more."""
     with pytest.raises(NotAnArray, match=r"prefill\.router\.0"):
         of(np.ones((4, 1)), variant)

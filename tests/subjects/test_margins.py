@@ -103,6 +103,7 @@ def test_steps_are_told_together_and_routers_only_where_they_choose() -> None:
 
 
 def test_the_last_that_is_chosen_is_held_against_the_first_that_is_not() -> None:
+    """Along any dimension; what is ruled out is not the first."""
     assert margin(torch.tensor([[3.0, 1.0, 7.0], [2.0, -INF, INF]]).T, 2, 0).tolist() == [2.0, INF]
 
 
