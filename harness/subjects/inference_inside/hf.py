@@ -257,14 +257,24 @@ def refuse_tensor(config: Any, size: int) -> None:
         ValueError: no plan for this architecture, or something that the plan cannot split evenly.
     """
     text = config.get_text_config()
-    if not getattr(text, "base_model_tp_plan", None):
+    if not (plan := getattr(text, "base_model_tp_plan", None)):
+        if _of_head(config):
+            return  # layers are whole on every rank
         raise ValueError(f"transformers has no tensor-parallel plan for {config.model_type}: take hf-pipeline")
-    if not any("att" in name and how == "colwise" for name, how in text.base_model_tp_plan.items()):
+    if not any("att" in name and how == "colwise" for name, how in plan.items()):
         return  # attention is whole on every rank, or is gathered
     if (heads := getattr(text, "num_key_value_heads", None) or text.num_attention_heads) % size:
         raise ValueError(f"{heads} KV heads cannot be split over {size} ranks: take fewer ranks, or hf-pipeline")
     if text.num_attention_heads % size:
         raise ValueError(f"{text.num_attention_heads} heads cannot be split over {size} ranks: take fewer ranks")
+
+
+def _of_head(config: Any) -> dict[str, str]:
+    """The plan that the class of a causal language model has for what stands behind its layers; empty without."""
+    from transformers.models.auto.modeling_auto import MODEL_FOR_CAUSAL_LM_MAPPING
+
+    kinds: Any = MODEL_FOR_CAUSAL_LM_MAPPING
+    return (getattr(kinds[type(config)], "_tp_plan", None) if type(config) in kinds else None) or {}
 
 
 def _shares(found: Any) -> list[list[layout.Range]]:
