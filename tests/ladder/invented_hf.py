@@ -274,7 +274,7 @@ def _indexer_keys_late(share):
     """What an indexer keeps of a token lies one place further on."""
     for one in _indexers(share) if share.is_last else ():
         keys = next(norm for name in ("k_norm", "kv_norm", "k_layernorm") if (norm := getattr(one, name, None)))
-        keys.register_forward_hook(lambda _module, _given, out: out.roll(1, 1 if out.ndim == 3 else -2))
+        keys.register_forward_hook(lambda _module, _given, out: out.roll(1, min(1, out.ndim - 2)))
     return bool(_indexers(share))
 
 

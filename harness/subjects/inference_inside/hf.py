@@ -17,6 +17,8 @@ from .margins import Margins
 from .routers import Routers
 
 DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16, "float16": torch.float16}
+PROBE = 16
+"""Tokens by which it is tried what padding changes."""
 
 
 class Transformers:
@@ -244,10 +246,29 @@ class Transformers:
         """See `engine.Engine`."""
         yield from products(lambda *cut: partial(orders.split, self._model, orders.Cut(*cut)))
         yield Order("two threads", partial(orders.threads, 2))
-        yield Order("in a batch of two, padded", self._padded)
+        if self._is_padded_alike():
+            yield Order("in a batch of two, padded", self._padded)
 
     def _padded(self) -> AbstractContextManager[Any]:
         return orders.setting(self, "_padding", 3)
+
+    def _is_padded_alike(self) -> bool:
+        """Whether padding is another order of the same sums, and not another computation.
+
+        Some cut what they keep into blocks by its place (MiniMax M3), or let a convolution read padding
+        (RecurrentGemma). No rank pads: without it the envelope is narrower, never wider.
+        """
+        found = list[Tensor | None]()
+        self.take(None)
+        for padding in (0, 3):
+            with orders.setting(self, "_padding", padding):
+                self.begin()
+                found.append(self.step([token % self.rows for token in range(PROBE)]))
+        self.begin()
+        one, other = found
+        if one is None or other is None:
+            return True
+        return bool((one - other).abs().max() <= torch.finfo(one.dtype).eps ** 0.5 * one.abs().max())
 
 
 def refuse_tensor(config: Any, size: int) -> None:
