@@ -17,7 +17,7 @@ from harness.forms.strict_json import JSON
 from harness.forms.text import plural
 from harness.history import ARTEFACT_FOUND, ARTEFACTS_ACCOUNTED, History
 from harness.numeric.account import Flip, LayerDeparture, Parity, RankParity
-from harness.numeric.envelope import Slack
+from harness.numeric.envelope import ODD, Slack
 from harness.numeric.parity import NAME, PHASES, UNREADABLE, work_out
 from harness.reason import VerdictCode
 
@@ -162,10 +162,10 @@ class EquivalentCheck(AccountedCheck):
 
     def _agreement(self, own: RankParity, parity: Parity) -> str:
         """IDENTICAL or EQUIVALENT, and how near."""
-        parts = []
+        parts, what = [], "choice" if parity.choices else "router"
         for phase, found in own.phases.items():
             limits = parity.phases[phase]
-            apart = f" ({limits.apart} apart: a router was undecided)" if limits.apart else ""
+            apart = f" ({limits.apart} apart: a {what} was undecided)" if limits.apart else ""
             near = "bit for bit" if found.identical else f"off by {found.most or 0.0:.3g} at most"
             parts.append(f"{plural(found.positions, f'{phase} position')}{apart} {near}")
         if not own.keeps:
@@ -218,6 +218,7 @@ class EquivalentCheck(AccountedCheck):
             so_far = f"the smallest that was: {smallest}" if smallest else "none was"
             why = (
                 f"would not show a defect of {self.sees:g} (check {self.id}), which lies inside its own noise; {so_far}"
+                f"{_odd_in_words(history.reference, parity)}"
             )
             yield VerdictCode.REFERENCE_TOO_COARSE, why
 
@@ -296,6 +297,21 @@ def smallest_seen(history: History, parity: Parity) -> str:
     size, what = min(seen)
     below = [other for other, _ in hidden if other < size]
     return f"{what} by {size:g}" + (f" ({max(below):g} would not have been)" if below else "")
+
+
+def _odd_in_words(reference: History | None, parity: Parity) -> str:
+    """Which variant of the reference is not the same computation, where one lies far beyond another; or nothing."""
+    for phase in PHASES:
+        odd = parity.phases[phase].odd if phase in parity.phases else None
+        if odd is None or reference is None:
+            continue
+        told = [seen.event.values for seen in reference.said(0, "envelope")]
+        order = next((str(one.get("order")) for one in told if one.get("number") == odd), f"number {odd}")
+        return (
+            f"; its variant {order!r} lies more than {ODD} times as far from it in {phase} as another one: that is no "
+            "noise, the model computes something else there"
+        )
+    return ""
 
 
 def _odd_ones(history: History) -> dict[int, str]:

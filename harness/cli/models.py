@@ -88,7 +88,8 @@ def _engines(options: argparse.Namespace) -> None:
     if options.json:
         told = {
             f"{LIBRARIES[library]} {installed(library)}": {
-                kind: {"tensor": one.tensor, "pipeline": one.pipeline} for kind, one in sorted(offers(library).items())
+                kind: {"tensor": one.tensor or one.head, "pipeline": one.pipeline}
+                for kind, one in sorted(offers(library).items())
             }
             for library in LIBRARIES
         }

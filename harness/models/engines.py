@@ -41,6 +41,7 @@ class Offer:
         single: whether it knows the architecture at all.
         tensor: whether it has a plan by which the layers are split.
         heads: whether that plan gives each rank some of the heads; others leave attention whole, or gather it.
+        head: whether it splits the matrix behind the layers, which makes a plan where there is none for the layers.
         pipeline: whether it can split by layers itself.
         architecture: the class of transformers that has it.
         wants: keys of config.json without which it raises; of some architectures releases of transformers write others.
@@ -49,6 +50,7 @@ class Offer:
     single: bool = False
     tensor: bool = False
     heads: bool = True
+    head: bool = False
     pipeline: bool = False
     architecture: str = ""
     wants: tuple[str, ...] = ()
@@ -89,7 +91,8 @@ def refusal(engine: str, config: Mapping[str, Any], *, ranks: int, dtype: str = 
     if library == "hf" and not offer.tensor and (inner := known.get(wrapped, Offer())).tensor:
         # transformers keeps its plan with the configuration of the text.
         offer = replace(offer, tensor=True, heads=inner.heads)
-    if sharding == "tensor" and not offer.tensor:
+    of_head = sharding == "tensor" and offer.head and not offer.tensor
+    if sharding == "tensor" and not offer.tensor and not of_head:
         if library == "hf":
             return f"{called} has no tensor-parallel plan for the layers of {kind}; take hf-pipeline"
         return f"{called} does not split the layers of {kind}; take mlx-single"
@@ -103,7 +106,8 @@ def refusal(engine: str, config: Mapping[str, Any], *, ranks: int, dtype: str = 
         return f"{called}: {why}; take {'hf-tensor' if offer.tensor else 'hf-single'}"
     if library == "mlx" and dtype != "float32" and _number(text, *EXPERTS) and is_without_gpu():
         return f"MLX multiplies the experts of {kind} in float32 alone on a CPU; take that dtype, or a GPU"
-    return uneven(engine, config, ranks=ranks, dtype=dtype, by_heads=offer.heads)
+    # Where the matrix behind the layers alone is split, each rank has all heads and all experts.
+    return "" if of_head else uneven(engine, config, ranks=ranks, dtype=dtype, by_heads=offer.heads)
 
 
 def _unlike_a_decoder(config: Mapping[str, Any], architecture: str) -> str:
@@ -229,6 +233,7 @@ def _of_transformers(folder: Path) -> Iterator[tuple[str, Offer]]:
                 plan = values.get("base_model_tp_plan")
                 if isinstance(kind, ast.Constant) and _is_full(plan):
                     planned[str(kind.value)] = _is_by_heads(plan)
+    of_heads = set(_with_a_head_that_is_split(folder / "models"))
     for kind, architecture in known.items():
         # hf-pipeline is ours: it takes any decoder but those that `decoders` tells.
         yield (
@@ -237,10 +242,22 @@ def _of_transformers(folder: Path) -> Iterator[tuple[str, Offer]]:
                 single=True,
                 tensor=kind in planned,
                 heads=planned.get(kind, True),
+                head=architecture in of_heads,
                 pipeline=True,
                 architecture=architecture,
             ),
         )
+
+
+def _with_a_head_that_is_split(models: Path) -> Iterator[str]:
+    """The classes of transformers that have a plan of their own, which is for what stands behind the layers."""
+    for path in models.glob("*/modeling_*.py"):
+        name = ""
+        for found in re.finditer(r"^class (\w+)|^    _tp_plan = \{.", path.read_text("utf-8"), re.MULTILINE):
+            if found[1]:
+                name = found[1]
+            elif not found[0].endswith("}"):
+                yield name
 
 
 def _is_by_heads(plan: ast.expr | None) -> bool:

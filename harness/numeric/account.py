@@ -102,6 +102,8 @@ class Parity(Told):
         ranks: each rank of the world, in order.
         unseen: how many of the scores that the reference kept of its routers no rank did; where hidden states are
             judged, how many of all that it kept of its layers.
+        choices: of how many choices at each position it told by how much each was decided; 0 where it told the least
+            of its routers alone, or has none.
     """
 
     dtype: str
@@ -109,9 +111,10 @@ class Parity(Told):
     sensitivity: list[Sensitivity]
     ranks: list[RankParity]
     unseen: Count = 0
+    choices: Count = 0
 
     @model_serializer(mode="wrap")
     def _as_before(self, handler: SerializerFunctionWrapHandler) -> dict[str, JsonValue]:
-        """Without what no account told before routers could be followed, where there is none of it."""
+        """Without what accounts did not tell before it was asked for, where there is none of it."""
         found: dict[str, JsonValue] = handler(self)
-        return {name: value for name, value in found.items() if name != "unseen" or value}
+        return {name: value for name, value in found.items() if name not in ("unseen", "choices") or value}

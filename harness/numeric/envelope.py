@@ -10,7 +10,7 @@ import math
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 
-from pydantic import Field
+from pydantic import Field, JsonValue, SerializerFunctionWrapHandler, model_serializer
 
 from harness.forms.model import Model
 from harness.numeric.array import NotAnArray
@@ -23,6 +23,8 @@ if TYPE_CHECKING:
 
 ROWS = 1 << 20
 """Numbers that are looked at together."""
+ODD = 1000
+"""Times as far as another variant: no order of sums is so much worse than another one."""
 STEADY = 16
 """From so many positions on, the middle distance of two runs with the same noise is nearly the same."""
 Count = Annotated[int, Field(ge=0)]
@@ -51,9 +53,11 @@ class Envelope(Model):
     Attributes:
         variants: how many there are.
         positions: how many positions are judged.
-        apart: how many are not, because a router was undecided there or before.
+        apart: how many are not, because a choice (of experts, of keys) was undecided there or before.
         half: at half of the positions the distance is no more than this (the upper median).
         most: the largest distance.
+        odd: a variant that lies more than `ODD` times as far as the nearest one that differs at all: the first of them,
+            None where there is none. Another order of the same sums does not; it is another computation.
     """
 
     variants: Count
@@ -61,6 +65,13 @@ class Envelope(Model):
     apart: Count
     half: Distance
     most: Distance
+    odd: Count | None = None
+
+    @model_serializer(mode="wrap")
+    def _as_before(self, handler: SerializerFunctionWrapHandler) -> dict[str, JsonValue]:
+        """Without what no account told before it was asked for, where there is none of it."""
+        found: dict[str, JsonValue] = handler(self)
+        return {name: value for name, value in found.items() if name != "odd" or value is not None}
 
     def allows(self, slack: Slack) -> tuple[float, float]:
         """What another run may differ by: at half of its positions, and at any.
@@ -179,15 +190,17 @@ def envelope(reference: Sequences, variants: Mapping[int, Sequences], *, keep: M
     """
     import numpy as np
 
-    worst = []
+    worst, tops = [], dict.fromkeys(variants, 0.0)
     for prompt in sorted(reference.of):
         expected = reference.rows(prompt)
         far = np.zeros(expected.shape[0])
-        for variant in variants.values():
+        for number, variant in variants.items():
             if prompt not in variant.of:
                 continue
             demand_alike(variant, reference, prompt)
-            far = np.maximum(far, distances(variant.rows(prompt), expected))
+            own = distances(variant.rows(prompt), expected)
+            far = np.maximum(far, own)
+            tops[number] = max(tops[number], float(own[: keep[prompt]].max(initial=0.0)))
         worst.append(far[: keep[prompt]])
     joined = np.concatenate(worst) if worst else np.zeros(0)
     if not np.isfinite(joined).all():
@@ -201,7 +214,14 @@ def envelope(reference: Sequences, variants: Mapping[int, Sequences], *, keep: M
         apart=total - int(joined.size),
         half=_middle(joined) or 0.0,
         most=float(joined.max(initial=0.0)),
+        odd=_odd(tops),
     )
+
+
+def _odd(tops: Mapping[int, float]) -> int | None:
+    """The first variant that lies so much further than the nearest that differs."""
+    nearest = min((top for top in tops.values() if top), default=math.inf)
+    return next((number for number, top in sorted(tops.items()) if top > ODD * nearest), None)
 
 
 def departure(found: Sequences, reference: Sequences, *, keep: Mapping[int, int], most: float) -> Departure:

@@ -1,7 +1,8 @@
 """A run over several ranks held against the whole model: the account that says how far apart the two are.
 
 Names of the artefacts: `prefill.logits.P` and `decode.logits.P` [positions or steps, vocabulary] of prompt P;
-`prefill.router.P`, `decode.router.P` [positions], how far the last expert chosen is above the first one that was not;
+`prefill.router.P`, `decode.router.P` [positions, choices], how far the last one chosen is above the first that was not,
+of each router (experts) and each indexer (keys, or blocks of them), infinite where nothing was left out;
 `hidden.L.P` or `hidden.L.PART.P` [positions, width] of layer L, `router` of the parts being what its router chose the
 best of where it is told what to take. The reference has `envelope.K.` before each of these
 for its variant K, and `sensitivity.J.` before logits for a defect of known size.
@@ -29,6 +30,7 @@ from harness.numeric.envelope import (
     envelope,
     margins,
 )
+from harness.numeric.ties import decided
 
 if TYPE_CHECKING:
     import numpy as np
@@ -166,6 +168,12 @@ class Whole:
         of = next(iter(self.logits.values()))
         return of[min(of)].load()[0].dtype
 
+    @property
+    def choices(self) -> int:
+        """Of how many choices at each position it told by how much each was decided."""
+        files = [file for phase in self.logits for file in self._of(None, phase, ROUTER).values()]
+        return max((shape[1] for file in files if len(shape := file.load()[0].shape) > 1), default=0)
+
     def _of(self, series: Series | None, phase: str, what: str) -> Mapping[int, ArrayFile]:
         return self._series.get(series or NO_SERIES, {}).get((phase, what), {})
 
@@ -180,38 +188,17 @@ class Whole:
         return found
 
     def _undecided(self, phase: str) -> dict[int, int]:
-        """How many positions of each prompt come before the first at which noise can make a router choose otherwise."""
-        import numpy as np
-
-        of, gaps = self.logits[phase], self._of(None, phase, "router")
+        """How many positions of each prompt come before the first at which noise can make a choice another one."""
+        of, gaps = self.logits[phase], self._of(None, phase, ROUTER)
         if not gaps:
             return {prompt: numbers(file).shape[0] for prompt, file in of.items()}
         if gaps.keys() != of.keys():
             raise NotAnArray(f"{phase}.router and {phase}.logits of the reference are of other prompts")
-        kept = {prompt: _column(file) for prompt, file in gaps.items()}
-        noise = {prompt: np.zeros(gap.shape) for prompt, gap in kept.items()}
-        for variant in self._like(gaps, phase, "router").values():
-            for prompt, gap in kept.items():
-                if prompt not in variant.of:
-                    continue
-                other = _column(variant.of[prompt])
-                if other.shape != gap.shape:
-                    raise NotAnArray(f"{phase}.router.{prompt} has another shape in a variant")
-                # A layer without a router leaves nothing undecided: its gap is infinite, on both sides.
-                with np.errstate(invalid="ignore"):
-                    apart = np.where(other == gap, 0.0, np.abs(other - gap))
-                noise[prompt] = np.maximum(noise[prompt], apart)
-        # Behind a router that chose otherwise everything is something else, which is not noise of what comes before:
-        # what counts is the noise so far, and no less than that of half of all positions.
-        half = float(np.median(np.concatenate([*noise.values(), np.zeros(0)]))) if noise else 0.0
-        many = {}
-        for prompt, gap in kept.items():
-            if gap.shape[0] != numbers(of[prompt]).shape[0]:
+        for prompt, file in gaps.items():
+            if numbers(file).shape[0] != numbers(of[prompt]).shape[0]:
                 raise NotAnArray(f"{phase}.router.{prompt} has another length than {phase}.logits.{prompt}")
-            so_far = np.maximum(np.maximum.accumulate(noise[prompt]), half)
-            tied = np.flatnonzero(~(gap > self.slack.margin * so_far))
-            many[prompt] = int(tied[0]) if tied.size else int(gap.shape[0])
-        return many
+        variants = [one.of for one in self._like(gaps, phase, ROUTER).values()]
+        return decided(gaps, variants, margin=self.slack.margin)
 
     def _cut(self, phase: str, prompt: int) -> bool:
         if prompt not in self._keep.get(phase, {}):
@@ -324,13 +311,6 @@ def _in_order(place: tuple[str, str]) -> tuple[int, bool, str]:
     return int(layer), not part, part
 
 
-def _column(file: ArrayFile) -> Array:
-    array = numbers(file)
-    if array.ndim != 1 or array.dtype.kind != "f":
-        raise NotAnArray(f"{file.name} has the shape {list(array.shape)}: floats with one axis are asked")
-    return array.astype("float64")
-
-
 def work_out(
     reference: Files, ranks: Iterable[Files], *, tokens: Callable[[int | None], Tokens], slack: Slack
 ) -> Parity:
@@ -356,7 +336,12 @@ def work_out(
     asked = [name for name in reference if (place := _hidden(name)) and (slack.layers or _is_of_a_router(place))]
     unseen = sum(1 for name in asked if name not in kept)
     return Parity(
-        dtype=whole.dtype, phases=whole.envelopes, sensitivity=whole.sensitivities(), ranks=found, unseen=unseen
+        dtype=whole.dtype,
+        phases=whole.envelopes,
+        sensitivity=whole.sensitivities(),
+        ranks=found,
+        unseen=unseen,
+        choices=whole.choices,
     )
 
 

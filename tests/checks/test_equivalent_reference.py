@@ -55,6 +55,19 @@ def test_a_run_that_could_not_have_seen_its_stated_defect_decides_nothing() -> N
     assert "none was" in doubts(Reference(), sees=0.01)[0][1]
 
 
+def test_a_variant_that_is_another_computation_is_named() -> None:
+    """Moshi keeps the last keys alone, and reads a prompt at once after all: nobody said that its chunks are other."""
+    reference = with_sensitivity((0.01, 1e-2))
+    for number, words in enumerate(("two threads", "prefill in chunks of 4")):
+        reference.events.append(("envelope", {"number": number, "prompt": 1, "order": words}))
+    assert doubts(reference, sees=0.01) == []
+    for name in reference.answer:
+        reference.kept[f"envelope.1.{name}"][1:] += np.float32(0.1)
+    ((code, why),) = doubts(reference, sees=0.01)
+    assert code is VerdictCode.REFERENCE_TOO_COARSE
+    assert "its variant 'prefill in chunks of 4' lies more than 1000 times as far from it in prefill" in why
+
+
 def test_defects_of_two_sizes_with_the_same_bits_decide_nothing() -> None:
     """One of them has not the size that it is said to have, so that what has to be seen was not tried."""
     same = with_sensitivity((0.1, 1e-2), (0.01, 1e-2))

@@ -13,7 +13,7 @@ class Numbered:
         return getattr(self._context, name)
 
     def emit(self, name, **values):
-        if name in ("generated", "sensitivity", "shard", "perturbed"):
+        if name in ("generated", "sensitivity", "shard", "perturbed", "envelope"):
             self._context.emit(name, session=self._number, **values)
 
     def keep(self, name, data):

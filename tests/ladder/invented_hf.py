@@ -256,6 +256,36 @@ def _halves_of_vocabulary(share):
     return True
 
 
+def _indexers(share):
+    """What chooses which keys a position attends to: with a norm of its keys, and a number that is chosen."""
+    return [one for name, one in share.model.named_modules() if name.rpartition(".")[2] == "indexer"]
+
+
+def _indexer_short(share):
+    """One key, or block of keys, less is chosen."""
+    names = ("index_topk", "topk_blocks", "block_topk")
+    for one in _indexers(share) if share.is_last else ():
+        name = next(name for name in names if hasattr(one, name))
+        setattr(one, name, getattr(one, name) - getattr(one, "index_kpool", 1))
+    return bool(_indexers(share))
+
+
+def _indexer_keys_late(share):
+    """What an indexer keeps of a token lies one place further on."""
+    for one in _indexers(share) if share.is_last else ():
+        keys = next(norm for name in ("k_norm", "kv_norm", "k_layernorm") if (norm := getattr(one, name, None)))
+        keys.register_forward_hook(lambda _module, _given, out: out.roll(1, min(1, out.ndim - 2)))
+    return bool(_indexers(share))
+
+
+def _indexer_weights(share):
+    """An indexer weighs its heads as those beside them."""
+    found = [one for one in share.named("weights_proj") if hasattr(one, "weight")]
+    for one in found if share.is_last else ():
+        _local(one.weight).copy_(_local(one.weight).roll(1, 0))
+    return bool(found)
+
+
 def _later(ids):
     return ids + 1 if ids.shape[-1] == 1 else ids
 
@@ -278,4 +308,7 @@ INVENTED = {
     "window-short": _window_short,
     "no-bias": _no_bias,
     "vocabulary-order": _halves_of_vocabulary,
+    "indexer-short": _indexer_short,
+    "indexer-keys-late": _indexer_keys_late,
+    "indexer-weights": _indexer_weights,
 }

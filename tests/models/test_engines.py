@@ -168,6 +168,14 @@ def test_heads_are_counted_where_a_plan_gives_each_rank_some(kind: str, is_refus
     assert refusal("hf-tensor", config, ranks=2) == ""
 
 
+@pytest.mark.parametrize("kind", ["gpt_oss", "diffllama", "bamba", "falcon_h1", "hunyuan_v1_dense"])
+def test_a_plan_for_the_head_alone_leaves_heads_and_experts_whole(kind: str) -> None:
+    """transformers ran them, and they were refused; what is whole on every rank need not be divided by their number."""
+    config = {"model_type": kind, "num_attention_heads": 6, "num_key_value_heads": 2, "num_hidden_layers": 4}
+    config |= {"num_local_experts": 4, "intermediate_size": 48}
+    assert refusal("hf-tensor", config, ranks=4, dtype="bfloat16") == ""
+
+
 WRAPPED = {"text_config": {"model_type": "llama", "num_attention_heads": 4}}
 
 
@@ -177,7 +185,7 @@ WRAPPED = {"text_config": {"model_type": "llama", "num_attention_heads": 4}}
         ("hf-single", {"model_type": "llava", **WRAPPED}, "no causal language model 'llava', in which a llama lies"),
         ("hf-single", {"model_type": "gemma3", "text_config": {"model_type": "gemma3_text"}}, ""),
         ("hf-tensor", {"model_type": "gemma3", "text_config": {"model_type": "gemma3_text", "n_head": 4}}, ""),
-        ("hf-tensor", {"model_type": "gpt_oss"}, "no tensor-parallel plan for the layers of gpt_oss"),
+        ("hf-tensor", {"model_type": "gpt2"}, "no tensor-parallel plan for the layers of gpt2"),
         ("mlx-single", {"model_type": "kosmos-2", **WRAPPED}, "no causal language model 'kosmos-2', in which a llama"),
         ("mlx-single", {"model_type": "qwen2_vl", "text_config": {"model_type": "qwen2_vl_text"}}, ""),
         ("mlx-single", {"model_type": "bailing_hybrid", "architectures": ["BailingMoeV3ForCausalLM"]}, ""),

@@ -30,10 +30,22 @@ class Layer(torch.nn.Module):  # type: ignore[name-defined,misc]
         return made
 
 
-def read(*kinds: str) -> Any:
-    """What is seen of a prompt in two chunks and a token more."""
+class Keeper(torch.nn.Module):  # type: ignore[name-defined,misc]
+    """A module of a layer that keeps states as attributes, and a weight."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.state, self.last, self.name = None, None, "kept"
+        self.weight = torch.nn.Parameter(torch.ones(4))
+
+
+def read(*kinds: str, inside: bool = False) -> Any:
+    """What is seen of a prompt in two chunks and a token more, of layers that keep in a cache, or in themselves."""
     layers = [Layer(kind) for kind in kinds]
-    cache = SimpleNamespace(layers=[layer.kept for layer in layers])
+    if inside:
+        for layer in layers:
+            layer.mixer = layer.kept = Keeper()
+    cache = SimpleNamespace(layers=[] if inside else [layer.kept for layer in layers])
     with torch.no_grad(), chunks.Chunks(layers) as followed:
         for tokens in (8, 8, 1):
             followed.step_from(cache)
@@ -43,12 +55,14 @@ def read(*kinds: str) -> Any:
     return followed
 
 
-def test_a_layer_that_reads_a_chunk_as_it_reads_a_token_is_well() -> None:
+@pytest.mark.parametrize("inside", [False, True])
+def test_a_layer_that_reads_a_chunk_as_it_reads_a_token_is_well(inside: bool) -> None:
     """After all that it keeps, or after nothing."""
-    read("goes-on", "alone", "goes-on").demand_memory()
+    read("goes-on", "alone", "goes-on", inside=inside).demand_memory()
 
 
-def test_a_layer_that_begins_anew_with_a_chunk_is_named() -> None:
+@pytest.mark.parametrize("inside", [False, True])
+def test_a_layer_that_begins_anew_with_a_chunk_is_named(inside: bool) -> None:
     """Jamba's go on from the rows before a chunk, and from no state: what the whole prompt says is something else."""
     with pytest.raises(chunks.Forgetful, match="the state of layer 1 are left out where a second chunk"):
-        read("goes-on", "begins-anew").demand_memory()
+        read("goes-on", "begins-anew", inside=inside).demand_memory()

@@ -82,6 +82,30 @@ def test_the_base_of_rotation_becomes_another_one(theta: float) -> None:
     assert float((model.inv_freq / before).log().abs().max()) > 1
 
 
+class Anew(torch.nn.Module):  # type: ignore[name-defined,misc]
+    """A rotation that goes back to what it began with, or works it out in each step as PhiMoE's does."""
+
+    def __init__(self, *, works_out: bool) -> None:
+        super().__init__()
+        self.register_buffer("inv_freq", 10_000.0 ** -torch.tensor([0.0, 0.25, 0.5]))
+        self.original_inv_freq = self.inv_freq if works_out else self.inv_freq.clone()
+        inverse = self.inv_freq.clone()
+        self.rope_init_fn = (lambda _config: (inverse, 1.0)) if works_out else None
+
+    def forward(self) -> Any:
+        return self.rope_init_fn(None)[0] if self.rope_init_fn is not None else self.original_inv_freq
+
+
+@pytest.mark.parametrize("works_out", [False, True])
+def test_a_base_that_is_taken_anew_in_each_step_becomes_the_same_other_one(works_out: bool) -> None:
+    """Nothing changed in PhiMoE, and the control held; what is kept by two names was to become another one twice."""
+    model = Decoder(attention("self_attn"))
+    model.rotary = Anew(works_out=works_out)
+    defects.spoil(share(model, 0), "rope-base")
+    assert torch.allclose(model.rotary(), 500_000.0 ** -torch.tensor([0.0, 0.25, 0.5]))
+    assert torch.allclose(model.rotary.inv_freq, model.inv_freq)
+
+
 def test_a_rotation_without_a_base_has_nothing_that_the_defect_is_about() -> None:
     """A quarter of a head of eight is rotated by one angle."""
     model = Decoder(attention("self_attn"))

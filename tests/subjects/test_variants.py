@@ -117,3 +117,26 @@ def test_mlx_cuts_a_matrix_once() -> None:
         layer.weight = mx.zeros((12, 24))
         assert mx.array_equal(layer(given), first)
     assert mx.array_equal(layer(given), layer.bias[None])
+
+
+@pytest.mark.parametrize(("reads", "many"), [(False, 1), (True, 0)])
+def test_padding_is_an_order_only_where_it_changes_no_more_than_rounding(reads: bool, many: int) -> None:
+    """MiniMax M3 cuts keys into blocks by their place: beside its noise no position was left to judge."""
+    from harness.subjects.inference_inside.hf import Transformers
+
+    class Padded(Transformers):
+        """Whose logits are others in a batch, by a rounding or by what padding says."""
+
+        def begin(self) -> None:
+            """It keeps nothing."""
+
+        def take(self, experts: Any) -> None:
+            """It chooses nothing."""
+
+        def step(self, ids: Any) -> Any:
+            """A row for each token."""
+            return torch.ones(len(ids), 4) + self._padding * (1e-2 if reads else 1e-7)
+
+    engine = Padded(rank=0, size=1, sharding="single")
+    engine.rows = 10
+    assert [order.words for order in engine.orders()].count("in a batch of two, padded") == many

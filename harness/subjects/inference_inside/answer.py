@@ -20,7 +20,7 @@ class Answer:
         ids: the tokens that were chosen.
         fed: those that were fed.
         hidden: what left each layer while the prompt was read, and what its router chose the best of, by their names.
-        decided: of each phase by how much the routers were decided.
+        decided: of each phase by how much routers and indexers were decided.
         routed: the experts of each token that was read, `[tokens, routers, experts for each token]`, or None.
     """
 
@@ -60,8 +60,12 @@ def answer(
         routed.append(engine.routed() if request.routing != OWN else None)
         return logits
 
-    gaps: dict[str, list[Any]] = {"prefill": [], "decode": []}
-    keeps_gaps = request.envelope in ("keep", "unchunked") and request.routing == OWN
+    decided = dict[str, Any]()
+
+    def tell(phase: str) -> None:
+        if request.envelope in ("keep", "unchunked"):
+            decided[phase] = engine.decided(routers=request.routing == OWN)
+
     for begin in range(0, len(prompt), size):
         behind = 0
         if begin and not quiet:
@@ -72,7 +76,7 @@ def answer(
             behind = 1
         parts.append(step(prompt[begin - behind : begin + size - behind][: len(prompt) - begin], begin - behind))
         layers.append(_told(engine, request))
-        gaps["prefill"].append(engine.decided() if keeps_gaps else None)
+    tell("prefill")
     if not quiet:
         context.emit("prefill.end")
     prefill = engine.together(parts) if engine.has_logits else None
@@ -90,11 +94,11 @@ def answer(
             context.emit("decode.begin")
         last = step([given[len(ids) - 1] if given is not None else ids[-1]], len(prompt) + len(ids) - 1)
         rows.append(last)
-        gaps["decode"].append(engine.decided() if keeps_gaps else None)
         if not quiet:
             context.emit("decode.end")
+    tell("decode")
     decode = engine.together(rows) if engine.has_logits and rows else None
-    decided = {phase: engine.together(told) for phase, told in gaps.items() if told and told[0] is not None}
+    decided = {phase: told for phase, told in decided.items() if told is not None}
     taken = engine.together(routed) if routed[0] is not None else None
     return Answer(prefill, decode, ids, given or ids, hidden, decided, taken)
 

@@ -1,8 +1,8 @@
 """Whether a layer reads a second chunk of a prompt after the first, or as if nothing stood before it.
 
-Layers that keep a state beside keys and values (Jamba's, Zamba's) may go on from all of it with a single token, and
-with several at once from a part of it: what a prompt says in chunks is another thing than what it says whole, however
-the model is split.
+Layers that keep a state beside keys and values, in the cache (Jamba's, Zamba's) or in themselves (RecurrentGemma's),
+may go on from all of it with a single token, and with several at once from a part of it: what a prompt says in chunks
+is another thing than what it says whole, however the model is split.
 """
 
 from __future__ import annotations
@@ -16,6 +16,7 @@ from torch.utils._pytree import tree_leaves
 
 from .origins import Origins
 
+OF_MODULES = set(vars(nn.Module()))
 OWN = -1
 """The part of what is read in a step itself."""
 
@@ -35,15 +36,20 @@ class Chunks(Origins):  # type: ignore[no-untyped-call]  # torch leaves the hook
         super().__init__()
         self._seen: defaultdict[int, list[frozenset[int]]] = defaultdict(list)
         self._names: list[str] = []
+        self._layers = layers
         for number, layer in enumerate(layers):
             layer.register_forward_pre_hook(self._entering, with_kwargs=True)
             layer.register_forward_hook(self._left(number))
 
     def step_from(self, cache: Any) -> None:
-        """A step begins: what the cache keeps of each layer are parts, the same ones in each step."""
+        """A step begins: what the cache and its modules keep of each layer are parts, the same ones in each step."""
         self._names = []
-        for number, kept in enumerate(getattr(cache, "layers", ())):
+        kept_of = [(number, kept) for number, kept in enumerate(getattr(cache, "layers", ()))]
+        kept_of += [(number, module) for number, layer in enumerate(self._layers) for module in layer.modules()]
+        for number, kept in kept_of:
             for name, states in sorted(vars(kept).items()):
+                if isinstance(kept, nn.Module) and name in OF_MODULES:
+                    continue  # what it was loaded with, and no state
                 for state in tree_leaves(states):
                     if isinstance(state, Tensor):
                         self.mark(state, len(self._names))

@@ -229,14 +229,30 @@ def _other_order(share: Share) -> bool:
 
 
 def _rope_base(share: Share) -> bool:
-    found = False
+    found, theta = False, _base_of(share.model)
+    if not theta:
+        return False
+    power = math.log(BASES[theta < math.sqrt(math.prod(BASES))]) / math.log(theta)
     for module in share.model.modules():
-        inverse, theta = getattr(module, "inv_freq", None), _base_of(share.model)
-        if isinstance(inverse, Tensor) and theta:
-            other = inverse ** (math.log(BASES[theta < math.sqrt(math.prod(BASES))]) / math.log(theta))
-            found = found or not torch.equal(other, inverse)  # that of two numbers has no base
-            inverse.copy_(other)
+        if not isinstance(inverse := getattr(module, "inv_freq", None), Tensor):
+            continue
+        found = found or not torch.equal(inverse**power, inverse)  # that of two numbers has no base
+        # Some go back to what they began with, and PhiMoE's works them out in each step.
+        named = {**dict(module.named_buffers(recurse=False)), **vars(module)}
+        kept = {id(one): one for name, one in named.items() if name.endswith("inv_freq") and isinstance(one, Tensor)}
+        for one in kept.values():
+            one.copy_(one**power)
+        if callable(make := getattr(module, "rope_init_fn", None)):
+            module.rope_init_fn = _of_power(make, power)
     return found
+
+
+def _of_power(make: Callable[..., tuple[Tensor, float]], power: float) -> Callable[..., tuple[Tensor, float]]:
+    def made(*given: Any, **named: Any) -> tuple[Tensor, float]:
+        inverse, scaling = make(*given, **named)
+        return inverse**power, scaling
+
+    return made
 
 
 def _base_of(model: Any) -> float:

@@ -133,10 +133,12 @@ class Engine(Protocol):
         """
         ...
 
-    def decided(self) -> Any:
-        """By how much, in the last step, the last expert chosen lay above the first that was not, `[tokens]`.
+    def decided(self, *, routers: bool) -> Any:
+        """By how much each choice was decided in the steps since this was asked last, `[tokens, choices]`.
 
-        Of all layers the least; None of a model without experts.
+        Of a router, how far the last expert chosen lay above the first that was not, and only where `routers` are not
+        told what to take; of an indexer the same of keys, or of blocks of them. Infinite where there was nothing to
+        choose; None of a model that chooses nothing, or of which only a share is here.
         """
         ...
 

@@ -13,9 +13,12 @@ from torch import Tensor, nn
 from . import checkpoint, configuration, defects_hf, layout, orders, plan_hf, stages
 from .engine import Order, Piece, Plan, products
 from .handover import Handover
+from .margins import Margins
 from .routers import Routers
 
 DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16, "float16": torch.float16}
+PROBE = 16
+"""Tokens by which it is tried what padding changes."""
 
 
 class Transformers:
@@ -47,6 +50,7 @@ class Transformers:
         self._batch = (0, 0)
         self._layers: dict[str, Tensor] = {}
         self._routers: Routers | None = None
+        self._margins: Margins | None = None
 
     def load(self, folder: str, *, dtype: str, defect: str = "none") -> None:
         """Load the model, this rank's slices or this rank's layers.
@@ -91,8 +95,13 @@ class Transformers:
             layer.register_forward_hook(self._watch(str(number)))
             for name, part in orders.parts_of(layer):
                 part.register_forward_hook(self._watch(f"{number}.{name}"))
+        # A reference has the whole model, and tells how its choices were decided; nobody asks the others.
+        self._margins = Margins(self._model) if self.whole else None
         self._routers = Routers(
-            config.get_text_config(), self._checkpoint, layers=(first, first + len(stages.layers_of(self._model)))
+            config.get_text_config(),
+            self._checkpoint,
+            layers=(first, first + len(stages.layers_of(self._model))),
+            margins=self._margins,
         )
 
     def _watch(self, name: str) -> Any:
@@ -137,6 +146,8 @@ class Transformers:
         from transformers import DynamicCache
 
         self._cache, self._seen = DynamicCache(config=self._model.config), 0
+        if self._margins is not None:
+            self._margins.begin()
         if self._stage is not None:
             self._stage.begin()
 
@@ -163,6 +174,8 @@ class Transformers:
             }
             batch, tokens = told["input_ids"].shape
             self._batch = (batch, tokens)
+            if self._margins is not None:
+                self._margins.step(batch, tokens, last=len(ids))
             with self._routers:
                 logits = self._model(**told).logits
             if self._stage is not None:
@@ -185,9 +198,9 @@ class Transformers:
         pairs = zip(self._routers.own, self._routers.scores, strict=True)
         return {layer: scores[-self._tokens :].float() for layer, scores in pairs}
 
-    def decided(self) -> Tensor | None:
+    def decided(self, *, routers: bool) -> Tensor | None:
         """See `engine.Engine`."""
-        return self._routers.gap(self._tokens) if self._routers is not None else None
+        return self._margins.told(routers=routers) if self._margins is not None else None
 
     def routed(self) -> Tensor | None:
         """See `engine.Engine`."""
@@ -237,10 +250,29 @@ class Transformers:
         """See `engine.Engine`."""
         yield from products(lambda *cut: partial(orders.split, self._model, orders.Cut(*cut)))
         yield Order("two threads", partial(orders.threads, 2))
-        yield Order("in a batch of two, padded", self._padded)
+        if self._is_padded_alike():
+            yield Order("in a batch of two, padded", self._padded)
 
     def _padded(self) -> AbstractContextManager[Any]:
         return orders.setting(self, "_padding", 3)
+
+    def _is_padded_alike(self) -> bool:
+        """Whether padding is another order of the same sums, and not another computation.
+
+        Some cut what they keep into blocks by its place (MiniMax M3), or let a convolution read padding
+        (RecurrentGemma). No rank pads: without it the envelope is narrower, never wider.
+        """
+        found = list[Tensor | None]()
+        self.take(None)
+        for padding in (0, 3):
+            with orders.setting(self, "_padding", padding):
+                self.begin()
+                found.append(self.step([token % self.rows for token in range(PROBE)]))
+        self.begin()
+        one, other = found
+        if one is None or other is None:
+            return True
+        return bool((one - other).abs().max() <= torch.finfo(one.dtype).eps ** 0.5 * one.abs().max())
 
 
 def refuse_tensor(config: Any, size: int) -> None:
@@ -250,14 +282,24 @@ def refuse_tensor(config: Any, size: int) -> None:
         ValueError: no plan for this architecture, or something that the plan cannot split evenly.
     """
     text = config.get_text_config()
-    if not getattr(text, "base_model_tp_plan", None):
+    if not (plan := getattr(text, "base_model_tp_plan", None)):
+        if _of_head(config):
+            return  # layers are whole on every rank
         raise ValueError(f"transformers has no tensor-parallel plan for {config.model_type}: take hf-pipeline")
-    if not any("att" in name and how == "colwise" for name, how in text.base_model_tp_plan.items()):
+    if not any("att" in name and how == "colwise" for name, how in plan.items()):
         return  # attention is whole on every rank, or is gathered
     if (heads := getattr(text, "num_key_value_heads", None) or text.num_attention_heads) % size:
         raise ValueError(f"{heads} KV heads cannot be split over {size} ranks: take fewer ranks, or hf-pipeline")
     if text.num_attention_heads % size:
         raise ValueError(f"{text.num_attention_heads} heads cannot be split over {size} ranks: take fewer ranks")
+
+
+def _of_head(config: Any) -> dict[str, str]:
+    """The plan that the class of a causal language model has for what stands behind its layers; empty without."""
+    from transformers.models.auto.modeling_auto import MODEL_FOR_CAUSAL_LM_MAPPING
+
+    kinds: Any = MODEL_FOR_CAUSAL_LM_MAPPING
+    return (getattr(kinds[type(config)], "_tp_plan", None) if type(config) in kinds else None) or {}
 
 
 def _shares(found: Any) -> list[list[layout.Range]]:

@@ -51,6 +51,7 @@ class MlxLm:
         self._cache: list[Any] = []
         self._batch = 1
         self._layers: dict[str, Any] = {}
+        self._gaps: list[Any] = []
         self._decided: list[Any] = []
 
     def load(self, folder: str, *, dtype: str, defect: str = "none") -> None:
@@ -97,7 +98,7 @@ class MlxLm:
             _watch(layer, str(number), self._layers)
         for module in self._model.modules() if self._sharding == "single" else ():
             if "gate" in module and "switch_mlp" in module:
-                _watch_router(module, self._decided)
+                _watch_router(module, self._gaps)
         if self._integrity != "off" and self._size > 1:
             from .mlx_hops import Hops
 
@@ -162,6 +163,7 @@ class MlxLm:
         from mlx_lm.models.cache import make_prompt_cache
 
         self._cache = make_prompt_cache(self._model)
+        self._decided.clear()
 
     def forget(self) -> None:
         """See `engine.Engine`."""
@@ -172,11 +174,13 @@ class MlxLm:
     def step(self, ids: Sequence[int]) -> Any:
         """See `engine.Engine`."""
         rows = [list(ids)] if self._batch == 1 else [list(reversed(ids)), list(ids)]
-        self._decided.clear()
+        self._gaps.clear()
         logits = self._model(mx.array(rows), cache=self._cache)[-1]
         # MLX is lazy: what is not evaluated is neither computed nor sent.
         noted = self._hops.arrays if self._hops is not None else []
-        mx.eval(logits, [one.state for one in self._cache], list(self._layers.values()), noted)
+        if self._gaps:
+            self._decided.append(mx.stack([gap[-1] for gap in self._gaps], axis=-1))
+        mx.eval(logits, [one.state for one in self._cache], list(self._layers.values()), noted, self._decided)
         if self._hops is not None:
             self._hops.check()
         return logits
@@ -187,9 +191,10 @@ class MlxLm:
         self._layers.clear()
         return found
 
-    def decided(self) -> Any:
-        """See `engine.Engine`."""
-        return mx.contiguous(mx.min(mx.stack([gap[-1] for gap in self._decided]), axis=0)) if self._decided else None
+    def decided(self, *, routers: bool) -> Any:
+        """See `engine.Engine`: of what mlx-lm chooses between, its routers alone are looked at."""
+        noted, self._decided = self._decided, []
+        return mx.concatenate(noted) if noted and routers else None
 
     def routed(self) -> Any:
         """See `engine.Engine`: mlx-lm's routers choose inside of what is compiled, and nobody sees what."""

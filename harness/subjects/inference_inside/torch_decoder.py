@@ -117,8 +117,8 @@ class TorchDecoder(ABC):
         self._hidden.clear()
         return found
 
-    def decided(self) -> Any:
-        """See `engine.Engine`: nobody looks at the routers of a model that is not known."""
+    def decided(self, *, routers: bool) -> Any:  # noqa: ARG002 - it is the same either way
+        """See `engine.Engine`: nobody looks at what a model chooses that is not known."""
         return None
 
     def routed(self) -> Any:
