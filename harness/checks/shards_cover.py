@@ -216,10 +216,16 @@ def _held(
 def _not_once(
     name: str, shape: Sequence[int], pieces: Sequence[tuple[int, Bounds]]
 ) -> tuple[frozenset[int], str] | None:
+    ranks, slices, most = set[int](), "", len({rank for rank, _ in pieces})
     for (rank, one), (other, two) in itertools.combinations(pieces, 2):
         if all(max(a[0], b[0]) < min(a[1], b[1]) for a, b in zip(one, two, strict=True)):
-            where = f"on rank {rank} twice" if rank == other else f"on {numbered('rank', sorted({rank, other}))}"
-            return frozenset({rank, other}), f"{name} lies {where} ({_key('', one)} and {_key('', two)})"
+            ranks |= {rank, other}
+            slices = slices or f"({_key('', one)} and {_key('', two)})"
+            if len(ranks) == most:
+                break
+    if ranks:
+        where = f"on rank {min(ranks)} twice" if len(ranks) == 1 else f"on {numbered('rank', sorted(ranks))}"
+        return frozenset(ranks), f"{name} lies {where} {slices}"
     # Slices that do not overlap cover the tensor where they are as many elements.
     lacking = math.prod(shape) - sum(math.prod(end - begin for begin, end in bounds) for _, bounds in pieces)
     if lacking:

@@ -58,6 +58,8 @@ def test_what_is_twice_missing_or_elsewhere_is_named() -> None:
     """The whole model on every rank, a slice on two, one on none, other bytes, a slice that cannot be."""
     whole = shard("w", ROWS, (0, 4), (0, 6))
     assert all("w lies on ranks 0, 1" in why for why in covered([whole, WHOLE_NORM], [whole, WHOLE_NORM]))
+    three = covered([whole, WHOLE_NORM], [WHOLE_NORM], [whole, WHOLE_NORM], [UPPER, WHOLE_NORM])
+    assert [why.startswith("w lies on ranks 0, 2, 3 (") for why in three] == [True, False, True, True]
     assert covered([whole, WHOLE_NORM], [WHOLE_NORM]) == ["", "it holds nothing that another rank does not hold too"]
     assert covered([whole, WHOLE_NORM], [])[1] == "it told of no shard"
     assert covered([LEFT, WHOLE_NORM], [UPPER, WHOLE_NORM])[1].startswith("w lies on ranks 0, 1 ([0:4, 0:3] and [0:2")
