@@ -150,3 +150,26 @@ def test_several_states_of_a_token_are_kept_side_by_side() -> None:
         "of a token": (5, 32),
         "of a batch": (5, 8),
     }
+
+
+@pytest.mark.slow
+def test_heads_are_counted_in_layers_that_differ() -> None:
+    """The whole configuration of Dots 3 does not tell of them, and raised."""
+    transformers: Any = pytest.importorskip("transformers")
+    hf = importlib.import_module("harness.subjects.inference_inside.hf")
+    config = transformers.AutoConfig.for_model("dots3_note")
+    hf.refuse_tensor(config, 2)
+    with pytest.raises(ValueError, match="64 KV heads cannot be split over 128 ranks"):  # in the layers with a window
+        hf.refuse_tensor(config, 128)
+
+
+@pytest.mark.slow
+def test_routers_that_nobody_saw_are_no_routing() -> None:
+    """PhiMoE chooses otherwise than by `topk`, some layers of DeepSeek-V4 by a table."""
+    pytest.importorskip("transformers")
+    hf = importlib.import_module("harness.subjects.inference_inside.hf")
+    engine, names = hf.Transformers(rank=0, size=1, sharding="single"), [f"m.layers.{n}.experts.w" for n in (0, 1)]
+    config = SimpleNamespace(num_experts=4, num_experts_per_tok=2)
+    engine._routers = hf.Routers(config, names, layers=(0, 2))
+    with pytest.raises(ValueError, match="experts in 2 layers here, and the routers of 0 were seen: leave routing"):
+        engine.scores()

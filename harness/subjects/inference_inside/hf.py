@@ -195,8 +195,13 @@ class Transformers:
     def scores(self) -> dict[int, Tensor]:
         """See `engine.Engine`."""
         assert self._routers is not None
-        pairs = zip(self._routers.own, self._routers.scores, strict=True)
-        return {layer: scores[-self._tokens :].float() for layer, scores in pairs}
+        seen, layers = self._routers.scores, self._routers.own
+        if len(seen) != len(layers):
+            raise ValueError(
+                f"{self.architecture} has experts in {len(layers)} layers here, and the routers of {len(seen)} "
+                "were seen: leave routing: reference out"
+            )
+        return {layer: scores[-self._tokens :].float() for layer, scores in zip(layers, seen, strict=True)}
 
     def decided(self, *, routers: bool) -> Tensor | None:
         """See `engine.Engine`."""
@@ -288,10 +293,12 @@ def refuse_tensor(config: Any, size: int) -> None:
         raise ValueError(f"transformers has no tensor-parallel plan for {config.model_type}: take hf-pipeline")
     if not any("att" in name and how == "colwise" for name, how in plan.items()):
         return  # attention is whole on every rank, or is gathered
-    if (heads := getattr(text, "num_key_value_heads", None) or text.num_attention_heads) % size:
-        raise ValueError(f"{heads} KV heads cannot be split over {size} ranks: take fewer ranks, or hf-pipeline")
-    if text.num_attention_heads % size:
-        raise ValueError(f"{text.num_attention_heads} heads cannot be split over {size} ranks: take fewer ranks")
+    # Of some models (Dots 3) the layers differ, and the whole configuration does not tell of their heads.
+    for layer in text.per_layer_config if getattr(text, "is_heterogeneous", False) else [text]:
+        if (heads := getattr(layer, "num_key_value_heads", None) or layer.num_attention_heads) % size:
+            raise ValueError(f"{heads} KV heads cannot be split over {size} ranks: take fewer ranks, or hf-pipeline")
+        if layer.num_attention_heads % size:
+            raise ValueError(f"{layer.num_attention_heads} heads cannot be split over {size} ranks: take fewer ranks")
 
 
 def _of_head(config: Any) -> dict[str, str]:
