@@ -141,7 +141,8 @@ def validate(store: Store, environment: Path) -> None:
             raise CheckFailed(f"`nix develop -c nox -s validate` fails:\n{said}")
     folder = (store.flake / "results" / "inside-nix" / "latest").resolve()
     record = json.loads((folder / "results.json").read_text())
-    report = (folder / "report.md").read_text()
+    # As it reads: the name of a temporary folder may have an underscore, which Markdown escapes.
+    report = (folder / "report.md").read_text().replace("\\_", "_")
     nix = record["run"]["environment"]["nix"]
     wrong = []
     if record["judgement"]["verdict"] != "PASS":
