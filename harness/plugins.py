@@ -5,7 +5,9 @@ A distribution that brings a kind names it in its metadata, in the group of its 
     [project.entry-points."rankproof.faults"]
     slow-disk = "my_package.slow_disk:SlowDiskFault"
 
-A plug-in that cannot be used is never fatal: it is listed with the reason, and whoever asks for its kind is told.
+The metadata names the kinds, so nothing is imported before its kind is asked for: code that no scenario names could
+otherwise change what judges it. A plug-in that cannot be used is not fatal: it is listed with the reason, and whoever
+asks for its kind gets the reason.
 """
 
 from __future__ import annotations
@@ -15,12 +17,24 @@ import contextlib
 import functools
 import importlib.metadata
 import importlib.util
+import os
 import re
 import sys
 import traceback
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Generic, TypeVar
+from typing import Annotated, Any, Generic, TypeVar, Union
+
+from pydantic import (
+    Field,
+    GetCoreSchemaHandler,
+    GetJsonSchemaHandler,
+    TypeAdapter,
+    ValidationInfo,
+    ValidatorFunctionWrapHandler,
+)
+from pydantic.json_schema import JsonSchemaValue
+from pydantic_core import core_schema
 
 from harness.forms.digest import fold, sha256
 from harness.forms.distribution import normal
@@ -61,17 +75,42 @@ class Plugin(Model):
         return f"{self.name} ({self.group}) of {self.distribution} {self.version}"
 
 
+class Imported(Model):
+    """A distribution with kinds for Rankproof of which the process of a run had imported something.
+
+    It may have changed whatever judges the run, whether or not the scenario names a kind of it.
+
+    Attributes:
+        distribution: its normal name.
+        version: its version.
+        sha256: digest of its files as they are installed, every file of its RECORD and of the packages that its entry
+            points name, without metadata and bytecode: of its `sha256  path` lines.
+    """
+
+    distribution: str
+    version: str
+    sha256: str
+
+    def __str__(self) -> str:
+        return f"{self.distribution} {self.version}"
+
+
 # Path to the distribution, with its version, whose plug-in is loaded from there.
 FILES: dict[str, str] = {}
+# The entry points that were imported, or raised while they were.
+TRIED: set[str] = set()
 
 
 class Registry(Mapping[str, T], Generic[T]):
     """Kinds by name: our own first, then those of plug-ins, by name.
 
+    To look up a kind, or whether it is there, imports the plug-in that brings it and no other. To go through the
+    registry imports every plug-in: only commands that list kinds do it.
+
     Attributes:
         group: name of the group of entry points.
-        plugins: kind to plug-in, for kinds that are not our own.
-        broken: kind to the reason why a plug-in's kind cannot be used.
+        own: the kinds of this project.
+        plugins: kind to plug-in, of those that were imported and can be used.
     """
 
     def __init__(self, group: str, base: type, own: Mapping[str, T], *, taken: Collection[str] = ()) -> None:
@@ -86,30 +125,65 @@ class Registry(Mapping[str, T], Generic[T]):
         self.group = group
         self._taken = frozenset(taken)
         self._properties = next((type(kind.properties) for kind in own.values() if hasattr(kind, "properties")), object)
+        self._base = base
+        self.own: Mapping[str, T] = dict(own)
         self.plugins: dict[str, Plugin] = {}
-        self.broken: dict[str, str] = {}
+        self._broken: dict[str, str] = {}
         self._kinds: dict[str, T] = dict(own)
+        # By name, the entry points that nobody asked for yet.
+        self._pending: dict[str, list[importlib.metadata.EntryPoint]] = {}
         for point in sorted(_points(group), key=lambda point: (point.name, point.value)):
-            owner = point.dist.name if point.dist is not None else "an unnamed distribution"
-            if reason := self._add(point, base):
-                self.broken[point.name] = f"the plug-in {point.value} of {owner} cannot be used: {reason}"
+            self._pending.setdefault(point.name, []).append(point)
 
-    def _add(self, point: importlib.metadata.EntryPoint, base: type) -> str:
+    @property
+    def names(self) -> list[str]:
+        """Every name there is, without an import: of our kinds, and of those that the metadata of others states."""
+        return list(dict.fromkeys([*self._kinds, *self._pending]))
+
+    @property
+    def broken(self) -> dict[str, str]:
+        """Kind to the reason why a plug-in's kind cannot be used. Imports every plug-in."""
+        self._load_all()
+        return self._broken
+
+    def reason(self, name: str) -> str:
+        """Why the kind of a plug-in cannot be used; empty where it can, or where no plug-in brings it."""
+        self._load(name)
+        return self._broken.get(name, "")
+
+    def _load_all(self) -> None:
+        for name in list(self._pending):
+            self._load(name)
+
+    def _load(self, name: str) -> None:
+        """Import the plug-in that brings a kind, if nobody has asked for it before."""
+        points = self._pending.pop(name, [])
+        if not points:
+            return
+        point = points[-1]
+        owner = point.dist.name if point.dist is not None else "an unnamed distribution"
+        if len(points) > 1:
+            reason = (
+                "another distribution brings a kind of this name too, and nobody says which is meant; uninstall one"
+            )
+        else:
+            reason = self._add(point)
+        if reason:
+            self._broken[name] = f"the plug-in {point.value} of {owner} cannot be used: {reason}"
+
+    def _add(self, point: importlib.metadata.EntryPoint) -> str:
         """Take in a kind; why it cannot be, or nothing."""
-        if point.name in self.plugins or point.name in self.broken:
-            self._kinds.pop(point.name, None)
-            self.plugins.pop(point.name, None)
-            return "another distribution brings a kind of this name too, and nobody says which is meant; uninstall one"
         if not NAME.fullmatch(point.name):
             return "its name becomes the name of files; use letters, digits, dots, dashes and underscores alone"
         if point.name in self._kinds or point.name in self._taken:
             return "Rankproof has a kind of this name itself; the plug-in must use another one"
+        TRIED.add(point.value)
         try:
             kind = point.load()
             plugin = _plugin(point)
         except (Exception, SystemExit) as error:  # noqa: BLE001 - whatever somebody else's module raises
             return f"{type(error).__name__}: {error}"
-        if reason := _misfit(kind, base, point.name) or _strange_file(kind, point):
+        if reason := _misfit(kind, self._base, point.name) or _strange_file(kind, point):
             return reason
         if not isinstance(getattr(kind, "properties", None), self._properties):
             return f"its properties are not {self._properties.__module__}.{self._properties.__qualname__}"
@@ -146,13 +220,46 @@ class Registry(Mapping[str, T], Generic[T]):
             ) from error
 
     def __getitem__(self, name: str) -> T:
+        self._load(name)
         return self._kinds[name]
 
     def __iter__(self) -> Iterator[str]:
+        self._load_all()
         return iter(self._kinds)
 
     def __len__(self) -> int:
+        self._load_all()
         return len(self._kinds)
+
+
+class OneOf:
+    """Lets pydantic validate a section by its `kind`: our kinds as a union, a plug-in's by its own model.
+
+    The union would have to hold the models of all plug-ins, and so import them. What a plug-in's model refuses is
+    reported at its place in the file, as for the union.
+    """
+
+    def __init__(self, registry: Registry[Any]) -> None:
+        self._registry = registry
+
+    def __get_pydantic_core_schema__(self, source: Any, handler: GetCoreSchemaHandler) -> core_schema.CoreSchema:
+        """Put the question whose kind it is before the union of our own."""
+        return core_schema.with_info_wrap_validator_function(self._validate, handler(source))
+
+    def __get_pydantic_json_schema__(
+        self, schema: core_schema.CoreSchema, handler: GetJsonSchemaHandler
+    ) -> JsonSchemaValue:
+        """Describe every kind, for editors: plug-ins are imported for it."""
+        if len(self._registry) > len(self._registry.own):
+            every: Any = Union[tuple(self._registry.values())]  # noqa: UP007 - known when it runs
+            schema = TypeAdapter[Any](Annotated[every, Field(discriminator="kind")]).core_schema
+        return handler(schema)
+
+    def _validate(self, value: Any, handler: ValidatorFunctionWrapHandler, info: ValidationInfo) -> Any:
+        kind = value.get("kind") if isinstance(value, dict) else getattr(value, "kind", None)
+        if not isinstance(kind, str) or kind in self._registry.own or kind not in self._registry:
+            return handler(value)
+        return self._registry[kind].model_validate(value, context=info.context)
 
 
 def passed_through(error: BaseException) -> str | None:
@@ -187,6 +294,40 @@ def installed(group: str, name: str) -> Plugin | None:
     """The plug-in that brings a kind here; None where none does, or more than one."""
     points = [point for point in _points(group) if point.name == name]
     return _plugin(points[0]) if len(points) == 1 else None
+
+
+def imported() -> list[Imported]:
+    """The distributions with entry points of ours of which this process has imported a module, by name.
+
+    However it was imported: by its entry point, by a `.pth` file, or by another module; and also where its kinds could
+    not be used.
+    """
+    loaded = {
+        os.path.realpath(file)
+        for module in list(sys.modules.values())
+        if isinstance(file := getattr(module, "__file__", None), str)
+    }
+    by_name: dict[str, dict[str, Path]] = {}
+    versions: dict[str, str] = {}
+    failed: set[str] = set()
+    for points in _by_group().values():
+        for point in points:
+            if (distribution := point.dist) is None:
+                continue
+            name = normal(distribution.name)
+            versions[name] = distribution.version
+            by_name.setdefault(name, {}).update(_files(point, distribution))
+            if point.value in TRIED:  # a module that raises leaves nothing in sys.modules
+                failed.add(name)
+    return [
+        Imported(
+            distribution=name,
+            version=versions[name],
+            sha256=fold({file: sha256(path.read_bytes()) for file, path in files.items()}),
+        )
+        for name, files in sorted(by_name.items())
+        if name in failed or any(os.path.realpath(path) in loaded for path in files.values())
+    ]
 
 
 def _plugin(point: importlib.metadata.EntryPoint) -> Plugin:

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import importlib
 import sys
 import textwrap
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from types import SimpleNamespace
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
 import pytest
+from pydantic import TypeAdapter, ValidationError
 
 from harness import backends, faults, plugins
 from harness.backends import Backend, Rendezvous
@@ -17,12 +19,13 @@ from harness.checks import KINDS, judge_trial
 from harness.checks.agree import AgreeCheck
 from harness.checks.check import Check
 from harness.checks.finding import Finding, RankFinding
+from harness.checks.within import WithinCheck
 from harness.cli import main as cli
 from harness.faults.exit import ExitFault
 from harness.faults.fault import Fault
 from harness.faults.strikes import Strikes
 from harness.history import History
-from harness.plugins import Plugin, PluginFailed, Registry, installed
+from harness.plugins import OneOf, Plugin, PluginFailed, Registry, imported, installed
 from harness.rank.inside import load
 from harness.record import plugins as record_plugins
 from harness.record.model import RecordError
@@ -80,6 +83,67 @@ def checks() -> Registry[type[Check]]:
     return Registry("rankproof.checks", Check, {name: kind for name, kind in KINDS.items() if name != "mine"})
 
 
+def plugin_of(registry: Registry[type[Check]]) -> Plugin:
+    """The plug-in that brings the kind `mine`, which is asked for."""
+    assert "mine" in registry
+    return registry.plugins["mine"]
+
+
+def test_a_kind_that_nobody_asks_for_is_not_imported(install: Install) -> None:
+    """Its name is known from the metadata; its code, which could change what judges a run, is not run."""
+    install("raise SystemExit('it was imported')")
+    registry = checks()
+    assert "mine" in registry.names
+    assert "agree" in registry
+    assert "yours" not in registry
+    assert "brings" not in sys.modules
+    assert "it was imported" in registry.reason("mine")
+    assert "mine" not in registry
+
+
+def test_a_scenario_imports_what_it_names(install: Install, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of two plug-ins only the one whose kind a section names is imported, and its mistakes keep their places."""
+    install(GOOD)
+    install("raise SystemExit('it was imported')", name="another", module="other", point="yours = other:Kind")
+    registry = checks()
+    adapter: TypeAdapter[Any] = TypeAdapter(Annotated[WithinCheck, OneOf(registry)])
+    asked = {"id": "soon", "kind": "mine", "ranks": "every", "event": "a", "of": "b", "limit": "1s"}
+    with pytest.raises(ValidationError) as raised:
+        adapter.validate_python(asked | {"lymit": "1s"})
+    assert ("lymit",) in {error["loc"] for error in raised.value.errors()}
+    assert "other" not in sys.modules
+
+
+def test_what_was_imported_is_named_with_all_its_files(
+    install: Install, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """However a module of a distribution with kinds was imported, it is named; a helper beside it is in its digest."""
+    monkeypatch.setattr(plugins, "TRIED", set())
+    install(GOOD)
+    assert imported() == []
+    importlib.import_module("brings")
+    (before,) = imported()
+    assert (before.distribution, before.version) == ("brings-mine", "1.0")
+    folder = tmp_path / "brings-mine"
+    (folder / "helper.py").write_text("patched = False\n")
+    with (folder / "brings_mine-1.0.dist-info" / "RECORD").open("a") as record:
+        record.write("helper.py,,\n")
+    plugins._by_group.cache_clear()
+    (with_helper,) = imported()
+    (folder / "helper.py").write_text("patched = True\n")
+    (changed,) = imported()
+    assert len({before.sha256, with_helper.sha256, changed.sha256}) == 3
+
+
+def test_a_plug_in_that_could_not_be_imported_is_named_too(install: Install, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What it did before it raised stays done, and a module that raises leaves no trace among those imported."""
+    monkeypatch.setattr(plugins, "TRIED", set())
+    install("raise OSError('too late')", module="other", point="mine = other:Kind")
+    assert checks().reason("mine")
+    assert "other" not in sys.modules
+    assert [one.distribution for one in imported()] == ["brings-mine"]
+
+
 def test_a_kind_of_another_distribution_is_found(install: Install) -> None:
     """It stands beside our own, with the distribution, version and digest of its files."""
     install(GOOD)
@@ -101,11 +165,11 @@ def test_a_kind_of_another_distribution_is_found(install: Install) -> None:
 def test_the_digest_is_of_the_files(install: Install) -> None:
     """Another byte is another digest; bytecode and metadata are not part of it."""
     install(GOOD)
-    before = checks().plugins["mine"].sha256
+    before = plugin_of(checks()).sha256
     install(f"{GOOD}\n    # changed\n")
-    assert checks().plugins["mine"].sha256 != before
+    assert plugin_of(checks()).sha256 != before
     install(GOOD)
-    assert checks().plugins["mine"].sha256 == before
+    assert plugin_of(checks()).sha256 == before
 
 
 @pytest.mark.parametrize(
@@ -155,6 +219,7 @@ def test_a_plug_in_that_raises_is_named(install: Install) -> None:
     """What a plug-in's kind raises where it must not is told as the plug-in's; what ours raises is our bug."""
     install(GOOD)
     registry = checks()
+    assert "mine" in registry
     words = r"mine \(rankproof.checks\) of brings-mine 1.0 raised KeyError: 1"
     with pytest.raises(PluginFailed, match=words), registry.guarded("mine"):
         raise KeyError(1)
@@ -170,7 +235,7 @@ def test_a_plug_in_that_raises_is_named(install: Install) -> None:
 def test_a_distribution_has_one_name(install: Install) -> None:
     """Whichever way it is written in its metadata, a policy lists it by its normal name."""
     install(GOOD, name="Brings._mine")
-    assert checks().plugins["mine"].distribution == "brings-mine"
+    assert plugin_of(checks()).distribution == "brings-mine"
 
 
 FAULT = """

@@ -33,7 +33,7 @@ from harness.checks.survivors_end import SurvivorsEndCheck
 from harness.checks.transfers_intact import TransfersIntactCheck
 from harness.checks.within import WithinCheck
 from harness.history import History
-from harness.plugins import Registry
+from harness.plugins import OneOf, Registry
 
 __all__ = ["KINDS", "AnyCheck", "Check", "CheckProperties", "Finding", "RankFinding", "judge_trial"]
 
@@ -69,7 +69,8 @@ KINDS: Registry[type[Check]] = Registry(
 if TYPE_CHECKING:
     AnyCheck = Check
 else:
-    AnyCheck = Annotated[Union[tuple(KINDS.values())], Field(discriminator="kind")]  # noqa: UP007 - known when it runs
+    _Own = Annotated[Union[tuple(KINDS.own.values())], Field(discriminator="kind")]  # noqa: UP007 - known when it runs
+    AnyCheck = Annotated[_Own, OneOf(KINDS)]
 
 
 def judge_trial(

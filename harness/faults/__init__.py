@@ -57,7 +57,7 @@ from harness.faults.swapped_halves import SwappedHalvesFault
 from harness.faults.torch_settings import TorchSettingsFault
 from harness.faults.truncated import TruncatedFault
 from harness.history import History
-from harness.plugins import Registry
+from harness.plugins import OneOf, Registry
 
 __all__ = ["KINDS", "AnyFault", "Fault", "FaultProperties", "Proof", "Proved", "description", "prove", "refusal"]
 
@@ -114,7 +114,8 @@ KINDS: Registry[type[Fault]] = Registry(
 if TYPE_CHECKING:
     AnyFault = Fault
 else:
-    AnyFault = Annotated[Union[tuple(KINDS.values())], Field(discriminator="kind")]  # noqa: UP007 - known when it runs
+    _Own = Annotated[Union[tuple(KINDS.own.values())], Field(discriminator="kind")]  # noqa: UP007 - known when it runs
+    AnyFault = Annotated[_Own, OneOf(KINDS)]
 
 
 @dataclass(frozen=True, kw_only=True)

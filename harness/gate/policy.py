@@ -16,7 +16,7 @@ from harness.forms.model import Model
 from harness.forms.problem import complaint
 from harness.forms.units import Age
 from harness.forms.validation import parse_model
-from harness.plugins import Plugin
+from harness.plugins import Imported, Plugin
 
 PATH = ".rankproof/policy.yaml"
 Role = Literal["developer", "ci", "release"]
@@ -62,6 +62,11 @@ class Environment(Model):
 
     nix: bool = Field(default=False, description="Whether it must be the Nix environment.")
     locks: Listed[Inside] = Field((), description="Lock files; the run's must equal one of them, as trusted.")
+    start_files: Listed[Line] | None = Field(
+        None,
+        description="Names of the .pth, sitecustomize and usercustomize files that Python may have read at its start "
+        "(default: any).",
+    )
 
 
 class AllowedPlugin(Model):
@@ -71,7 +76,7 @@ class AllowedPlugin(Model):
     version: Line | None = Field(None, description="Its version, in quotes (default: any).")
     sha256: Sha256 | None = Field(None, description="Digest of its files, as a report names it (default: any).")
 
-    def allows(self, plugin: Plugin) -> bool:
+    def allows(self, plugin: Plugin | Imported) -> bool:
         """Whether it is this plug-in."""
         return (
             self.distribution == plugin.distribution

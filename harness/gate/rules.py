@@ -161,11 +161,14 @@ def _challenge(basis: Basis, _required: Required, report: Report) -> Ruling:
 
 
 def _plugins(basis: Basis, _required: Required, report: Report) -> Ruling:
-    used = report.record.run.plugins
+    used, there = report.record.run.plugins, report.record.run.imported
     strange = [str(one) for one in used if not any(allowed.allows(one) for allowed in basis.policy.plugins)]
     if strange:
         return "REFUSED", f"the policy does not list the plug-in {some(strange)}: it says what the run's kinds mean"
-    return "MET", f"{plural(len(used), 'plug-in')}, by the policy" if used else "none was used"
+    strange = [str(one) for one in there if not any(allowed.allows(one) for allowed in basis.policy.plugins)]
+    if strange:
+        return "REFUSED", f"the run had imported {some(strange)}, which the policy does not list among its plug-ins"
+    return "MET", f"{plural(len(used), 'plug-in')}, by the policy" if used else "none was used or imported"
 
 
 def _edition(_basis: Basis, _required: Required, report: Report) -> Ruling:
@@ -195,6 +198,16 @@ def _nix(basis: Basis, _required: Required, report: Report) -> Ruling:
     if here.as_locked is False:
         return "REFUSED", "the nixpkgs that was used is not the one in flake.lock"
     return "MET", here.environment
+
+
+def _start_files(basis: Basis, _required: Required, report: Report) -> Ruling:
+    wanted = basis.policy.environment.start_files
+    there = [one.name for one in report.record.run.environment.start_files]
+    if wanted is None:
+        return "MET", "not asked"
+    if strange := [name for name in there if name not in wanted]:
+        return "REFUSED", f"Python read {some(strange)} at its start, which the policy does not list"
+    return "MET", f"{plural(len(there), 'file')} read by Python at its start, by the policy"
 
 
 def _lock(basis: Basis, _required: Required, report: Report) -> Ruling:
@@ -234,6 +247,7 @@ RULES: dict[str, Rule] = {
     "jobs": _jobs,
     "nix": _nix,
     "lock": _lock,
+    "start_files": _start_files,
 }
 
 

@@ -47,7 +47,7 @@ def chosen(*, only: Sequence[str], backends: Sequence[str], sample: bool) -> lis
     for one in only:
         kind, single, _ = one.partition("/")
         if kind not in faults.KINDS:
-            hint = f"; did you mean {near}?" if (near := closest(kind, list(faults.KINDS))) else ""
+            hint = f"; did you mean {near}?" if (near := closest(kind, faults.KINDS.names)) else ""
             raise Nothing(f"--only {one}: {kind} is not a kind of fault{hint} `rankproof faults` lists them")
         own = [case.choice for case in CASES if case.kind == kind]
         if single and one not in own:
@@ -92,7 +92,7 @@ def subjects(planned: Sequence[PartFacts]) -> dict[str, str]:
 def without(asked: Sequence[tuple[Case, str]], *, everything: bool) -> dict[str, str]:
     """What has no case, with the reason; of a matrix that is not everything, only of the cases it is about."""
     cases = [case for case in CASES if everything or any(case is one for one, _ in asked)]
-    kinds = faults.KINDS if everything else ()
+    kinds = faults.KINDS.own if everything else ()
     nobody = "nobody has written a case for it"
     found = {kind: ELSEWHERE.get(kind, nobody) for kind in kinds if not any(one.kind == kind for one in CASES)}
     for case in cases:
@@ -112,7 +112,7 @@ def unused(asked: Sequence[tuple[Case, str]]) -> list[str]:
         if name != HANG
     }
     found = []
-    for kind in sorted(checks.KINDS):
+    for kind in sorted(checks.KINDS.own):
         lacking = [backend for backend in backends if (kind, backend) not in used]
         found += [kind] if lacking == backends else [f"{kind} on {backend}" for backend in lacking]
     return found

@@ -13,7 +13,7 @@ from pydantic import Field, JsonValue, SerializerFunctionWrapHandler, model_seri
 
 from harness.forms.digest import sha256
 from harness.forms.model import Model
-from harness.plugins import Plugin
+from harness.plugins import Imported, Plugin
 from harness.record.elsewhere import FarmFacts, MachinesFacts
 from harness.stats.verdict import CellFacts
 
@@ -39,6 +39,16 @@ class Package(Model):
     name: str
     version: str
     record: str | None
+
+
+class StartFile(Model):
+    """A file that the interpreter read or ran at its start: a `.pth` file, sitecustomize or usercustomize.
+
+    A `.pth` file may import anything before anybody's code runs, so it can change what judges a run.
+    """
+
+    name: str
+    sha256: str
 
 
 class NixFacts(Model):
@@ -80,6 +90,7 @@ class Environment(Model):
         memory: bytes.
         lock: name of the lock file the environment was made from, with its sha256; None where it was made by hand.
         nix: what Nix says of the environment, or None where it is not one of Nix.
+        start_files: what the harness's interpreter read or ran at its start, by name.
     """
 
     python: str
@@ -101,6 +112,13 @@ class Environment(Model):
     variables: dict[str, str]
     other_variables: int
     packages: list[Package]
+    start_files: list[StartFile] = Field(default_factory=list)
+
+    @model_serializer(mode="wrap")
+    def _without_start_files(self, handler: SerializerFunctionWrapHandler) -> dict[str, JsonValue]:
+        """Where there were none, and in records from before they were kept, nothing is said of them."""
+        found: dict[str, JsonValue] = handler(self)
+        return {name: value for name, value in found.items() if name != "start_files" or value}
 
 
 class Source(Model):
@@ -323,6 +341,7 @@ class RunFacts(Model):
         room: what ranks had for their own.
         provenance: per arm, what its repository holds of the code that was not staged.
         plugins: the kinds of other distributions that the run used.
+        imported: the distributions with kinds for Rankproof of which the run's process had imported something.
         machines: where the ranks were; None where all were on this machine.
         texts_left: sha256 of each library module that differs between the arms and whose text is not in the evidence,
             with its size in bytes; None where no file of that content was found any more.
@@ -353,6 +372,7 @@ class RunFacts(Model):
     room: RoomFacts
     provenance: dict[str, SourceFacts] | None = None
     plugins: list[Plugin] = Field(default_factory=list)
+    imported: list[Imported] = Field(default_factory=list)
     machines: MachinesFacts | None = None
     texts_left: dict[str, int | None] = Field(default_factory=dict)
     farm: FarmFacts | None = None
@@ -363,5 +383,5 @@ class RunFacts(Model):
     def _as_before(self, handler: SerializerFunctionWrapHandler) -> dict[str, JsonValue]:
         """What runs did not say before they could is not said of those that have none of it."""
         found: dict[str, JsonValue] = handler(self)
-        unsaid = {"machines": None, "farm": None, "edition": 1}
+        unsaid: dict[str, JsonValue] = {"imported": [], "machines": None, "farm": None, "edition": 1}
         return {name: value for name, value in found.items() if name not in unsaid or value != unsaid[name]}

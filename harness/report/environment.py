@@ -51,6 +51,8 @@ def environment_section(record: Record) -> list[Block]:
         ("GPU", Foreign(here.gpu or "none answers")),
         ("host", Text(Verbatim(here.host), " (digest of its boot id)")),
         *(("plug-in", Foreign(f"{one}, sha256 {one.sha256}")) for one in run.plugins),
+        *(("imported beside it", Foreign(f"{one}, sha256 {one.sha256}")) for one in run.imported),
+        *([("read by Python at its start", Foreign(_start_files(here)))] if here.start_files else []),
         ("run", f"{run.seconds} s, {plural(run.jobs, 'world')} at a time, ranks started {run.start}; {processes}"),
         ("home, caches, temporary folder", _room(run)),
     ]
@@ -106,6 +108,10 @@ def _machine(one: MachineFacts) -> str:
     size = f"{plural(one.slots, 'slot')}, {plural(one.cores, 'core')}, {one.memory / 2**30:.1f} GiB"
     clock = f"its wall clock {one.offset:+.3f} s against the one here, within {1e3 * one.offset_within:.2f} ms"
     return f"{one.system}, Python {one.python}, {size}; {clock}"
+
+
+def _start_files(here: Environment) -> str:
+    return ", ".join(f"{one.name} (sha256 {one.sha256[:12]})" for one in here.start_files)
 
 
 def _farm(run: RunFacts) -> list[Block]:

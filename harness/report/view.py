@@ -35,6 +35,8 @@ class Basis:
 class View:
     """One view of a record: a file of its own declares it, `harness.report.views` names it.
 
+    A plug-in's view is made and checked where `RANKPROOF_VIEWS` names it, with commas between several names.
+
     Attributes:
         name: what its file is called.
         media_type: of its content.

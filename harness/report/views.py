@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Mapping
 
 from harness.forms import manifest
@@ -10,6 +11,7 @@ from harness.record.model import PATH
 from harness.report import junit, page, step_summary
 from harness.report.view import View
 
+ASKED = "RANKPROOF_VIEWS"
 VIEWS: Registry[View] = Registry(
     "rankproof.views",
     View,
@@ -19,5 +21,10 @@ VIEWS: Registry[View] = Registry(
 
 
 def checked() -> Mapping[str, View]:
-    """The views that lie beside a report and are checked with it."""
-    return {view.name: view for view in VIEWS.values() if view.checked}
+    """The views that are beside a report and are checked with it: our own, and those of plug-ins that were asked for.
+
+    Nothing in a scenario names a view, so RANKPROOF_VIEWS does, with names separated by commas.
+    """
+    asked = [name for name in os.environ.get(ASKED, "").split(",") if name in VIEWS]
+    own = [view for view in VIEWS.own.values() if view.checked]
+    return {view.name: view for view in (*own, *(VIEWS[name] for name in asked)) if view.checked}

@@ -14,7 +14,7 @@ from harness.forms import manifest
 from harness.forms.digest import sha256
 from harness.forms.git import git
 from harness.forms.source import real_place
-from harness.plugins import PluginFailed
+from harness.plugins import PluginFailed, imported
 from harness.record import sources
 from harness.record.arms import compared
 from harness.record.assemble import PATCH_PATH, assemble
@@ -210,6 +210,7 @@ def run(
             reproduces=material.reproduces if material is not None else None,
             room=_room(scenario),
             plugins=used(scenario, views={name: VIEWS.plugins[name] for name in checked() if name in VIEWS.plugins}),
+            imported=imported(),
             provenance={arm: origin.facts(made.trials.loaded[arm].values()) for arm, origin in origins.items()},
             machines=made.machines,
             farm=made.farm,

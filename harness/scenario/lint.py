@@ -91,15 +91,16 @@ def plugins_can_be_used(draft: Draft) -> Iterator[Problem]:
         items = draft.at(section)
         for index, item in enumerate(items if isinstance(items, list) else ()):
             kind = item.get("kind") if isinstance(item, dict) else None
-            if isinstance(kind, str) and kind in registry.broken:
-                yield draft.problem((section, index, "kind"), registry.broken[kind])
+            if isinstance(kind, str) and (why := registry.reason(kind)):
+                yield draft.problem((section, index, "kind"), why)
 
 
 def kinds_own_rules(draft: Draft) -> Iterator[Problem]:
     """What the kinds themselves say about their checks and faults."""
     for items, registry in ((draft.checks, CHECKS), (draft.faults, FAULTS)):
-        for name, kind in registry.items():
+        for name in registry.names:
             if of_kind := {index: item for index, item in items.items() if item.kind == name}:
+                kind = registry[name]
                 try:
                     with registry.guarded(name):
                         found = list(kind.lint(of_kind, draft))

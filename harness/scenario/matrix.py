@@ -30,12 +30,12 @@ CELL_LIMIT = 256
 def _backend(value: Any) -> str:
     if isinstance(value, str) and value in KINDS:
         return value
-    if isinstance(value, str) and value in KINDS.broken:
-        raise complaint(KINDS.broken[value])
-    raise complaint(f"must be {listed(KINDS)}", suggestion=closest(value, list(KINDS)))
+    if isinstance(value, str) and (why := KINDS.reason(value)):
+        raise complaint(why)
+    raise complaint(f"must be {listed(KINDS.names)}", suggestion=closest(value, KINDS.names))
 
 
-Backend = Annotated[str, *written(_backend, {"enum": list(KINDS), "type": "string"})]
+Backend = Annotated[str, *written(_backend, {"enum": KINDS.names, "type": "string"})]
 
 
 class Matrix(Model):

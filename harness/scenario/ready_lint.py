@@ -26,8 +26,8 @@ def ready(draft: Draft) -> Iterator[Problem]:
     for key in ("use", "beside"):
         name = draft.at("subject", key)
         if isinstance(name, str) and name not in READY:
-            message = READY.broken.get(name) or f"is not a ready subject; there are {', '.join(READY)}"
-            yield draft.problem(("subject", key), message, suggestion=closest(name, list(READY)))
+            message = READY.reason(name) or f"is not a ready subject; there are {', '.join(READY.names)}"
+            yield draft.problem(("subject", key), message, suggestion=closest(name, READY.names))
     name = draft.at("subject", "use")
     if not isinstance(name, str) or (subject := READY.get(name)) is None:
         return

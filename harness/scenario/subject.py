@@ -66,7 +66,7 @@ class Subject(Model):
     use: Id | None = Field(
         None,
         description="Name of a ready subject, whose code comes with Rankproof; `rankproof list --subjects` tells them.",
-        json_schema_extra={"examples": list(READY)},
+        json_schema_extra={"examples": [*READY.names]},
     )
     beside: Id | None = Field(
         None,

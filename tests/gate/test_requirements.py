@@ -53,6 +53,29 @@ def test_a_report_of_an_earlier_edition_is_refused(place: Place, copy: Make) -> 
     assert "run the scenario again" in row(found, "edition").reason
 
 
+STRANGE = {"distribution": "brings-mine", "version": "1.0", "sha256": "0" * 64}
+
+
+@pytest.mark.parametrize("listed", [False, True])
+def test_what_a_run_had_imported_is_the_policys_to_allow(place: Place, copy: Make, listed: bool) -> None:
+    """A distribution with kinds that was imported may have changed what judges, whether or not a kind of it is used."""
+    if listed:
+        place.policy(base=POLICY + "plugins: [{distribution: brings-mine}]\n")
+    copy().facts(imported=[STRANGE]).sign()
+    found = place.gate()
+    assert not_met(found) == ({} if listed else {"plugins": "REFUSED"})
+    assert listed or "had imported brings-mine 1.0" in row(found, "plugins").reason
+
+
+@pytest.mark.parametrize(("listed", "met"), [("[evil.pth]", True), ("[]", False), ("[good.pth]", False), (None, True)])
+def test_what_python_read_at_its_start(place: Place, copy: Make, listed: str | None, met: bool) -> None:
+    """A `.pth` file may import anything before anybody's code runs: a policy can list those that may be there."""
+    if listed is not None:
+        place.policy(base=POLICY + f"environment: {{start_files: {listed}}}\n")
+    copy().facts(environment={"start_files": [{"name": "evil.pth", "sha256": "0" * 64}]}).sign()
+    assert not_met(place.gate()) == ({} if met else {"start_files": "REFUSED"})
+
+
 def test_a_scenario_without_a_report_is_missing(place: Place) -> None:
     """No report at all closes the gate: nothing failed is not the same as something passed."""
     found = place.gate()
