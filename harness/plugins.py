@@ -141,6 +141,11 @@ class Registry(Mapping[str, T], Generic[T]):
         return list(dict.fromkeys([*self._kinds, *self._pending]))
 
     @property
+    def imported(self) -> Mapping[str, T]:
+        """Our kinds, and those of plug-ins that somebody asked for."""
+        return self._kinds
+
+    @property
     def broken(self) -> dict[str, str]:
         """Kind to the reason why a plug-in's kind cannot be used. Imports every plug-in."""
         self._load_all()
@@ -249,9 +254,9 @@ class OneOf:
     def __get_pydantic_json_schema__(
         self, schema: core_schema.CoreSchema, handler: GetJsonSchemaHandler
     ) -> JsonSchemaValue:
-        """Describe every kind, for editors: plug-ins are imported for it."""
-        if len(self._registry) > len(self._registry.own):
-            every: Any = Union[tuple(self._registry.values())]  # noqa: UP007 - known when it runs
+        """Describe our kinds, and those of plug-ins that were imported before."""
+        if self._registry.plugins:
+            every: Any = Union[tuple(self._registry.imported.values())]  # noqa: UP007 - known when it runs
             schema = TypeAdapter[Any](Annotated[every, Field(discriminator="kind")]).core_schema
         return handler(schema)
 

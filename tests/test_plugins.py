@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import importlib
+import os
+import subprocess
 import sys
 import textwrap
 from collections.abc import Callable, Iterator
@@ -43,6 +45,7 @@ GOOD = """
         kind: Literal["mine"]
 """
 Install = Callable[..., None]
+ROOT = Path(__file__).resolve().parent.parent
 
 
 @pytest.fixture
@@ -81,6 +84,38 @@ def install(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Install
 def checks() -> Registry[type[Check]]:
     """The registry of checks, filled anew."""
     return Registry("rankproof.checks", Check, {name: kind for name, kind in KINDS.items() if name != "mine"})
+
+
+GROUPS = {"checks": "mine", "faults": "yours", "backends": "theirs", "subjects": "ours", "views": "mine.txt"}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("command", "imports"),
+    [
+        (["verify", "docs/sample/late-rank/report.md", "--allowed-signers", "docs/sample/allowed_signers"], False),
+        (["lint", "scenarios/late-rank", "--set", "trials.candidate=60"], False),
+        (["lint", "scenarios/late-rank", "--set", "world.deadlin=60s"], False),
+        (["list", "scenarios/late-rank"], False),
+        (["checks"], True),
+    ],
+)
+def test_no_command_imports_a_plug_in_that_nobody_names(command: list[str], imports: bool, tmp_path: Path) -> None:
+    """A distribution with a kind in every group is left alone, but by the commands that list kinds."""
+    info = tmp_path / "brings_mine-1.0.dist-info"
+    info.mkdir()
+    mark = tmp_path / "was-imported"
+    (tmp_path / "brings.py").write_text(f"open({str(mark)!r}, 'w')\n")
+    (info / "METADATA").write_text("Metadata-Version: 2.1\nName: brings-mine\nVersion: 1.0\n")
+    (info / "RECORD").write_text("brings.py,,\n")
+    points = [f"[rankproof.{group}]\n{name} = brings:Kind\n" for group, name in GROUPS.items()]
+    (info / "entry_points.txt").write_text("".join(points))
+    environment = {**os.environ, "PYTHONPATH": str(tmp_path)}
+    done = subprocess.run(
+        [sys.executable, "-m", "harness.cli", *command], cwd=ROOT, env=environment, capture_output=True, check=False
+    )
+    assert done.returncode in (0, 64), done.stderr
+    assert mark.exists() == imports
 
 
 def plugin_of(registry: Registry[type[Check]]) -> Plugin:

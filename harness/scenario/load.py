@@ -103,7 +103,7 @@ def _parse(text: bytes, *, name: str, overrides: Sequence[str]) -> tuple[Scenari
     try:
         scenario = Scenario.model_validate(document.tree)
     except ValidationError as error:
-        problems += problems_of(error, document, schema=json_schema())
+        problems += problems_of(error, document, schema=json_schema(document.tree))
     draft = Draft.of(document) if scenario is None else Draft.whole(document, scenario)
     problems += lint(draft)
     notes = ordered(problem for problem in problems if problem.kind == "note")

@@ -136,7 +136,7 @@ def _container(document: Document, path: Path, mark: Mark) -> Tree:
 
 def _known(document: Document, here: Path, node: dict[str, Tree], part: str | int, mark: Mark) -> None:
     """Refuse a key that the scenario cannot have: a slip would otherwise change nothing, or make a new axis."""
-    known = allowed_keys(here, document.tree, json_schema())
+    known = allowed_keys(here, document.tree, json_schema(document.tree))
     allowed = sorted({*known, *node}) if here != ("inputs",) else sorted(node)
     free = not known and here != ("inputs",)
     if isinstance(part, int):

@@ -8,15 +8,34 @@ from typing import Any
 
 from pydantic.json_schema import GenerateJsonSchema
 
+from harness.checks import KINDS as CHECKS
+from harness.faults import KINDS as FAULTS
+from harness.plugins import Registry
 from harness.scenario.model import Scenario
 
 DIALECT = "https://json-schema.org/draft/2020-12/schema"
 TITLE = "Rankproof scenario"
+REGISTRIES: dict[str, Registry[Any]] = {"checks": CHECKS, "faults": FAULTS}
+
+
+def json_schema(tree: object = None) -> dict[str, Any]:
+    """Build the JSON Schema (draft 2020-12) of a scenario file from the models.
+
+    Args:
+        tree: a scenario: of plug-ins, those are described whose kinds it names, or that were imported before. None
+            describes every kind, and imports every plug-in.
+    """
+    for section, registry in REGISTRIES.items():
+        items = tree.get(section) if isinstance(tree, dict) else None
+        kinds = [item.get("kind") for item in items if isinstance(item, dict)] if isinstance(items, list) else []
+        for kind in registry.names if tree is None else kinds:
+            registry.reason(str(kind))
+    return _schema_of(*(tuple(registry.imported) for registry in REGISTRIES.values()))
 
 
 @cache
-def json_schema() -> dict[str, Any]:
-    """Build the JSON Schema (draft 2020-12) of a scenario file from the models."""
+def _schema_of(*_kinds: tuple[str, ...]) -> dict[str, Any]:
+    """The schema with the kinds that are imported, which the arguments name."""
     schema = Scenario.model_json_schema(by_alias=True, schema_generator=_Plain)
     claims = {"properties": {"role": {"const": "claim"}}}
     schema |= {
