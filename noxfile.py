@@ -338,6 +338,12 @@ def search(session: nox.Session) -> None:
 
 
 @nox.session(venv_backend="none", default=False)
+def mutants(session: nox.Session) -> None:
+    """Put slips into the code that judges, one at a time; name those that no test sees. `-- --count 100`: so many."""
+    ready(session).run(session, "-m", "tests.mutants", *session.posargs)
+
+
+@nox.session(venv_backend="none", default=False)
 def commits(session: nox.Session) -> None:
     """Compare what two commits decide of the shipped scenarios: `-- BEFORE [AFTER] [SCENARIO…]`."""
     ready(session).run(session, "-m", "tests.bench.commits", *session.posargs)
