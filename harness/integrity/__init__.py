@@ -1,5 +1,8 @@
 """The integrity of distributed inference: tokens and messages that arrive unchanged, once and in order, or one error.
 
+That holds against accidents. Peers are not authenticated: whoever reaches a node and knows two names can replace a
+message, so a transport listens on loopback unless `insecure=True` accepts another address.
+
 Usable alone: it imports nothing else of ours, needs xxhash beside the standard library, and takes numpy, torch or MLX
 only when it is given their arrays.
 """

@@ -31,11 +31,13 @@ class DeviceCommunicationManager:
         store: what the ranks share.
         rank, world_size: of this rank.
         address: where to listen: a host that the others reach, and a port (0: any); or a path.
+        insecure: accepts an address that other machines can reach, as `ReliableMessageTransport.listen` has it.
         group: the group's name.
         limits: bounds of each line.
 
     Raises:
-        Misused: the address is every address of this host, which says nothing to the others.
+        Misused: the address is every address of this host, which says nothing to the others; or other machines can
+            reach it, and `insecure` is not given.
 
     Attributes:
         membership: this rank's place, with its epoch.
@@ -49,6 +51,7 @@ class DeviceCommunicationManager:
         rank: int,
         world_size: int,
         address: Address = ("127.0.0.1", 0),
+        insecure: bool = False,
         group: str = "world",
         limits: Limits | None = None,
     ) -> None:
@@ -60,13 +63,14 @@ class DeviceCommunicationManager:
         later = functools.partial(next_epoch, store, f"lines/{group}/{rank}")
         self.transport = ReliableMessageTransport(node=name_of(rank), epoch=later, limits=limits)
         try:
-            self._begin(address, world_size)
+            self._begin(address, world_size, insecure=insecure)
         except BaseException:
             self.transport.close(timeout=0)  # who tries again finds its threads and descriptors free
             raise
 
-    def _begin(self, address: Address, world_size: int) -> None:
-        rank, listens = self.membership.rank, self.transport.listen(address)
+    def _begin(self, address: Address, world_size: int, *, insecure: bool) -> None:
+        rank = self.membership.rank
+        listens = self.transport.listen(address, insecure=insecure)
         for other in range(world_size):
             if other > rank:
                 self.transport.expect(name_of(other))

@@ -1,5 +1,7 @@
 """Messages between nodes: unchanged, once, in order, within a bound; or one error that says which one is not.
 
+Against accidents, not against people: peers are not authenticated.
+
 with ReliableMessageTransport(node="rank 0") as transport:
 address = transport.listen(("127.0.0.1", 0))        # and tell rank 1, however ranks tell each other
 transport.expect("rank 1")
@@ -31,7 +33,7 @@ from harness.integrity.payload import unchanging
 from harness.integrity.problem import MessageLate, MessageLost, Misused, TransferFailed
 from harness.integrity.records import NodeId, TransferResult
 from harness.integrity.straight import StraightConversation, StraightLine
-from harness.integrity.wire import Address, DatagramWire, address_of, dialled, listening
+from harness.integrity.wire import Address, DatagramWire, address_of, demand_local, dialled, listening
 
 ValidatedMessage = Message
 THREAD = "integrity-close"
@@ -83,12 +85,21 @@ class ReliableMessageTransport:
 
     # Who there is.
 
-    def listen(self, address: Address) -> Address:
-        """Let peers connect to this address; gives it as it became, with the port that was free where 0 was asked."""
+    def listen(self, address: Address = ("127.0.0.1", 0), *, insecure: bool = False) -> Address:
+        """Let peers connect to this address; gives it as it became, with the port that was free where 0 was asked.
+
+        Args:
+            address: a host and a port, or the path of a socket.
+            insecure: accepts an address that other machines can reach. Nobody proves who he is: whoever reaches it and
+                knows two nodes' names can replace a message. It is logged.
+
+        Raises:
+            Misused: other machines can reach the address, and `insecure` is not given.
+        """
         if self._closed:
             raise Misused(f"the transport of {self.node} {self._gone()}")
         address = address_of(address)
-        listener = listening(address)
+        listener = listening(address, insecure=insecure)
         self._attendant.listen(listener)
         if isinstance(address, str):
             return address
@@ -116,7 +127,9 @@ class ReliableMessageTransport:
         conversation.settled = not callable(address)
         self._add(peer, StraightLine(conversation, attendant=self._attendant, dial=dial))
 
-    def datagrams(self, peer: NodeId, bound: socket.socket, address: Address, *, largest: int = 1400) -> None:
+    def datagrams(
+        self, peer: NodeId, bound: socket.socket, address: Address, *, largest: int = 1400, insecure: bool = False
+    ) -> None:
         """Talk to a peer by datagrams.
 
         Args:
@@ -124,7 +137,12 @@ class ReliableMessageTransport:
             bound: a datagram socket of ours, bound to where the peer sends to; the transport's from now on.
             address: where the peer is bound.
             largest: bytes of one datagram; what the way there carries unbroken.
+            insecure: as for `listen`: a sender's address can be forged.
+
+        Raises:
+            Misused: other machines can reach the socket, and `insecure` is not given.
         """
+        demand_local(bound, insecure=insecure)
         bound.connect(address)
         wire = DatagramWire(bound, largest=largest)
         conversation = self._conversation(peer, ordered=False, largest=wire.largest)

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import contextlib
+import ipaddress
+import logging
 import re
 import socket
 import sys
@@ -14,6 +16,7 @@ from harness.integrity.digest import Chunks, digest_of
 from harness.integrity.frame import Header
 from harness.integrity.problem import Misused
 
+LOG = logging.getLogger("harness.integrity")
 SCRATCH = 32 * 1024
 CHUNK = 256 * 1024
 """Bytes that are read, and digested while they lie in the processor's cache, before the next are read."""
@@ -356,20 +359,47 @@ def family(address: Address) -> int:
     return int(socket.getaddrinfo(*address, type=socket.SOCK_STREAM)[0][0])
 
 
-def listening(address: Address) -> socket.socket:
+def demand_local(bound: socket.socket, *, insecure: bool) -> None:
+    """Only processes of this machine can reach a bound socket, unless the caller accepts strangers.
+
+    What decides is the address that the socket is bound to, not the text it was given as: a host name, an empty one and
+    0.0.0.0 are all resolved by then. An accepted address of a network is logged.
+
+    Raises:
+        Misused: it is bound to an address that other machines may reach.
+    """
+    if bound.family == socket.AF_UNIX:
+        return
+    host, port = bound.getsockname()[:2]
+    ip = ipaddress.ip_address(str(host).partition("%")[0])
+    mapped = getattr(ip, "ipv4_mapped", None)
+    if (mapped or ip).is_loopback:
+        return
+    if not insecure:
+        raise Misused(
+            f"{host} can be reached from other machines, and nobody proves who he is: whoever knows two nodes' names "
+            "can put a message in place of a true one. Listen on 127.0.0.1, or pass insecure=True where only the nodes "
+            "can reach each other"
+        )
+    LOG.warning("%s port %s can be reached from other machines, and peers are not authenticated", host, port)
+
+
+def listening(address: Address, *, insecure: bool = False) -> socket.socket:
     """A stream socket that listens.
 
     Raises:
         OSError: it cannot.
+        Misused: other machines may reach it, and `insecure` does not accept that.
     """
     made = socket.socket(family(address), socket.SOCK_STREAM)
     try:
         if made.family != socket.AF_UNIX:
             made.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         made.bind(address)
+        demand_local(made, insecure=insecure)  # before anybody can connect
         made.listen(128)
         made.setblocking(False)
-    except OSError:
+    except (OSError, Misused):
         made.close()
         raise
     return made
