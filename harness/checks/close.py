@@ -134,11 +134,15 @@ class CloseCheck(AgainstCheck, ValueCheck):
         complaint = comparison.complaint(self.tolerance, dtype_matters=self.dtype is None, empty=self.empty is not None)
         observed = comparison.description(self.tolerance)
         reason = f"{self.value or self.artefact} is not close: {complaint}" if complaint else ""
-        # Another shape is a finding; the same shape with nothing beyond the tolerance fails for what is not a number.
-        uncompared = bool(reason) and comparison.shape == comparison.expected_shape and not comparison.beyond
-        return RankFinding(
-            rank=rank, passed=not reason, observed=observed, reason=reason, line=line, uncompared=uncompared
-        )
+        found = RankFinding(rank=rank, passed=not reason, observed=observed, reason=reason, line=line)
+        if not reason:
+            return found
+        if comparison.shape != comparison.expected_shape:
+            return found._replace(lacks="shape")
+        # The same shape with nothing beyond the tolerance fails for its dtype, or because it is empty or NaN alone.
+        if not comparison.beyond or (self.dtype is None and comparison.dtype != comparison.expected_dtype):
+            return found._replace(uncompared=True)
+        return found if comparison.beyond > comparison.unbounded else found._replace(lacks="nonfinite")
 
     @classmethod
     def lint(cls, checks: Mapping[int, Self], draft: Draft) -> Iterator[Problem]:

@@ -81,10 +81,15 @@ class DistributionCheck(AgainstCheck):
         why = nothing or self._complaint(distances)
         reason = f"{self.artefact} is not near: {why}" if why else ""
         observed = why or self._description(distances)
-        uncompared = bool(nothing)
-        return RankFinding(
-            rank=rank, passed=not reason, observed=observed, reason=reason, line=line, uncompared=uncompared
+        part = RankFinding(
+            rank=rank, passed=not reason, observed=observed, reason=reason, line=line, uncompared=bool(nothing)
         )
+        if not why or nothing:
+            return part
+        if distances.shape != distances.expected_shape:
+            return part._replace(lacks="shape")
+        # What is wrong at the other positions was compared.
+        return part if self._too_far(distances) else part._replace(lacks="nonfinite")
 
     def _nothing_compared(self, found: Distances) -> str:
         """Why the two say nothing of how near they are; empty where they do, or where their shapes differ."""
@@ -106,6 +111,12 @@ class DistributionCheck(AgainstCheck):
             return f"its shape is {found.shape}, expected {found.expected_shape}"
         if found.undefined:
             return f"{found.undefined} of {found.positions} positions have a NaN, +infinity or no finite logit"
+        return self._too_far(found)
+
+    def _too_far(self, found: Distances) -> str:
+        """What is further than is asked at the positions that could be compared; empty where nothing is."""
+        if found.undefined == found.positions:
+            return ""
         if self.kl is not None and (found.kl is None or found.kl > self.kl):
             return f"KL {_nats(found.kl)} at position {found.kl_at and found.kl_at.position}, allowed: {self.kl:g}"
         if self.overlap is not None and found.overlap < self.overlap:

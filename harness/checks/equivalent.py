@@ -28,7 +28,9 @@ class EquivalentCheck(AccountedCheck):
     """Every rank's logits lie within the noise of the reference's own arithmetic, and its tokens are those of all."""
 
     asks_the_reference: ClassVar = True
-    properties: ClassVar = replace(NO_VALUE, reports_a_value=True, wrong=FailsAt.RANK_END, missing=FailsAt.RANK_END)
+    properties: ClassVar = replace(
+        NO_VALUE, reports_a_value=True, compares=True, wrong=FailsAt.RANK_END, missing=FailsAt.RANK_END
+    )
     example: ClassVar = "{id: same-model, kind: equivalent, ranks: every, against: reference, sees: 0.01}"
 
     kind: Literal["equivalent"]
@@ -93,15 +95,15 @@ class EquivalentCheck(AccountedCheck):
         own = parity.ranks[rank]
         if own.why or not keeps:
             why = own.why or "no rank kept logits that could be compared"
-            shape = "in the reference" in own.why  # of another shape or dtype: that is a difference
             missing = not own.keeps and not keeps
             return RankFinding(
                 rank=rank,
                 passed=False,
-                reason=f"DIVERGENT: {why}" if shape else why,
+                reason=f"DIVERGENT: {why}" if own.lacks else why,
                 line=line,
                 missing=missing,
-                uncompared=not (missing or shape),
+                uncompared=not missing and own.lacks != "shape",
+                lacks="shape" if own.lacks == "shape" else "",
             )
         if parity.unseen:
             what = "of scores that the reference's routers" if self.layers is None else "that the reference"
@@ -119,7 +121,11 @@ class EquivalentCheck(AccountedCheck):
         why = odd.get(rank) or self._complaint(own, parity)
         if why:
             reason = f"DIVERGENT: {why}"
-            return RankFinding(rank=rank, passed=False, observed=reason, reason=reason, line=line)
+            # Tokens are chosen from what is not finite: they say nothing more.
+            beyond = sum(phase.beyond for phase in own.phases.values())
+            unbounded = sum(phase.unbounded for phase in own.phases.values())
+            lacks: Literal["", "nonfinite"] = "nonfinite" if unbounded and beyond == unbounded else ""
+            return RankFinding(rank=rank, passed=False, observed=reason, reason=reason, line=line, lacks=lacks)
         return RankFinding(rank=rank, passed=True, observed=self._agreement(own, parity), line=line)
 
     def _unjudged(self, own: RankParity) -> str:

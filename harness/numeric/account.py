@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+from typing import Annotated, Literal
 
 from pydantic import Field, JsonValue, SerializerFunctionWrapHandler, model_serializer
 
@@ -62,6 +62,7 @@ class RankParity(Model):
 
     Attributes:
         why: why nothing could be compared; empty where it was.
+        lacks: which of the two was another one, where that is why.
         keeps: whether it kept logits; else its tokens alone are compared.
         phases: what its logits differ by.
         layers: how many hidden states were compared.
@@ -75,6 +76,7 @@ class RankParity(Model):
     """
 
     why: str = ""
+    lacks: Literal["", "shape", "dtype"] = ""
     keeps: bool
     phases: dict[str, Departure] = Field(default_factory=dict)
     layers: Count = 0

@@ -24,6 +24,7 @@ from harness.numeric.arrays import ArrayFile, numbers
 from harness.numeric.envelope import (
     Departure,
     Envelope,
+    OtherArray,
     Sequences,
     Slack,
     departure,
@@ -121,6 +122,8 @@ class Whole:
                     keep=self._keep[phase],
                     most=self.envelopes[phase].allows(self.slack)[1],
                 )
+            except OtherArray as error:
+                return RankParity(why=f"{phase}.logits of {error}", lacks=error.lacks, keeps=keeps)
             except NotAnArray as error:
                 return RankParity(why=f"{phase}.logits of {error}", keeps=keeps)
         moved = list(self._layers(own))
