@@ -14,9 +14,10 @@ from harness.forms.draft import Draft
 from harness.forms.fields import Event
 from harness.forms.problem import Problem, complaint
 from harness.forms.strict_json import JSON
-from harness.history import ARTEFACT_KEPT, History
+from harness.history import ARTEFACT_KEPT, History, artefact_compared
 from harness.numeric.arrays import ArrayFile
-from harness.numeric.distribution import Distances, agrees, compare
+from harness.numeric.distribution import Distances, agrees, beyond, compare
+from harness.numeric.needles import Needle
 
 
 class DistributionCheck(AgainstCheck):
@@ -65,6 +66,22 @@ class DistributionCheck(AgainstCheck):
     def compare(self, found: ArrayFile, expected: ArrayFile) -> dict[str, JSON]:
         """Position by position."""
         return compare(found, expected, k=self.top).values()
+
+    @property
+    def tolerates(self) -> bool:
+        return True
+
+    def needle(self, what: str, wrong: ArrayFile, expected: ArrayFile) -> Needle:
+        """By how many of its positions are further than is asked."""
+        found = beyond(wrong, expected, k=self.top, kl=self.kl, overlap=self.overlap, rank=self.rank)
+        return Needle(what=what, telling=found.telling, beyond=found.beyond, passes=found.passes)
+
+    def departure(self, history: History, rank: int) -> float | None:
+        """By the KL divergence, in nats."""
+        seen = artefact_compared(history, rank, self.id)
+        values = seen.event.values.get("comparison") if seen is not None else None
+        found = Distances.of(values) if isinstance(values, dict) else None
+        return found.kl if found is not None and self._too_far(found) else None
 
     def agrees(self, stated: Mapping[str, JSON], again: Mapping[str, JSON]) -> bool:
         """But for the rounding of exp and log."""

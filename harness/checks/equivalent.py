@@ -10,7 +10,7 @@ from typing import Annotated, ClassVar, Literal
 
 from pydantic import Field
 
-from harness.checks.accounted import AccountedCheck, Sources
+from harness.checks.accounted import REFERENCE, AccountedCheck, Sources
 from harness.checks.check import NO_VALUE, FailsAt
 from harness.checks.finding import RankFinding
 from harness.forms.strict_json import JSON
@@ -74,7 +74,9 @@ class EquivalentCheck(AccountedCheck):
             return tokens_of(events, rank or 0) if events is not None else {}
 
         ranks = [sources.ranks[rank] for rank in range(history.size)]
-        return work_out(sources.reference, ranks, tokens=tokens, slack=self._slack).values()
+        own = history.about().get("arm") == REFERENCE
+        found = work_out(sources.reference, ranks, tokens=tokens, slack=self._slack, needles=own)
+        return found.values()
 
     def judge_account(self, history: History, account: Mapping[str, JSON], line: int) -> list[RankFinding]:
         asked, parity = self.ranks.of(history.size), Parity.of(account)
@@ -186,6 +188,13 @@ class EquivalentCheck(AccountedCheck):
         if self.layers is not None:
             within += f"; hidden states {own.near:.2g} of what noise allows" if own.near else "; hidden states alike"
         return f"{word}: {', '.join(parts)}{within}"
+
+    def departure(self, history: History, rank: int) -> float | None:
+        """By how much the logits of a rank are off at most; None where that is not finite, or it has none."""
+        parity = parity_of(self, history)
+        own = parity.ranks[rank] if parity is not None and rank < len(parity.ranks) else None
+        found = [phase.most for phase in own.phases.values() if phase.beyond] if own is not None else []
+        return max((one for one in found if one is not None), default=None)
 
     def doubts(self, history: History) -> Iterator[tuple[VerdictCode, str]]:
         """It kept too little, gave two answers, or its noise hides the defect that has to be seen."""

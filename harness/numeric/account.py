@@ -9,6 +9,7 @@ from pydantic import Field, JsonValue, SerializerFunctionWrapHandler, model_seri
 from harness.forms.model import Model
 from harness.numeric.comparison import Told
 from harness.numeric.envelope import Departure, Distance, Envelope, Place
+from harness.numeric.needles import Needles
 
 Count = Annotated[int, Field(ge=0)]
 
@@ -106,6 +107,7 @@ class Parity(Told):
             judged, how many of all that it kept of its layers.
         choices: of how many choices at each position it told by how much each was decided; 0 where it told the least
             of its routers alone, or has none.
+        needles: what it makes of wrong logits in place of its own; of its second run alone.
     """
 
     dtype: str
@@ -114,9 +116,10 @@ class Parity(Told):
     ranks: list[RankParity]
     unseen: Count = 0
     choices: Count = 0
+    needles: Needles | None = None
 
     @model_serializer(mode="wrap")
     def _as_before(self, handler: SerializerFunctionWrapHandler) -> dict[str, JsonValue]:
         """Without what accounts did not tell before it was asked for, where there is none of it."""
         found: dict[str, JsonValue] = handler(self)
-        return {name: value for name, value in found.items() if name not in ("unseen", "choices") or value}
+        return {name: value for name, value in found.items() if name not in ("unseen", "choices", "needles") or value}

@@ -223,7 +223,7 @@ def envelope(reference: Sequences, variants: Mapping[int, Sequences], *, keep: M
         variants=len(variants),
         positions=int(joined.size),
         apart=total - int(joined.size),
-        half=_middle(joined) or 0.0,
+        half=middle(joined) or 0.0,
         most=float(joined.max(initial=0.0)),
         odd=_odd(tops),
     )
@@ -263,7 +263,7 @@ def departure(found: Sequences, reference: Sequences, *, keep: Mapping[int, int]
         positions=int(joined.size),
         identical=identical and not joined.any(),
         differing=int(np.count_nonzero(joined)),
-        half=_middle(joined),
+        half=middle(joined),
         most=largest if math.isfinite(largest) else None,
         most_at=places[int(joined.argmax())] if largest else None,
         beyond=int(beyond.size),
@@ -287,7 +287,7 @@ def demand_alike(found: Sequences, expected: Sequences, prompt: int) -> None:
         )
 
 
-def _middle(far: Array) -> float | None:
+def middle(far: Array) -> float | None:
     """The upper median, which is one of the numbers; None where it is infinite."""
     import numpy as np
 

@@ -123,16 +123,21 @@ class Unshown:
                 self._unseen[cell.id] = unseen(self._scenario, history)
             self._take_logs(cell, trial, read=read, names=names)
 
-    def take_reference(self, arm: str, history: History) -> None:
-        """Take a run of what the cell is compared with, where it is an arm of its own."""
-        if arm == "reference":
+    def take_references(self, arm: str, histories: Iterable[History]) -> None:
+        """Take the runs of what the cell is compared with, where it is an arm of its own."""
+        for history in histories if arm == "reference" else ():
             self._take_swallowed(arm, history)
             self._take_artefacts(history)
 
-    def sentences(self) -> list[str]:
-        """Everything that is left open, one sentence each."""
+    def sentences(self, untried: Mapping[str, Sequence[str]] | None = None) -> list[str]:
+        """Everything that is left open, one sentence each.
+
+        Args:
+            untried: by cell, what is left open about tolerances (`harness.stats.teeth`).
+        """
         left: list[str] = []
         left += self._left_unseen()
+        left += self._each_by_cell(untried or {})
         left += self._by_cell({cell.id: unasked(self._scenario.checks, cell.ranks) for cell in self._cells.values()})
         left += self._by_cell({cell.id: unsplit(self._scenario.checks, cell.ranks) for cell in self._cells.values()})
         left += self._by_cell({cell.id: OF_ONE for cell in self._cells.values() if cell.ranks == 1})
@@ -170,9 +175,13 @@ class Unshown:
         """What comparing logits leaves open, and the combinations that nobody tried."""
         if self.edition < EDITION_OF_PARITY or not self._cells:
             return []
-        every = dict.fromkeys(sentence for own in self._unseen.values() for sentence in own)
-        told = [self._by_cell({cell: one for cell, own in self._unseen.items() if one in own}) for one in every]
-        return [*(sentence for own in told for sentence in own), *filter(None, [left_out(self._scenario)])]
+        return [*self._each_by_cell(self._unseen), *filter(None, [left_out(self._scenario)])]
+
+    def _each_by_cell(self, told: Mapping[str, Sequence[str]]) -> list[str]:
+        """Each sentence of each cell once, with the cells it is about."""
+        every = dict.fromkeys(sentence for own in told.values() for sentence in own)
+        by_cell = [self._by_cell({cell: one for cell, own in told.items() if one in own}) for one in every]
+        return [sentence for own in by_cell for sentence in own]
 
     def _alike_at_both_ends(self) -> list[str]:
         """What ledgers and digests do not see: arrays for another purpose, and splits, which no ledger held once."""
