@@ -109,8 +109,9 @@ def _extent(scenario: Scenario, history: History, axes: Mapping[str, object]) ->
     for seen in history.reference.noted(ARTEFACT_FOUND, 0):
         match = NAME.fullmatch(str(seen.event.values.get("artefact")))
         shape = seen.event.values.get("shape")
-        whole = isinstance(shape, list) and len(shape) == 2 and type(shape[0]) is int
-        if match is not None and match["what"] == "logits" and not match["series"] and whole:
+        if match is None or match["what"] != "logits" or match["series"]:
+            continue
+        if isinstance(shape, list) and len(shape) == 2 and isinstance(shape[0], int):
             rows[match["phase"]][int(match["prompt"])] = shape[0]
     read, steps = rows[PHASES[0]], rows[PHASES[1]]
     places = []

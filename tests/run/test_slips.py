@@ -94,7 +94,7 @@ def ran(tmp_path: Path, check: str, slips: str, *, more: str = "") -> Ran:
 
 def words(found: Ran) -> dict[str, tuple[str, set[str]]]:
     """By slip, the verdict, and the codes of what the control did instead of failing as stated."""
-    told = {}
+    told: dict[str, tuple[str, set[str]]] = {}
     for cell in found.record.judgement.cells:
         assert cell.control is not None
         told[cell.id.rpartition("slip=")[2]] = (cell.verdict, {str(one.code) for one in cell.control.otherwise})
