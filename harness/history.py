@@ -268,6 +268,8 @@ FAULT_IN_CALL = "fault.call"
 """A rank's runtime says so, when a fault of the scenario struck one of its calls: `harness.faults.call`."""
 CODED, CODED_END = "collectives.coded", "collectives.coded-end"
 """A rank's runtime says so of its calls with coded payloads (`harness.rank.coded`): calls; how many they were."""
+NEEDLES_TRIED = "needles.tried"
+"""The harness says so of each check that has a tolerance for arrays: check, expected, others, needles."""
 ARTEFACTS_ACCOUNTED = "artefacts.accounted"
 """The harness says so of each check that looks at many artefacts of a world together: check, files, account."""
 

@@ -30,6 +30,7 @@ class VerdictCode(StrEnum):
     CONTROL_NEVER_FAILED = "verdict:control-never-failed"
     CONTROL_NOT_AS_STATED = "verdict:control-not-as-stated"
     CONTROL_NOT_APART = "verdict:control-not-apart"
+    TOOTHLESS = "verdict:toothless"
 
 
 class DeviationCode(StrEnum):

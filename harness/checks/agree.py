@@ -77,7 +77,11 @@ class AgreeCheck(ValueCheck):
                 reason = self._difference(texts)
             # Null and the empty ones are shown as JSON: in a table they would be a blank.
             shown = canonical(value) if is_nothing(value) else value
-            parts.append(RankFinding(rank=rank, passed=not reason, observed=shown, reason=reason, line=line))
+            # With nobody there to agree with, nothing was compared.
+            alone = bool(reason) and (usual is None if self.against is not None else not texts)
+            parts.append(
+                RankFinding(rank=rank, passed=not reason, observed=shown, reason=reason, line=line, uncompared=alone)
+            )
         return over_ranks(self.id, self.kind, parts)
 
     def _difference(self, texts: Mapping[int, str]) -> str:

@@ -20,6 +20,7 @@ from harness.history import (
     why_no_artefact,
 )
 from harness.numeric.arrays import ArrayFile
+from harness.numeric.needles import Needle
 
 A = "a"
 """What a comparison calls its reference."""
@@ -59,6 +60,27 @@ class AgainstCheck(RankCheck):
     def judge_comparison(self, rank: int, values: Mapping[str, JSON], line: int) -> RankFinding:
         """Judge a rank by what `compare` gave. Pure, and never raises, whatever the values are."""
         raise NotImplementedError
+
+    @property
+    def tolerates(self) -> bool:
+        """Whether it allows a difference, so that wrong arrays are tried on it."""
+        return False
+
+    def needle(self, what: str, wrong: ArrayFile, expected: ArrayFile) -> Needle:
+        """Compare a wrong array as if a rank had kept it. Needs NumPy.
+
+        Raises:
+            NotAnArray: one of them is not one, or they cannot be compared.
+        """
+        raise NotImplementedError
+
+    def departure(self, history: History, rank: int) -> float | None:
+        """How far a rank for which it fails is off, in the units of the numbers; None where that has no finite answer.
+
+        Pure, and never raises.
+        """
+        del history, rank
+        return None
 
     def is_answer(self, name: str) -> bool:
         return self.of == ("reference", name)

@@ -29,7 +29,7 @@ class BoundCheck(ValueCheck):
         for value, line in history.values(rank, self.event, self.key):
             if isinstance(value, bool) or not isinstance(value, int | float):
                 reason = f"{self.value} is not a number"
-                return RankFinding(rank=rank, passed=False, observed=value, reason=reason, line=line)
+                return RankFinding(rank=rank, passed=False, observed=value, reason=reason, line=line, uncompared=True)
             room = self._room(value)
             reason = "" if room >= 0 else f"{self.value} must be {self.side} {self.to:g}"
             part = RankFinding(rank=rank, passed=not reason, observed=value, reason=reason, line=line)

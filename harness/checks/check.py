@@ -38,6 +38,7 @@ class CheckProperties:
 
     Attributes:
         reports_a_value: judges what ranks report, so that a report that is missing is not a wrong value.
+        compares: holds what ranks report against what it should be. What was not reported was not compared.
         of_an_end: fails for whatever keeps a rank from coming to its event or its end, a slip too.
         compares_ranks: says something only about two ranks or more.
         needs_an_event: judges events that the subject emits.
@@ -50,6 +51,7 @@ class CheckProperties:
     """
 
     reports_a_value: bool
+    compares: bool
     of_an_end: bool
     compares_ranks: bool
     needs_an_event: bool
@@ -68,6 +70,7 @@ class CheckProperties:
 # Of a check that looks at a value that ranks report.
 OF_A_VALUE = CheckProperties(
     reports_a_value=True,
+    compares=True,
     of_an_end=False,
     compares_ranks=False,
     needs_an_event=True,
@@ -79,7 +82,7 @@ OF_A_VALUE = CheckProperties(
     missing=FailsAt.RANK_END,
 )
 # Of one that looks at none.
-NO_VALUE = replace(OF_A_VALUE, reports_a_value=False, needs_an_event=False)
+NO_VALUE = replace(OF_A_VALUE, reports_a_value=False, compares=False, needs_an_event=False)
 
 
 class Check(Model):

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
 from typing import Annotated, ClassVar, Literal, Self
 
 from pydantic import Field, JsonValue, field_validator, model_validator
@@ -14,10 +16,11 @@ from harness.forms.draft import Draft
 from harness.forms.fields import Event, EventValue
 from harness.forms.problem import Problem, complaint
 from harness.forms.strict_json import JSON
-from harness.history import ARTEFACT_KEPT, History
+from harness.history import ARTEFACT_KEPT, History, artefact_compared
 from harness.numeric.arrays import ArrayFile
 from harness.numeric.arrays import compare as compare_arrays
 from harness.numeric.comparison import Comparison, compare_values
+from harness.numeric.needles import Needle, telling
 from harness.numeric.tolerance import Tolerance
 
 
@@ -123,6 +126,42 @@ class CloseCheck(AgainstCheck, ValueCheck):
         """Element by element."""
         return compare_arrays(found, expected, self.tolerance).values()
 
+    @property
+    def tolerates(self) -> bool:
+        return bool(self.atol or self.rtol or self.ulp)
+
+    def needle(self, what: str, wrong: ArrayFile, expected: ArrayFile) -> Needle:
+        """By how many of its elements lie beyond the tolerance."""
+        found = compare_arrays(wrong, expected, self.tolerance)
+        passes = self._finding(0, found, 0).passed
+        return Needle(what=what, telling=telling(wrong, expected), beyond=found.beyond, passes=passes)
+
+    def departure(self, history: History, rank: int) -> float | None:
+        """By the worst pair of the rank's arrays, or of the first of its values that is too far."""
+        comparison = self._compared(history, rank)
+        if comparison is None or comparison.worst is None or comparison.beyond == comparison.unbounded:
+            return None
+        return comparison.worst.difference if math.isfinite(comparison.worst.difference) else None
+
+    def _compared(self, history: History, rank: int) -> Comparison | None:
+        if self.artefact is not None:
+            seen = artefact_compared(history, rank, self.id)
+            values = seen.event.values.get("comparison") if seen is not None else None
+            return Comparison.of(values) if isinstance(values, dict) else None
+        for value, other in self.value_pairs(history, rank):
+            with suppress(TypeError):
+                if (found := compare_values(value, other, self.tolerance)).beyond:
+                    return found
+        return None
+
+    def value_pairs(self, history: History, rank: int) -> list[tuple[JSON, JSON]]:
+        """Each report of a rank with what it is compared with; none where there are not as many."""
+        reports = history.values(rank, self.event, self.key) if self.artefact is None else []
+        if self.against is None:
+            return [(value, self.to) for value, _ in reports]
+        expected, uncompared = self.expected(history, rank, self.event, self.key, reports) if reports else ([], None)
+        return [] if uncompared else [(value, other) for (value, _), other in zip(reports, expected, strict=True)]
+
     def judge_comparison(self, rank: int, values: Mapping[str, JSON], line: int) -> RankFinding:
         """By the worst pair, and how many are beyond the tolerance."""
         if (comparison := Comparison.of(values)) is None:
@@ -134,14 +173,21 @@ class CloseCheck(AgainstCheck, ValueCheck):
         complaint = comparison.complaint(self.tolerance, dtype_matters=self.dtype is None, empty=self.empty is not None)
         observed = comparison.description(self.tolerance)
         reason = f"{self.value or self.artefact} is not close: {complaint}" if complaint else ""
-        # Another shape is a finding; the same shape with nothing beyond the tolerance fails for what is not a number.
-        uncompared = bool(reason) and comparison.shape == comparison.expected_shape and not comparison.beyond
-        return RankFinding(
-            rank=rank, passed=not reason, observed=observed, reason=reason, line=line, uncompared=uncompared
-        )
+        found = RankFinding(rank=rank, passed=not reason, observed=observed, reason=reason, line=line)
+        if not reason:
+            return found
+        if comparison.shape != comparison.expected_shape:
+            return found._replace(lacks="shape")
+        # The same shape with nothing beyond the tolerance fails for its dtype, or because it is empty or NaN alone.
+        if not comparison.beyond or (self.dtype is None and comparison.dtype != comparison.expected_dtype):
+            return found._replace(uncompared=True)
+        return found if comparison.beyond > comparison.unbounded else found._replace(lacks="nonfinite")
 
     @classmethod
     def lint(cls, checks: Mapping[int, Self], draft: Draft) -> Iterator[Problem]:
         """Whom it compares with is there."""
         for index, check in checks.items():
             yield from check.lint_against(index, draft)
+            if check.rtol >= 1:
+                message = f"allows a number to be 0 in place of any other ({check.rtol:g} times its size); ask for less"
+                yield draft.problem(("checks", index, "rtol"), f"{message} than 1")

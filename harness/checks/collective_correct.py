@@ -32,7 +32,7 @@ MOST_SWAPPED = 1 << 16
 class CollectiveCorrectCheck(RankCheck):
     """Every element that came of a coded call is the right one, in every call, and the ranks made the same ones."""
 
-    properties: ClassVar = replace(OF_A_VALUE, compares_ranks=False)
+    properties: ClassVar = replace(OF_A_VALUE, compares=False, compares_ranks=False)
     example: ClassVar = "{id: correct, kind: collective-correct, ranks: every, calls: 10}"
 
     kind: Literal["collective-correct"]

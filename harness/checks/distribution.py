@@ -14,9 +14,10 @@ from harness.forms.draft import Draft
 from harness.forms.fields import Event
 from harness.forms.problem import Problem, complaint
 from harness.forms.strict_json import JSON
-from harness.history import ARTEFACT_KEPT, History
+from harness.history import ARTEFACT_KEPT, History, artefact_compared
 from harness.numeric.arrays import ArrayFile
-from harness.numeric.distribution import Distances, agrees, compare
+from harness.numeric.distribution import Distances, agrees, beyond, compare
+from harness.numeric.needles import Needle
 
 
 class DistributionCheck(AgainstCheck):
@@ -66,6 +67,22 @@ class DistributionCheck(AgainstCheck):
         """Position by position."""
         return compare(found, expected, k=self.top).values()
 
+    @property
+    def tolerates(self) -> bool:
+        return True
+
+    def needle(self, what: str, wrong: ArrayFile, expected: ArrayFile) -> Needle:
+        """By how many of its positions are further than is asked."""
+        found = beyond(wrong, expected, k=self.top, kl=self.kl, overlap=self.overlap, rank=self.rank)
+        return Needle(what=what, telling=found.telling, beyond=found.beyond, passes=found.passes)
+
+    def departure(self, history: History, rank: int) -> float | None:
+        """By the KL divergence, in nats."""
+        seen = artefact_compared(history, rank, self.id)
+        values = seen.event.values.get("comparison") if seen is not None else None
+        found = Distances.of(values) if isinstance(values, dict) else None
+        return found.kl if found is not None and self._too_far(found) else None
+
     def agrees(self, stated: Mapping[str, JSON], again: Mapping[str, JSON]) -> bool:
         """But for the rounding of exp and log."""
         pair = Distances.of(stated), Distances.of(again)
@@ -81,10 +98,15 @@ class DistributionCheck(AgainstCheck):
         why = nothing or self._complaint(distances)
         reason = f"{self.artefact} is not near: {why}" if why else ""
         observed = why or self._description(distances)
-        uncompared = bool(nothing)
-        return RankFinding(
-            rank=rank, passed=not reason, observed=observed, reason=reason, line=line, uncompared=uncompared
+        part = RankFinding(
+            rank=rank, passed=not reason, observed=observed, reason=reason, line=line, uncompared=bool(nothing)
         )
+        if not why or nothing:
+            return part
+        if distances.shape != distances.expected_shape:
+            return part._replace(lacks="shape")
+        # What is wrong at the other positions was compared.
+        return part if self._too_far(distances) else part._replace(lacks="nonfinite")
 
     def _nothing_compared(self, found: Distances) -> str:
         """Why the two say nothing of how near they are; empty where they do, or where their shapes differ."""
@@ -106,6 +128,12 @@ class DistributionCheck(AgainstCheck):
             return f"its shape is {found.shape}, expected {found.expected_shape}"
         if found.undefined:
             return f"{found.undefined} of {found.positions} positions have a NaN, +infinity or no finite logit"
+        return self._too_far(found)
+
+    def _too_far(self, found: Distances) -> str:
+        """What is further than is asked at the positions that could be compared; empty where nothing is."""
+        if found.undefined == found.positions:
+            return ""
         if self.kl is not None and (found.kl is None or found.kl > self.kl):
             return f"KL {_nats(found.kl)} at position {found.kl_at and found.kl_at.position}, allowed: {self.kl:g}"
         if self.overlap is not None and found.overlap < self.overlap:

@@ -10,7 +10,7 @@ from typing import Annotated, ClassVar, Literal
 
 from pydantic import Field
 
-from harness.checks.accounted import AccountedCheck, Sources
+from harness.checks.accounted import REFERENCE, AccountedCheck, Sources
 from harness.checks.check import NO_VALUE, FailsAt
 from harness.checks.finding import RankFinding
 from harness.forms.strict_json import JSON
@@ -28,7 +28,9 @@ class EquivalentCheck(AccountedCheck):
     """Every rank's logits lie within the noise of the reference's own arithmetic, and its tokens are those of all."""
 
     asks_the_reference: ClassVar = True
-    properties: ClassVar = replace(NO_VALUE, reports_a_value=True, wrong=FailsAt.RANK_END, missing=FailsAt.RANK_END)
+    properties: ClassVar = replace(
+        NO_VALUE, reports_a_value=True, compares=True, wrong=FailsAt.RANK_END, missing=FailsAt.RANK_END
+    )
     example: ClassVar = "{id: same-model, kind: equivalent, ranks: every, against: reference, sees: 0.01}"
 
     kind: Literal["equivalent"]
@@ -72,7 +74,9 @@ class EquivalentCheck(AccountedCheck):
             return tokens_of(events, rank or 0) if events is not None else {}
 
         ranks = [sources.ranks[rank] for rank in range(history.size)]
-        return work_out(sources.reference, ranks, tokens=tokens, slack=self._slack).values()
+        own = history.about().get("arm") == REFERENCE
+        found = work_out(sources.reference, ranks, tokens=tokens, slack=self._slack, needles=own)
+        return found.values()
 
     def judge_account(self, history: History, account: Mapping[str, JSON], line: int) -> list[RankFinding]:
         asked, parity = self.ranks.of(history.size), Parity.of(account)
@@ -93,15 +97,15 @@ class EquivalentCheck(AccountedCheck):
         own = parity.ranks[rank]
         if own.why or not keeps:
             why = own.why or "no rank kept logits that could be compared"
-            shape = "in the reference" in own.why  # of another shape or dtype: that is a difference
             missing = not own.keeps and not keeps
             return RankFinding(
                 rank=rank,
                 passed=False,
-                reason=f"DIVERGENT: {why}" if shape else why,
+                reason=f"DIVERGENT: {why}" if own.lacks else why,
                 line=line,
                 missing=missing,
-                uncompared=not (missing or shape),
+                uncompared=not missing and own.lacks != "shape",
+                lacks="shape" if own.lacks == "shape" else "",
             )
         if parity.unseen:
             what = "of scores that the reference's routers" if self.layers is None else "that the reference"
@@ -119,7 +123,11 @@ class EquivalentCheck(AccountedCheck):
         why = odd.get(rank) or self._complaint(own, parity)
         if why:
             reason = f"DIVERGENT: {why}"
-            return RankFinding(rank=rank, passed=False, observed=reason, reason=reason, line=line)
+            # Tokens are chosen from what is not finite: they say nothing more.
+            beyond = sum(phase.beyond for phase in own.phases.values())
+            unbounded = sum(phase.unbounded for phase in own.phases.values())
+            lacks: Literal["", "nonfinite"] = "nonfinite" if unbounded and beyond == unbounded else ""
+            return RankFinding(rank=rank, passed=False, observed=reason, reason=reason, line=line, lacks=lacks)
         return RankFinding(rank=rank, passed=True, observed=self._agreement(own, parity), line=line)
 
     def _unjudged(self, own: RankParity) -> str:
@@ -180,6 +188,13 @@ class EquivalentCheck(AccountedCheck):
         if self.layers is not None:
             within += f"; hidden states {own.near:.2g} of what noise allows" if own.near else "; hidden states alike"
         return f"{word}: {', '.join(parts)}{within}"
+
+    def departure(self, history: History, rank: int) -> float | None:
+        """By how much the logits of a rank are off at most; None where that is not finite, or it has none."""
+        parity = parity_of(self, history)
+        own = parity.ranks[rank] if parity is not None and rank < len(parity.ranks) else None
+        found = [phase.most for phase in own.phases.values() if phase.beyond] if own is not None else []
+        return max((one for one in found if one is not None), default=None)
 
     def doubts(self, history: History) -> Iterator[tuple[VerdictCode, str]]:
         """It kept too little, gave two answers, or its noise hides the defect that has to be seen."""

@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable
-from typing import NamedTuple
+from typing import Literal, NamedTuple
 
 from harness.forms.strict_json import JSON
 
+Want = Literal["", "missing", "shape", "nonfinite", "comparison"]
+"""Why a check that compares could compare nothing: what was not there, of another shape, not finite, or anything else.
+Empty where it compared."""
 _CANONICAL = json.JSONEncoder(ensure_ascii=True, allow_nan=False, sort_keys=True, separators=(",", ":"))
 
 
@@ -24,6 +27,8 @@ class RankFinding(NamedTuple):
         missing: whether it fails because what it asks for was not there at all, in place of being wrong.
         uncompared: whether it fails because nothing was compared: the other side is not there, or cannot be compared
             with. That shows nothing of how far apart the two are.
+        lacks: for what else nothing was compared: the shapes differ, or whatever differs is not finite. Neither says
+            how far apart the two are, although both are differences.
     """
 
     rank: int
@@ -33,6 +38,15 @@ class RankFinding(NamedTuple):
     line: int | None = None
     missing: bool = False
     uncompared: bool = False
+    lacks: Literal["", "shape", "nonfinite"] = ""
+
+    def want(self, *, compares: bool) -> Want:
+        """For want of what it failed, where its check compares what ranks give; empty where it was compared."""
+        if self.lacks:
+            return self.lacks
+        if self.uncompared:
+            return "comparison"
+        return "missing" if self.missing and compares else ""
 
 
 class Finding(NamedTuple):

@@ -26,7 +26,9 @@ PERTURBED = "perturbed"
 class InfluenceCheck(AccountedCheck):
     """When the share of a rank is changed, and no other, the logits of every other rank that has logits move."""
 
-    properties: ClassVar = replace(NO_VALUE, reports_a_value=True, wrong=FailsAt.RANK_END, missing=FailsAt.RANK_END)
+    properties: ClassVar = replace(
+        NO_VALUE, reports_a_value=True, compares=True, wrong=FailsAt.RANK_END, missing=FailsAt.RANK_END
+    )
     example: ClassVar = "{id: takes-part, kind: influence, ranks: every, against: reference}"
 
     kind: Literal["influence"]
@@ -50,8 +52,8 @@ class InfluenceCheck(AccountedCheck):
         return [self._judge(history, rank, found, line) for rank in self.ranks.of(history.size)]
 
     def _judge(self, history: History, rank: int, found: Influence | None, line: int) -> RankFinding:
-        def fails(reason: str, *, uncompared: bool = False) -> RankFinding:
-            return RankFinding(rank=rank, passed=False, reason=reason, line=line, uncompared=uncompared)
+        def fails(reason: str, *, uncompared: bool = False, lacks: Literal["", "nonfinite"] = "") -> RankFinding:
+            return RankFinding(rank=rank, passed=False, reason=reason, line=line, uncompared=uncompared, lacks=lacks)
 
         if found is None:
             return fails("it cannot be compared: the account is not one", uncompared=True)
@@ -69,7 +71,8 @@ class InfluenceCheck(AccountedCheck):
         for one in others:
             times = moved[one]
             if times is None:
-                return fails(f"with its share changed the logits of rank {one} are not finite, which proves nothing")
+                what = f"the logits of rank {one} are not finite, which proves nothing"
+                return fails(f"with its share changed {what}", lacks="nonfinite")
             if times <= 1:
                 how_far = f"moved by {times:.2g} of what noise does" if times else "did not move"
                 return fails(f"it has no influence: with its share changed the logits of rank {one} {how_far}")

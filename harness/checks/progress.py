@@ -27,7 +27,7 @@ class ProgressCheck(RankCheck):
     """Every rank emits the event again and again, or counts up in it, and never pauses for longer than a time limit."""
 
     # A pause has an end: by the next event, or by that of the rank. Only one that never began to move has none.
-    properties: ClassVar = replace(OF_A_VALUE, wrong=FailsAt.EVENT, missing=FailsAt.WORLD_END)
+    properties: ClassVar = replace(OF_A_VALUE, compares=False, wrong=FailsAt.EVENT, missing=FailsAt.WORLD_END)
     example: ClassVar = "{id: nobody-waits, kind: progress, ranks: every, event: step, counter: number, limit: 1s}"
 
     kind: Literal["progress"]

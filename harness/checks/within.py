@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from dataclasses import replace
 from typing import ClassVar, Literal, Self
 
 from pydantic import Field
@@ -19,7 +20,7 @@ from harness.history import History
 class WithinCheck(RankCheck):
     """On every rank the event follows another one within a time limit."""
 
-    properties: ClassVar = OF_A_VALUE
+    properties: ClassVar = replace(OF_A_VALUE, compares=False)
     example: ClassVar = "{id: loads-in-time, kind: within, ranks: every, event: tokenizer.ready, limit: 5s}"
 
     kind: Literal["within"]

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+from typing import Annotated, Literal
 
 from pydantic import Field, JsonValue, SerializerFunctionWrapHandler, model_serializer
 
 from harness.forms.model import Model
 from harness.numeric.comparison import Told
 from harness.numeric.envelope import Departure, Distance, Envelope, Place
+from harness.numeric.needles import Needles
 
 Count = Annotated[int, Field(ge=0)]
 
@@ -62,6 +63,7 @@ class RankParity(Model):
 
     Attributes:
         why: why nothing could be compared; empty where it was.
+        lacks: which of the two was another one, where that is why.
         keeps: whether it kept logits; else its tokens alone are compared.
         phases: what its logits differ by.
         layers: how many hidden states were compared.
@@ -75,6 +77,7 @@ class RankParity(Model):
     """
 
     why: str = ""
+    lacks: Literal["", "shape", "dtype"] = ""
     keeps: bool
     phases: dict[str, Departure] = Field(default_factory=dict)
     layers: Count = 0
@@ -104,6 +107,7 @@ class Parity(Told):
             judged, how many of all that it kept of its layers.
         choices: of how many choices at each position it told by how much each was decided; 0 where it told the least
             of its routers alone, or has none.
+        needles: what it makes of wrong logits in place of its own; of its second run alone.
     """
 
     dtype: str
@@ -112,9 +116,10 @@ class Parity(Told):
     ranks: list[RankParity]
     unseen: Count = 0
     choices: Count = 0
+    needles: Needles | None = None
 
     @model_serializer(mode="wrap")
     def _as_before(self, handler: SerializerFunctionWrapHandler) -> dict[str, JsonValue]:
         """Without what accounts did not tell before it was asked for, where there is none of it."""
         found: dict[str, JsonValue] = handler(self)
-        return {name: value for name, value in found.items() if name not in ("unseen", "choices") or value}
+        return {name: value for name, value in found.items() if name not in ("unseen", "choices", "needles") or value}

@@ -146,6 +146,8 @@ def _count(tally: Tally, found: Array, expected: Array) -> None:
     excess, within = _judge(found, expected, tolerance, dtype=tally.dtype)
     tally.differing += int(places.size)
     tally.beyond += int(np.count_nonzero(~within))
+    if found.dtype.kind == "f":
+        tally.unbounded += int(np.count_nonzero(~(np.isfinite(found) & np.isfinite(expected))))
     stretches = tally.stretch_of(places + first)  # ascending, as the places are
     starts = np.flatnonzero(np.diff(stretches, prepend=-1))
     for stretch, largest in zip(stretches[starts], np.maximum.reduceat(excess, starts), strict=True):

@@ -72,6 +72,7 @@ class Comparison(Told):
         elements: how many pairs were compared.
         differing: how many of them are not the same number.
         beyond: how many of them lie outside of the tolerance.
+        unbounded: how many of these hold a NaN or an infinity, so that nobody can say how far apart they are.
         signed_zeros: pairs of zeros of different signs, which are the same number.
         nonfinite: NaN and infinities found, and expected.
         worst: the pair that lies furthest apart; None where all are the same.
@@ -86,6 +87,7 @@ class Comparison(Told):
     elements: Count = 0
     differing: Count = 0
     beyond: Count = 0
+    unbounded: Count = 0
     signed_zeros: Count = 0
     nonfinite: Annotated[tuple[Count, Count], Strict(False)] = (0, 0)  # the pair alone: JSON has lists
     worst: Worst | None = None
@@ -98,8 +100,10 @@ class Comparison(Told):
             return "shapes differ, and yet elements were compared" if self.elements else ""
         if self.elements != math.prod(self.shape):
             return f"{self.elements} elements were compared of an array of {math.prod(self.shape)}"
-        if not self.beyond <= self.differing <= self.elements:
+        if not self.unbounded <= self.beyond <= self.differing <= self.elements:
             return "more elements lie beyond the tolerance than differ"
+        if self.unbounded > sum(self.nonfinite):
+            return "more pairs are not finite than numbers are"
         if (self.worst is None) != (self.differing == 0):
             return "the worst pair is missing, or there is one where nothing differs"
         if self.worst is None:
@@ -159,7 +163,7 @@ class Tally:
         self.stretch = max(1, -(-size // POSITIONS))
         self._row = max(1, math.prod(self._shape[1:]))
         self.excess = [0.0] * -(-size // self.stretch)
-        self.elements = self.differing = self.beyond = self.signed_zeros = 0
+        self.elements = self.differing = self.beyond = self.unbounded = self.signed_zeros = 0
         self.nonfinite = [0, 0]
         self._worst: tuple[float, int, Number, Number] | None = None
 
@@ -175,6 +179,7 @@ class Tally:
             return
         self.differing += 1
         self.beyond += not self.tolerance.allows(found, expected, dtype=self.dtype)
+        self.unbounded += not (math.isfinite(found) and math.isfinite(expected))
         self.worse(place, self.tolerance.excess(found, expected, dtype=self.dtype), found, expected)
 
     def worse(self, place: int, excess: float, found: Number, expected: Number) -> None:
@@ -202,6 +207,7 @@ class Tally:
             elements=self.elements,
             differing=self.differing,
             beyond=self.beyond,
+            unbounded=self.unbounded,
             signed_zeros=self.signed_zeros,
             nonfinite=(self.nonfinite[0], self.nonfinite[1]),
             worst=worst,

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 
 from pydantic import Field
 
@@ -144,6 +144,43 @@ def compare(found: ArrayFile, expected: ArrayFile, *, k: int) -> Distances:
         stretch=stretch,
         excess=[_finite(float(f"{value:.4g}")) for value in worst],
     )
+
+
+class Beyond(NamedTuple):
+    """Positions of logits held against what a check asks: how many differ, how many are too far, and if none is."""
+
+    telling: int
+    beyond: int
+    passes: bool
+
+
+def beyond(
+    found: ArrayFile, expected: ArrayFile, *, k: int, kl: float | None, overlap: int | None, rank: int | None
+) -> Beyond:
+    """Count the positions that are further than is asked; the arguments are those of the check.
+
+    Raises:
+        NotAnArray: one is not an array of the same shape, with an axis.
+    """
+    import numpy as np
+
+    left, right = numbers(found), numbers(expected)
+    if not left.shape or left.shape != right.shape:
+        raise NotAnArray("logits have an axis for the vocabulary, and as many positions on both sides")
+    size = left.shape[-1]
+    if not left.size:
+        return Beyond(0, 0, True)
+    telling = far = lost = 0
+    for ours, theirs in _chunks(left.reshape(-1, size), right.reshape(-1, size)):
+        apart, many, place, undefined, *_ = _rows(ours, theirs, k=min(k, size))
+        wrong = np.zeros(len(apart), bool)
+        wrong |= apart > kl if kl is not None else False
+        wrong |= many < overlap if overlap is not None else False
+        wrong |= place > rank if rank is not None else False
+        telling += int(np.count_nonzero(undefined | (ours != theirs).any(axis=1)))
+        far += int(np.count_nonzero(wrong & ~undefined))
+        lost += int(np.count_nonzero(undefined))
+    return Beyond(telling, far, far == lost == 0)
 
 
 def _finite(value: float) -> float | None:

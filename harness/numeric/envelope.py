@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
+from typing import TYPE_CHECKING, Annotated, Any, Literal, NamedTuple
 
 from pydantic import Field, JsonValue, SerializerFunctionWrapHandler, model_serializer
 
@@ -29,6 +29,15 @@ STEADY = 16
 """From so many positions on, the middle distance of two runs with the same noise is nearly the same."""
 Count = Annotated[int, Field(ge=0)]
 Distance = Annotated[float, Field(ge=0)]
+
+
+class OtherArray(NotAnArray):
+    """An array of another shape or dtype than the one it is compared with: `lacks` says which."""
+
+    def __init__(self, words: str, *, lacks: Literal["shape", "dtype"]) -> None:
+        """Say which in words too."""
+        super().__init__(words)
+        self.lacks = lacks
 
 
 class Slack(NamedTuple):
@@ -101,6 +110,7 @@ class Departure(Model):
         most: the largest one; None likewise.
         most_at: where it is.
         beyond: how many lie beyond what is allowed at any position.
+        unbounded: how many of these are not finite, so that nobody can say how far off they are.
         first: the first of these.
     """
 
@@ -111,13 +121,14 @@ class Departure(Model):
     most: Distance | None
     most_at: Place | None
     beyond: Count
+    unbounded: Count = 0
     first: Place | None
 
     def contradiction(self, envelope: Envelope, slack: Slack) -> str:
         """Why these numbers cannot all be true; empty where they can."""
         if self.positions != envelope.positions:
             return f"{self.positions} positions were compared, and the envelope is of {envelope.positions}"
-        if not self.beyond <= self.differing <= self.positions or (self.identical and self.differing):
+        if not self.unbounded <= self.beyond <= self.differing <= self.positions or (self.identical and self.differing):
             return "more positions lie beyond what is allowed than differ"
         if (self.first is None) != (self.beyond == 0) or (self.most_at is None) != (self.differing == 0):
             return "a position is missing, or there is one where nothing differs"
@@ -212,7 +223,7 @@ def envelope(reference: Sequences, variants: Mapping[int, Sequences], *, keep: M
         variants=len(variants),
         positions=int(joined.size),
         apart=total - int(joined.size),
-        half=_middle(joined) or 0.0,
+        half=middle(joined) or 0.0,
         most=float(joined.max(initial=0.0)),
         odd=_odd(tops),
     )
@@ -252,10 +263,11 @@ def departure(found: Sequences, reference: Sequences, *, keep: Mapping[int, int]
         positions=int(joined.size),
         identical=identical and not joined.any(),
         differing=int(np.count_nonzero(joined)),
-        half=_middle(joined),
+        half=middle(joined),
         most=largest if math.isfinite(largest) else None,
         most_at=places[int(joined.argmax())] if largest else None,
         beyond=int(beyond.size),
+        unbounded=int(np.count_nonzero(np.isinf(joined))),
         first=places[int(beyond[0])] if beyond.size else None,
     )
 
@@ -269,10 +281,13 @@ def demand_alike(found: Sequences, expected: Sequences, prompt: int) -> None:
     (head, _), (other, _) = found.of[prompt].load(), expected.of[prompt].load()
     if (head.shape, head.dtype) != (other.shape, other.dtype):
         ours, theirs = (f"{one.dtype} {list(one.shape)}" for one in (head, other))
-        raise NotAnArray(f"prompt {prompt} is {ours}, and {theirs} in the reference")
+        raise OtherArray(
+            f"prompt {prompt} is {ours}, and {theirs} in the reference",
+            lacks="shape" if head.shape != other.shape else "dtype",
+        )
 
 
-def _middle(far: Array) -> float | None:
+def middle(far: Array) -> float | None:
     """The upper median, which is one of the numbers; None where it is infinite."""
     import numpy as np
 

@@ -24,12 +24,16 @@ from harness.numeric.arrays import ArrayFile, numbers
 from harness.numeric.envelope import (
     Departure,
     Envelope,
+    OtherArray,
     Sequences,
     Slack,
     departure,
+    distances,
     envelope,
     margins,
+    middle,
 )
+from harness.numeric.needles import LEAST, OTHERS, Needle, Needles, extent, wrong_ones
 from harness.numeric.ties import decided
 
 if TYPE_CHECKING:
@@ -121,6 +125,8 @@ class Whole:
                     keep=self._keep[phase],
                     most=self.envelopes[phase].allows(self.slack)[1],
                 )
+            except OtherArray as error:
+                return RankParity(why=f"{phase}.logits of {error}", lacks=error.lacks, keeps=keeps)
             except NotAnArray as error:
                 return RankParity(why=f"{phase}.logits of {error}", keeps=keeps)
         moved = list(self._layers(own))
@@ -161,6 +167,34 @@ class Whole:
                 worst = max(times)
                 found.append(Sensitivity(number=number or 0, times=worst if worst != math.inf else None))
         return sorted(found, key=lambda one: one.number)
+
+    def needles(self) -> Needles:
+        """Wrong logits in place of its own, held against what noise allows, until some are refused."""
+        extents = [extent(file) for of in self.logits.values() for file in of.values()]
+        tried: list[Needle] = []
+        for phase, of in self.logits.items():
+            half, most = self.envelopes[phase].allows(self.slack)
+            for prompt, file in of.items() if not any(one.is_refused for one in tried) else ():
+                keep = self._keep[phase][prompt]
+                others = {f"prompt {other}": of[other] for other in sorted(of.keys() - {prompt})[:OTHERS]}
+                for what, wrong in wrong_ones(file, others) if numbers(file).size >= LEAST else ():
+                    far = distances(numbers(wrong), numbers(file))[:keep]
+                    passes = bool((far <= most).all()) and (middle(far) or 0.0) <= half
+                    place = f"{phase} of prompt {prompt}, {what}"
+                    telling, beyond = int((far != 0).sum()), int((far > most).sum())
+                    if telling:
+                        tried.append(Needle(what=place, telling=telling, beyond=beyond, passes=passes))
+                    if tried and tried[-1].is_refused:
+                        break
+                if tried and tried[-1].is_refused:
+                    break
+        scales = [one.scale for one in extents if one.scale is not None]
+        return Needles(
+            elements=max((one.elements for one in extents), default=0),
+            scale=max(scales, default=None),
+            constant=all(one.constant for one in extents),
+            tried=tried,
+        )
 
     @property
     def dtype(self) -> str:
@@ -312,7 +346,12 @@ def _in_order(place: tuple[str, str]) -> tuple[int, bool, str]:
 
 
 def work_out(
-    reference: Files, ranks: Iterable[Files], *, tokens: Callable[[int | None], Tokens], slack: Slack
+    reference: Files,
+    ranks: Iterable[Files],
+    *,
+    tokens: Callable[[int | None], Tokens],
+    slack: Slack,
+    needles: bool = False,
 ) -> Parity:
     """Hold the ranks of a world against the reference.
 
@@ -321,6 +360,7 @@ def work_out(
         ranks: what each rank kept, in order.
         tokens: what a rank generated; of None, the reference.
         slack: times the envelope that is allowed.
+        needles: whether wrong logits are tried.
 
     Raises:
         NotAnArray: the reference lacks something, or a file is not an array.
@@ -342,6 +382,7 @@ def work_out(
         ranks=found,
         unseen=unseen,
         choices=whole.choices,
+        needles=whole.needles() if needles else None,
     )
 
 

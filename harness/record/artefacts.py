@@ -11,16 +11,19 @@ import re
 from collections.abc import Callable, Collection, Mapping
 
 from harness.checks.arrays import AgainstCheck, compares_arrays
+from harness.checks.finding import canonical
+from harness.checks.needled import Known, needled, needles_in, note_needles, sides_of
 from harness.faults.perturb import TOLD, PerturbFault
 from harness.forms.digest import sha256
 from harness.forms.extras import absence, missing
 from harness.forms.strict_json import JSON
-from harness.history import ARTEFACT_COMPARED, ARTEFACT_FOUND, History, artefact_found
+from harness.history import ARTEFACT_COMPARED, ARTEFACT_FOUND, NEEDLES_TRIED, History, artefact_found
 from harness.numeric.array import HEADER_LIMIT, NotAnArray, header
 from harness.numeric.arrays import ArrayFile
 from harness.record.model import RecordError
 from harness.scenario import Scenario
 from harness.stats.ends import harness_error
+from harness.stats.unshown import EDITION_OF_THE_KNOWN
 
 FOLDER = "evidence/artefacts"
 LARGE = 1 << 30
@@ -44,6 +47,24 @@ def room_of(scenario: Scenario) -> int:
     return PER_RUN if asked is None else min(asked, PER_RUN)
 
 
+def stated_before(stated: Mapping[str, JSON], again: Mapping[str, JSON]) -> dict[str, JSON]:
+    """What is worked out again, without the keys that an event of an earlier edition does not have."""
+    kept: dict[str, JSON] = {}
+    for key, value in again.items():
+        if key not in stated:
+            continue
+        kept[key] = _stated_value(stated[key], value)
+    return kept
+
+
+def _stated_value(stated: JSON, again: JSON) -> JSON:
+    if isinstance(stated, dict) and isinstance(again, dict):
+        return stated_before(stated, again)
+    if isinstance(stated, list) and isinstance(again, list) and len(stated) == len(again):
+        return [_stated_value(one, other) for one, other in zip(stated, again, strict=True)]
+    return again
+
+
 class Arrays:
     """Those of one run, heard trial by trial.
 
@@ -52,7 +73,8 @@ class Arrays:
         left: how many were not, because an array is not in the evidence, or NumPy is not here.
     """
 
-    def __init__(self, scenario: Scenario, read: Callable[[str], bytes]) -> None:
+    def __init__(self, scenario: Scenario, read: Callable[[str], bytes], *, edition: int) -> None:
+        self._edition = edition
         self._checks = {check.id: check for check in compares_arrays(scenario.checks)}
         self._changes = [fault for fault in scenario.faults if isinstance(fault, PerturbFault) and fault.artefact]
         self._read = read
@@ -61,6 +83,10 @@ class Arrays:
         self._known: dict[tuple[str, str, str], dict[str, JSON] | str] = {}
         self._can = missing("numpy") is None
         self._most = room_of(scenario)
+        self._needled = needled(scenario.checks) if edition >= EDITION_OF_THE_KNOWN else []
+        self._pricked: Known = {}
+        self._refused: set[tuple[str, str]] = set()
+        self._untried: dict[tuple[str, str], str] = {}
         self.compared = self.left = 0
 
     def hear(self, evidence: str, history: History) -> None:
@@ -71,6 +97,7 @@ class Arrays:
         """
         self._hear_found(evidence, history)
         self._hear_changed(evidence, history)
+        self._hear_needles(evidence, history)
         asked = self._asked(history)
         for (check, rank), pair in asked.items():
             stated = [one for one in history.noted(ARTEFACT_COMPARED, rank) if one.event.values.get("check") == check]
@@ -94,6 +121,36 @@ class Arrays:
             compared = (event.by, event.name) == ("harness", ARTEFACT_COMPARED)
             if compared and (str(event.values.get("check")), event.rank) not in asked:
                 raise RecordError(f"{evidence}, line {seen.line}: arrays were compared that no check compares")
+
+    def _hear_needles(self, evidence: str, history: History) -> None:
+        """What was tried with wrong arrays: in the candidate's trials, by every check that has a tolerance.
+
+        Where one was refused in a cell nothing more has to be tried there: the other trials may tell of none.
+        """
+        cell = str(history.about().get("cell"))
+        noted = [seen for seen in history.seen if (seen.event.by, seen.event.name) == ("harness", NEEDLES_TRIED)]
+        asked = {check.id: check for check in self._needled if history.about().get("arm") == "candidate"}
+        for seen in noted:
+            if seen.event.values.get("check") not in asked or seen.event.rank is not None:
+                raise RecordError(f"{evidence}, line {seen.line}: needles were tried that no check asks for")
+        for name, check in asked.items():
+            stated = [dict(seen.event.values) for seen in noted if seen.event.values.get("check") == name]
+            sides = list(sides_of(check, history))
+            if not stated:
+                if sides and harness_error(history) is None:
+                    self._untried.setdefault((cell, name), evidence)
+                continue
+            if any(found is not None and found.is_refused for found in map(needles_in, stated)):
+                self._refused.add((cell, name))
+            files = [values for expected, others in sides for values in (expected, *others.values())]
+            if not self._can or not all(one.get("stored") is True for one in files):
+                continue
+            again = list(note_needles(check, history, file=self._file, known=self._pricked))
+            if canonical(list(again)) != canonical(list(stated)):
+                raise RecordError(f"{evidence}: the arrays of check {name} give other needles")
+
+    def _file(self, values: Mapping[str, JSON]) -> ArrayFile:
+        return ArrayFile(path_of(values), self._read(path_of(values)))
 
     def _hear_changed(self, evidence: str, history: History) -> None:
         """What a fault changed of an array that is here: it must be what the fault makes of what it was."""
@@ -160,6 +217,9 @@ class Arrays:
         Raises:
             RecordError: one is missing, of nobody, or another.
         """
+        if lacking := sorted(self._untried.keys() - self._refused):
+            cell, name = lacking[0]
+            raise RecordError(f"{self._untried[lacking[0]]}: check {name} was tried with no needle in cell {cell}")
         there = {name for name in names if name.startswith(f"{FOLDER}/")}
         if odd := sorted(self._stored.keys() ^ there):
             raise RecordError(f"{odd[0]} is " + ("missing" if odd[0] in self._stored else "of no rank"))
@@ -196,7 +256,11 @@ class Arrays:
         found, comparison = self._known[key], stated.get("comparison")
         if isinstance(found, str):
             return stated.get("why") is None or comparison is not None
-        return not isinstance(comparison, dict) or not check.agrees(comparison, found)
+        if not isinstance(comparison, dict):
+            return True
+        if self._edition < EDITION_OF_THE_KNOWN:
+            found = stated_before(comparison, found)
+        return not check.agrees(comparison, found)
 
 
 OF_A_FILE = ("bytes", "dtype", "shape")

@@ -124,8 +124,9 @@ def assemble(read: Read, names: Collection[str], *, described: Callable[[str], N
         )
         for arm, summary in arms.items()
     }
-    witness, arrays, ledgers = Witness(run, read), Arrays(scenario, read), Ledgers(scenario, read)
-    accounts = Accounts(scenario, read)
+    witness, ledgers = Witness(run, read), Ledgers(scenario, read)
+    arrays = Arrays(scenario, read, edition=run.edition)
+    accounts = Accounts(scenario, read, edition=run.edition)
     others = differing(scenario, run.environments, {arm: one.named for arm, one in environments.items()})
     libraries, changed = Libraries(run, others, read, arms=compared(arms)), Changed(arms, read)
 

@@ -6,7 +6,7 @@ from harness import faults
 from harness.faults import Fault
 from harness.forms.digest import sha256
 from harness.record.model import FaultSummary, ScenarioSummary
-from harness.scenario import CALLED, End, Scenario, SeesDefects
+from harness.scenario import CALLED, End, MustFail, Scenario, SeesDefects
 
 
 def summary(scenario: Scenario, text: bytes) -> ScenarioSummary:
@@ -67,9 +67,19 @@ def _must_fail(scenario: Scenario) -> str:
         where = "in function" if stated.hang.function else "after event" if stated.hang.after else "at"
         parts = [f"it hangs {where} {place!r}", f"on ranks: {stated.ranks}", f"proved within {stated.within:g} s"]
     else:
-        parts = [f"check {stated.check} fails", f"on ranks: {stated.ranks}", *_end(stated)]
+        parts = [f"check {stated.check} fails", f"on ranks: {stated.ranks}", *_end(stated), *_want(stated)]
     parts += [f"while ranks {also.ranks} may end {' '.join(_end(also))}" for also in stated.also]
     return f"{', '.join(parts)}, in {'every trial' if stated.share.every else f'{stated.share} of the trials'}"
+
+
+def _want(stated: MustFail) -> list[str]:
+    """For want of what it fails, in words; nothing where something is compared."""
+    words = {
+        "missing": "because they do not report or keep what it compares",
+        "shape": "because what they give has another shape",
+        "nonfinite": "because whatever differs is not finite",
+    }
+    return [words[stated.want]] if stated.want else []
 
 
 def _end(stated: End) -> list[str]:

@@ -14,10 +14,11 @@ from pathlib import Path
 from harness.checks.accounted import note_accounts
 from harness.checks.arrays import AgainstCheck
 from harness.checks.check import Check
+from harness.checks.needled import Known, needled, needles_in, note_needles
 from harness.events import is_name
 from harness.forms.digest import sha256_of
 from harness.forms.strict_json import JSON
-from harness.history import ARTEFACT_COMPARED, ARTEFACT_FOUND, ARTEFACTS_ACCOUNTED, History
+from harness.history import ARTEFACT_COMPARED, ARTEFACT_FOUND, ARTEFACTS_ACCOUNTED, NEEDLES_TRIED, History
 from harness.numeric.array import NotAnArray, header
 from harness.numeric.arrays import ArrayFile
 from harness.rank.artefacts import ARRAY, BFLOAT16, BYTES, FOLDER
@@ -61,6 +62,8 @@ class Artefacts:
     _stored: dict[str, Piece] = field(default_factory=dict)
     _spool: Spool | None = None
     _bytes: int = 0
+    _refused: set[tuple[str, str]] = field(default_factory=set)
+    _pricked: Known = field(default_factory=dict)
     _lock: threading.Lock = field(default_factory=threading.Lock)
 
     def spool(self, found: Found) -> Found:
@@ -129,6 +132,34 @@ class Artefacts:
                 else:
                     expected = reference.get((0 if alone else rank, name))
                 self._compare(world, check, rank, kept.get((rank, name)), expected)
+
+    def prick(self, world: World, kept: Kept, *, size: int, reference: Kept, runs: History | None) -> None:
+        """Try the tolerances of the checks with wrong arrays, until each has refused one in the cell of this trial.
+
+        Args:
+            world: takes the events.
+            kept: what its ranks kept.
+            size: world size.
+            reference: what the reference kept.
+            runs: the events of the reference, if there is one.
+        """
+        asked = needled(self.checks)
+        if not asked:
+            return
+        files = {one.values["sha256"]: one for one in (*reference.values(), *kept.values())}
+        history = History(world.events, size=size, reference=runs)
+        cell = str(history.about().get("cell"))
+        for check in asked:
+            with self._lock:
+                if (cell, check.id) in self._refused:
+                    continue
+                told = list(
+                    note_needles(check, history, file=lambda found: _file(files[found["sha256"]]), known=self._pricked)
+                )
+                if any((found := needles_in(values)) is not None and found.is_refused for values in told):
+                    self._refused.add((cell, check.id))
+            for values in told:
+                world.note(NEEDLES_TRIED, **values)
 
     def compare_runs(self, world: World, kept: Kept, *, size: int, first: Kept) -> None:
         """Compare those of a reference with those of its first run, rank by rank."""

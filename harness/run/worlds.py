@@ -296,6 +296,8 @@ class Worlds:
             expected = made.kept if made is not None else {}
             self._artefacts.compare(world, kept, size=cell.ranks, reference=expected, alone=alone)
             runs = made.history if made is not None else None
+            if arm == "candidate":
+                self._artefacts.prick(world, kept, size=cell.ranks, reference=expected, runs=runs)
             self._artefacts.account(world, kept, checks=scenario.checks, size=cell.ranks, reference=expected, runs=runs)
             if launch.observe:
                 ledgers.compare(world, kept, size=cell.ranks, checks=scenario.checks)

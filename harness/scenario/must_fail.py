@@ -6,7 +6,7 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from decimal import Decimal
-from typing import Annotated, Any, NamedTuple, Self
+from typing import Annotated, Any, Literal, NamedTuple, Self
 
 from pydantic import Field, model_validator
 
@@ -145,12 +145,31 @@ class Expected(NamedTuple):
     held: str = ""
 
 
+WANTS: tuple[Literal["missing", "shape", "nonfinite"], ...] = ("missing", "shape", "nonfinite")
+"""How a control may fail in which nothing was compared, where that is stated."""
+
+
 class MustFail(End):
     """How the control has to fail. Any other end of the control makes the verdict INCONCLUSIVE."""
 
     check: Id | None = Field(None, description="The id of the check that the control must fail.")
     hang: HangsAt | None = Field(None, description="Where the control hangs, in place of check.")
     ranks: Ranks = Field(description="The ranks on which it fails, matched exactly: every, nonzero, or a list.")
+    missing: bool = Field(
+        False,
+        description="The ranks fail because they do not report or keep what the check compares. Unless this is stated, "
+        "that counts as a slip of the control.",
+    )
+    shape: bool = Field(
+        False,
+        description="The ranks fail because what they give has another shape. Unless this is stated, that counts as a "
+        "slip of the control.",
+    )
+    nonfinite: bool = Field(
+        False,
+        description="The ranks fail because whatever differs is NaN or infinite. Unless this is stated, that counts as "
+        "a slip of the control.",
+    )
     within: Duration = Field(
         WITHIN,
         description="For a hang: the longest time until it is proved, with a unit.",
@@ -172,6 +191,11 @@ class MustFail(End):
         """The checks that must fail in a world of that size; none where it must hang."""
         return () if self.check is None else (Expected(self.check, self.ranks.of(size)),)
 
+    @property
+    def want(self) -> Literal["", "missing", "shape", "nonfinite"]:
+        """For want of what it must fail, where nothing is compared; empty where something has to be."""
+        return next((name for name in WANTS if getattr(self, name)), "")
+
     def applies(self, values: Mapping[str, object]) -> bool:
         """Whether the control must fail in a cell with these values of its axes; else it must hold there."""
         return all(any(same(values.get(axis), one) for one in wanted) for axis, wanted in (self.cells or {}).items())
@@ -184,6 +208,14 @@ class MustFail(End):
             raise complaint("cannot stand beside check; keep one of them", at="hang")
         if self.hang is not None and self.says_how:
             raise complaint("does not end a rank that hangs; name the ends of other ranks in also", at="hang")
+        wants = [name for name in WANTS if getattr(self, name)]
+        if len(wants) > 1:
+            raise complaint(f"cannot stand beside {wants[0]}: a rank fails in one way; keep one of them", at=wants[1])
+        if wants and self.hang is not None:
+            raise complaint("is for a check, and a hang fails none; remove it", at=wants[0])
+        if wants and self.says_how:
+            what = "is not asked of ranks that end as stated (error, source, message, signal, code); keep one"
+            raise complaint(what, at=wants[0])
         if self.hang is None and "within" in self.model_fields_set:
             raise complaint("is for a hang; remove it", at="within")
         return self

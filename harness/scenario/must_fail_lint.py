@@ -4,7 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from harness.checks.check import FailsAt
+from harness.checks.check import Check, FailsAt
+from harness.checks.close import CloseCheck
+from harness.checks.distribution import DistributionCheck
+from harness.checks.equivalent import EquivalentCheck
+from harness.checks.influence import InfluenceCheck
 from harness.forms.problem import Problem, closest, shown
 from harness.forms.text import listed
 from harness.scenario.draft import Draft
@@ -45,6 +49,25 @@ def names_its_end(draft: Draft) -> Iterator[Problem]:
                 "where the control raises, give error with source or message"
             )
             yield draft.problem(MUST_FAIL, message, kind="note", at_key=True)
+
+
+def wants_what_its_check_compares(draft: Draft) -> Iterator[Problem]:
+    """A control can fail for want of a comparison only at a check that compares."""
+    stated = draft.must_fail
+    if stated is None or not stated.want:
+        return
+    for check in draft.checks.values():
+        if check.id != stated.check or _may_want(check, stated.want):
+            continue
+        message = f"is never why {check.id} (kind: {check.kind}) fails; remove it"
+        yield draft.problem((*MUST_FAIL, stated.want), message, at_key=True)
+
+
+def _may_want(check: Check, want: str) -> bool:
+    if want == "missing":
+        return check.properties.compares
+    numeric = isinstance(check, CloseCheck | DistributionCheck | EquivalentCheck)
+    return numeric or (want == "nonfinite" and isinstance(check, InfluenceCheck))
 
 
 def fails_where_it_is_asked(draft: Draft) -> Iterator[Problem]:
@@ -117,4 +140,11 @@ def cells_exist(draft: Draft) -> Iterator[Problem]:
         yield draft.problem(path, "names every cell; remove it", at_key=True, kind="note")
 
 
-MUST_FAIL_RULES = (cells_exist, names_a_check, names_its_end, fails_where_it_is_asked, hangs_where_it_can_be_seen)
+MUST_FAIL_RULES = (
+    cells_exist,
+    names_a_check,
+    names_its_end,
+    wants_what_its_check_compares,
+    fails_where_it_is_asked,
+    hangs_where_it_can_be_seen,
+)

@@ -11,12 +11,13 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import NamedTuple
 
-from harness.checks import KINDS, Finding
+from harness.checks import KINDS, Finding, RankFinding
 from harness.checks.check import FailsAt
 from harness.forms.text import numbered
 from harness.history import History, ended, machine_of
 from harness.reason import Deviation, DeviationCode
 from harness.scenario import HangsAt, MustFail, SeesDefects
+from harness.scenario.must_fail import WANTS
 from harness.stats.ends import RankEnd, ends, harness_error, how_it_ended, short, source_of
 from harness.stats.hang import hang_deviation
 
@@ -99,7 +100,7 @@ def does_not_say_why(hang: HangsAt, findings: Sequence[Finding]) -> Deviation | 
     finding = next(one for one in findings if one.check == hang.fails)
     if finding.passed:
         return Deviation(DeviationCode.CHECK_HELD, f"it hung, and check {hang.fails} held on every rank")
-    if not any(not part.passed and not part.uncompared for part in finding.ranks):
+    if not any(not part.passed and not part.want(compares=False) for part in finding.ranks):
         reason = next((part.reason for part in finding.ranks if not part.passed), finding.reason)
         return Deviation(DeviationCode.NOT_COMPARED, f"it hung, and check {hang.fails} compared nothing: {reason}")
     return None
@@ -138,11 +139,11 @@ def _failed_as_stated(
 ) -> int | Deviation | None:
     """When a rank failed as stated, on CLOCK_MONOTONIC; None where it only followed another one; or how it did not."""
     part = next(one for one in finding.ranks if one.rank == rank)
-    if part.uncompared and not must_fail.says_how:
-        return Deviation(DeviationCode.NOT_COMPARED, f"rank {rank} failed for want of a comparison: {part.reason}")
     properties = KINDS[finding.kind].properties
     moment = properties.fails(missing=part.missing)
     end = found.get(rank)
+    if not must_fail.says_how and (lacking := _want(must_fail, part, end, compares=properties.compares)):
+        return lacking
     how = how_it_ended(history, rank)
     if must_fail.says_how:
         if end is None or end.stopped:
@@ -172,6 +173,25 @@ def _failed_as_stated(
         DeviationCode.SLIP if end.is_slip else DeviationCode.UNSTATED_END,
         f"rank {rank} ended by an error that must_fail does not name: {how}",
     )
+
+
+def _want(must_fail: MustFail, part: RankFinding, end: RankEnd | None, *, compares: bool) -> Deviation | None:
+    """How a rank fails for want of a comparison and that is not stated, or does not and it is; None where all is well.
+
+    A control that keeps nothing, another shape or NaN shows nothing of how far apart the two may be: any slip does it.
+    """
+    want = part.want(compares=compares)
+    if want == must_fail.want:
+        return None
+    if want == "missing" and end is not None and not end.is_clean:
+        return None  # it is missing because the rank ended, and whether that was stated is told by its end
+    if not want:
+        text = f"rank {part.rank} failed by what was compared, and must_fail states {must_fail.want}: {part.reason}"
+        return Deviation(DeviationCode.NOT_COMPARED, text)
+    text = f"rank {part.rank} failed for want of a comparison: {part.reason}"
+    if want in WANTS:
+        text += f" (a slip, unless must_fail states {want}: true)"
+    return Deviation(DeviationCode.NOT_COMPARED, text)
 
 
 def _ignored(end: RankEnd) -> bool:

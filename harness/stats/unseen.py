@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 from collections import defaultdict
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 
 from harness.checks.equivalent import EquivalentCheck, parity_of, smallest_seen
 from harness.checks.influence import InfluenceCheck
@@ -19,6 +19,7 @@ from harness.history import ARTEFACT_FOUND, History
 from harness.numeric.parity import NAME, PHASES
 from harness.scenario import Scenario
 from harness.scenario.parity_lint import wide
+from harness.subjects import inference
 
 BOUNDARY = "prefill.boundary"
 """The event by which a rank tells that a chunk of a prompt follows another one."""
@@ -29,12 +30,13 @@ MOSTLY = 0.5
 """The share of a checkpoint that lies on several ranks from which it is told."""
 
 
-def unseen(scenario: Scenario, history: History) -> list[str]:
+def unseen(scenario: Scenario, history: History, *, axes: Mapping[str, object] | None = None) -> list[str]:
     """What a trial of the candidate that passed leaves open, one sentence each; of each cell one trial is looked at.
 
     Args:
         scenario: whose checks compared.
         history: of the trial, with its reference's.
+        axes: further axes of its cell.
     """
     if history.reference is None or scenario.subject.compare is not None:
         return []
@@ -43,6 +45,7 @@ def unseen(scenario: Scenario, history: History) -> list[str]:
     for check in parity:
         found += [_size(check, history)]
         found += [words] if (words := wide(check)) else []
+    found += [sentence] if parity and axes is not None and (sentence := _extent(scenario, history, axes)) else []
     found += _prompts(history) if parity else []
     found += [sentence] if parity and (sentence := _chunks(history)) else []
     found += [sentence] if parity and (sentence := _wider(history)) else []
@@ -97,6 +100,37 @@ def _prompts(history: History) -> Iterator[str]:
     for phase in PHASES:
         if phase not in phases:
             yield f"no logits of {phase} were compared"
+
+
+def _extent(scenario: Scenario, history: History, axes: Mapping[str, object]) -> str:
+    """How far into prompts and answers logits were compared, in what batches and by which sampling."""
+    assert history.reference is not None
+    rows: defaultdict[str, dict[int, int]] = defaultdict(dict)
+    for seen in history.reference.noted(ARTEFACT_FOUND, 0):
+        match = NAME.fullmatch(str(seen.event.values.get("artefact")))
+        shape = seen.event.values.get("shape")
+        if match is None or match["what"] != "logits" or match["series"]:
+            continue
+        if isinstance(shape, list) and len(shape) == 2 and isinstance(shape[0], int):
+            rows[match["phase"]][int(match["prompt"])] = shape[0]
+    read, steps = rows[PHASES[0]], rows[PHASES[1]]
+    places = []
+    if read and max(read.values()):
+        places.append(f"positions 0 to {max(read.values()) - 1} of {plural(len(read), 'prompt')}")
+    if steps and max(steps.values()):
+        places.append(f"{plural(max(steps.values()), 'decode step')}")
+    if not places:
+        return ""
+    return f"logits were compared at {' and '.join(places)}{_how_asked(scenario, axes)}"
+
+
+def _how_asked(scenario: Scenario, axes: Mapping[str, object]) -> str:
+    """In what batches and by which sampling, and that this is all; only a ready subject is known to ask one by one."""
+    if not {scenario.subject.use, scenario.subject.beside} & inference.SUBJECTS.keys():
+        return ": nothing beyond that was looked at, and how requests were batched and sampled is not told"
+    stated = scenario.subject.arms["candidate"].with_.get("sampling", "greedy")
+    sampling = axes.get("sampling", stated)
+    return f", at batch size 1 with {sampling} sampling: nothing beyond that was looked at"
 
 
 def _chunks(history: History) -> str:

@@ -10,6 +10,7 @@ from collections import Counter, defaultdict
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 
 from harness.checks import Finding
+from harness.checks.agree import AgreeCheck
 from harness.checks.arrays import A, AgainstCheck
 from harness.checks.finding import canonical
 from harness.checks.ledger_agrees import LedgerAgreesCheck
@@ -20,7 +21,7 @@ from harness.forms.digest import sha256
 from harness.forms.model import Model
 from harness.forms.problem import closest
 from harness.forms.text import plural
-from harness.history import ARTEFACT_FOUND, History
+from harness.history import ARTEFACT_FOUND, History, artefact_found
 from harness.scenario import Cell, Scenario
 from harness.scenario.lint import OF_ONE, unasked, unsplit
 from harness.stats.outcome import Arm, Trial
@@ -86,6 +87,10 @@ class Unshown:
         # Of checks against a: trials that passed, and those in which b had the bits of a.
         self._compared: Counter[str] = Counter()
         self._alike: Counter[str] = Counter()
+        # Of checks that compare what is given with one another: the first value, how many there were, who had two.
+        self._first: dict[str, object] = {}
+        self._same: Counter[str] = Counter()
+        self._varied: set[str] = set()
         # Of each cell, what its first trial that passed leaves open about the logits that it compared.
         self._unseen: dict[str, list[str]] = {}
         # Events and keys that ranks of the candidate reported, joined by a dot.
@@ -109,6 +114,7 @@ class Unshown:
         self._cells.setdefault(cell.id, cell)
         self._take_swallowed(arm, history)
         self._take_artefacts(history)
+        self._take_values(history)
         if self._axes and (cell.id, arm) not in self._reported:
             self._reported[cell.id, arm] = _reported(history)
         if arm == "candidate" and not self._values.issuperset(self._scenario.show):
@@ -121,19 +127,26 @@ class Unshown:
             self._take_strikes(trial, history)
             self._take_alike(history)
             if self.edition >= EDITION_OF_PARITY and cell.id not in self._unseen:
-                self._unseen[cell.id] = unseen(self._scenario, history)
+                axes = cell.axes if self.edition >= EDITION_OF_THE_KNOWN else None
+                self._unseen[cell.id] = unseen(self._scenario, history, axes=axes)
             self._take_logs(cell, trial, read=read, names=names)
 
-    def take_reference(self, arm: str, history: History) -> None:
-        """Take a run of what the cell is compared with, where it is an arm of its own."""
-        if arm == "reference":
+    def take_references(self, arm: str, histories: Iterable[History]) -> None:
+        """Take the runs of what the cell is compared with, where it is an arm of its own."""
+        for history in histories if arm == "reference" else ():
             self._take_swallowed(arm, history)
             self._take_artefacts(history)
+            self._take_values(history)
 
-    def sentences(self) -> list[str]:
-        """Everything that is left open, one sentence each."""
+    def sentences(self, untried: Mapping[str, Sequence[str]] | None = None) -> list[str]:
+        """Everything that is left open, one sentence each.
+
+        Args:
+            untried: by cell, what is left open about tolerances (`harness.stats.teeth`).
+        """
         left: list[str] = []
         left += self._left_unseen()
+        left += self._each_by_cell(untried or {})
         left += self._by_cell({cell.id: unasked(self._scenario.checks, cell.ranks) for cell in self._cells.values()})
         left += self._by_cell({cell.id: unsplit(self._scenario.checks, cell.ranks) for cell in self._cells.values()})
         left += self._by_cell({cell.id: OF_ONE for cell in self._cells.values() if cell.ranks == 1})
@@ -146,6 +159,8 @@ class Unshown:
             if name not in self._axes
         ]
         left += [sentence] if (sentence := self._same_bits()) else []
+        if self.edition >= EDITION_OF_THE_KNOWN and (sentence := self._never_varied()):
+            left.append(sentence)
         left += [
             f"fault {fault} struck after the last event that a check asks for, in {count} of {self._struck[fault]} "
             "trials of the candidate: what it was to disturb was over"
@@ -171,9 +186,13 @@ class Unshown:
         """What comparing logits leaves open, and the combinations that nobody tried."""
         if self.edition < EDITION_OF_PARITY or not self._cells:
             return []
-        every = dict.fromkeys(sentence for own in self._unseen.values() for sentence in own)
-        told = [self._by_cell({cell: one for cell, own in self._unseen.items() if one in own}) for one in every]
-        return [*(sentence for own in told for sentence in own), *filter(None, [left_out(self._scenario)])]
+        return [*self._each_by_cell(self._unseen), *filter(None, [left_out(self._scenario)])]
+
+    def _each_by_cell(self, told: Mapping[str, Sequence[str]]) -> list[str]:
+        """Each sentence of each cell once, with the cells it is about."""
+        every = dict.fromkeys(sentence for own in told.values() for sentence in own)
+        by_cell = [self._by_cell({cell: one for cell, own in told.items() if one in own}) for one in every]
+        return [sentence for own in by_cell for sentence in own]
 
     def _alike_at_both_ends(self) -> list[str]:
         """What ledgers and digests do not see: arrays for another purpose, and splits, which no ledger held once."""
@@ -242,6 +261,38 @@ class Unshown:
             self._not_held += sum(
                 seen.event.values.get("stored") is False for seen in history.noted(ARTEFACT_FOUND, rank)
             )
+
+    def _take_values(self, history: History) -> None:
+        """What checks compare with one another: until there are two values, the first and how often it was there."""
+        for check in self._scenario.checks:
+            if check.id in self._varied or not isinstance(check, AgreeCheck | AgainstCheck):
+                continue
+            artefact: str | None = getattr(check, "artefact", None)
+            if isinstance(check, AgainstCheck) and check.of[0] is None:
+                continue  # the scenario says what it has to be
+            for rank in range(history.size):
+                if artefact is not None:
+                    seen = artefact_found(history, rank, artefact)
+                    values = [seen.event.values.get("sha256")] if seen is not None else []
+                else:
+                    event, key = str(getattr(check, "event", "")), str(getattr(check, "key", ""))
+                    values = [value for value, _ in history.values(rank, event, key)]
+                for value in values:
+                    first = self._first.setdefault(check.id, value)
+                    self._same[check.id] += 1
+                    if value != first:
+                        self._varied.add(check.id)
+
+    def _never_varied(self) -> str:
+        """That what checks compare was one value throughout: whoever gives a constant passes them."""
+        names = [name for name, count in self._same.items() if count > 1 and name not in self._varied]
+        if not names:
+            return ""
+        noun, verb = ("the check", "compares") if len(names) == 1 else ("the checks", "compare")
+        return (
+            f"what {noun} {', '.join(names)} {verb} was one value in every report of this run: a subject that always "
+            "gives this one would pass"
+        )
 
     def _take_strikes(self, trial: Trial, history: History) -> None:
         if not trial.strikes or (last := self._last_asked(history)) is None:

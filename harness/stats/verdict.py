@@ -28,7 +28,8 @@ from harness.stats.measured import Measured
 from harness.stats.outcome import Arm, Trial
 from harness.stats.stated import StatedEnd, stated_ends
 from harness.stats.tally import Tally, Word, decide, tally, tally_control
-from harness.stats.unshown import EDITION, Printed, Unshown
+from harness.stats.teeth import Teeth
+from harness.stats.unshown import EDITION, EDITION_OF_THE_KNOWN, Printed, Unshown
 
 ORDER: tuple[Word, ...] = ("FAIL", "INCONCLUSIVE", "PASS")
 
@@ -172,6 +173,7 @@ def judge(
         EventError: an `events.jsonl` cannot be read.
     """
     unshown, cells = Unshown(scenario, edition=edition), list(cells)
+    teeth = Teeth(scenario)
     shows = control_must_fail(scenario, (cell for cell, facts in cells if facts.skipped is None))
     verdicts = [
         _judge_cell(
@@ -182,6 +184,7 @@ def judge(
             read=read,
             names=names,
             unshown=unshown,
+            teeth=teeth,
             heard=heard,
             shows=shows,
             measures=scenario.measure if measures else (),
@@ -195,6 +198,9 @@ def judge(
         edition=edition,
     )
     verdicts = [one.model_copy(update={"attributions": own}) for one, own in zip(verdicts, climbed, strict=True)]
+    if edition >= EDITION_OF_THE_KNOWN:
+        verdicts = [_toothless(one, teeth) for one in verdicts]
+    untried = {cell.id: teeth.untried(cell.id) for cell in verdicts} if edition >= EDITION_OF_THE_KNOWN else {}
     word = merge(cell.verdict for cell in verdicts)
     reasons = [f"{cell.id}: {reason}" for cell in verdicts for reason in cell.reasons]
     expected = scenario.expects or "PASS"
@@ -203,9 +209,17 @@ def judge(
         as_expected=(scenario.role == "upstream" and scenario.expects is None) or word == expected,
         reasons=reasons,
         cells=verdicts,
-        unshown=unshown.sentences(),
+        unshown=unshown.sentences(untried),
         printed=unshown.printed,
     )
+
+
+def _toothless(cell: CellVerdict, teeth: Teeth) -> CellVerdict:
+    """The verdict of a cell whose checks may not have been able to fail; a check that failed was able to."""
+    reasons = list(teeth.doubts(cell.id)) if cell.verdict in ("PASS", "INCONCLUSIVE") else []
+    if not reasons:
+        return cell
+    return cell.model_copy(update={"verdict": "INCONCLUSIVE", "reasons": [*cell.reasons, *reasons]})
 
 
 def merge(words: Iterable[Word]) -> Word:
@@ -229,6 +243,7 @@ def _judge_cell(
     read: Callable[[str], bytes],
     names: Collection[str],
     unshown: Unshown,
+    teeth: Teeth,
     heard: Callable[[str, History], None],
     shows: bool,
     measures: Sequence[Measure],
@@ -237,7 +252,7 @@ def _judge_cell(
     if facts.skipped is not None:
         return CellVerdict.model_validate({**common, "verdict": "SKIPPED", "reasons": [facts.skipped]})
     silence = 0.0
-    unproven: set[VerdictReason] = set()
+    unproven = set(_alike(scenario, arms))
 
     def trials(arm: Arm, count: int) -> list[Trial]:
         nonlocal silence
@@ -257,6 +272,7 @@ def _judge_cell(
             if trial.as_stated and scenario.subject.control is not None:
                 for end in stated_ends(scenario.subject.control.must_fail, findings, history):
                     ends[end].append(index)
+            teeth.take(cell, arm, trial, findings, history)
             unshown.take(cell, arm, trial, findings, history, read=read, names=names)
             unproven.update(_unproven(scenario.subject.called(arm), arms[arm], history))
             if (origin := arms[arm].origin) is not None:
@@ -285,15 +301,13 @@ def _judge_cell(
     plan = reference_of(scenario, cell)
     if plan is not None:
         unproven.update(_of_reference(scenario, histories, plan.arm, arms[plan.arm], ran, heard))
-        for _, run in histories:
-            unshown.take_reference(plan.arm, run)
+        unshown.take_references(plan.arm, [run for _, run in histories])
+        teeth.take_reference(cell, histories[-1][1])
     candidate = tally(scenario, trials("candidate", facts.candidate))
     control, holds = None, False
     if scenario.subject.control is not None:
-        stated = scenario.subject.control.must_fail
-        holds = not stated.applies(cell.values)
+        holds = not scenario.subject.control.must_fail.applies(cell.values)
         control = tally_control(scenario, trials("control", facts.control), candidate, ends, holds=holds)
-    unproven.update(_alike(scenario, arms))
     word, reasons = decide(scenario, candidate, control, unproven, holds=holds, shows=shows)
     return CellVerdict.model_validate(
         {

@@ -8,8 +8,11 @@ from typing import Any
 import numpy as np
 import pytest
 
+from harness.checks.equivalent import EquivalentCheck, parity_of
 from harness.numeric.envelope import Departure, Envelope, Place, Slack
-from tests.checks.worlds import NOISE, Reference, judged
+from harness.numeric.needles import Needles
+from tests.checks.worlds import CHECK as CHECKS
+from tests.checks.worlds import NOISE, Reference, judged, noted
 
 CHECK = {"kind": "equivalent"}
 
@@ -375,3 +378,68 @@ def test_no_account_makes_the_check_raise() -> None:
             return values
 
         assert len(judged(CHECK, reference, answers, change=forge).ranks) == 2
+
+
+def tried(reference: Reference) -> Needles:
+    """What the check makes of wrong logits in place of the reference's own, as its second run tells."""
+    model = CHECKS.validate_python({"id": "it", "ranks": "every", "against": "reference", **CHECK})
+    assert isinstance(model, EquivalentCheck)
+    parity = parity_of(model, noted(model, reference, [reference.kept], arm="reference"))
+    assert parity is not None
+    assert parity.needles is not None
+    return parity.needles
+
+
+def test_wrong_logits_are_refused_where_the_noise_is_noise() -> None:
+    """The first needle is enough; in the trials nothing is tried, for the reference is the same in all."""
+    found = tried(Reference())
+    assert [(one.what, one.telling, one.beyond, one.is_refused) for one in found.tried] == [
+        ("prefill of prompt 0, rolled by 6 along axis 1", 5, 5, True)
+    ]
+    model = CHECKS.validate_python({"id": "it", "ranks": "every", "against": "reference", **CHECK})
+    assert isinstance(model, EquivalentCheck)
+    parity = parity_of(model, noted(model, Reference(), [Reference().answer]))
+    assert parity is not None
+    assert parity.needles is None
+
+
+def test_noise_as_large_as_the_logits_refuses_nothing() -> None:
+    """A variant that computes something else: every wrong array lies within what it allows."""
+    reference = Reference()
+    for name in [name for name in reference.kept if name.startswith("envelope.0.")]:
+        reference.kept[name] = reference.kept[name] + np.float32(9)
+    found = tried(reference)
+    assert len(found.tried) == 10  # two axes of two prompts in two phases, and steps of another prompt
+    assert not found.is_refused
+    assert found.scale is not None
+    assert 1 < found.scale < 4
+
+
+@pytest.mark.parametrize(
+    ("change", "lacks"),
+    [
+        (lambda array: array * np.nan, "nonfinite"),
+        (lambda array: np.where(np.arange(array.size).reshape(array.shape) == 3, np.inf, array), "nonfinite"),
+        (lambda array: array.T, "shape"),
+        (lambda array: array[:-1], "shape"),
+        (lambda array: array + 1, ""),
+    ],
+)
+def test_for_want_of_what_it_fails(change: Callable[[Any], Any], lacks: str) -> None:
+    """Another shape and what is not finite are told apart from wrong numbers."""
+    reference = Reference()
+    wrong = changed("prefill.logits.1", lambda array: change(array).astype("float32"))
+    part = judged(CHECK, reference, [reference.answer, wrong]).ranks[1]
+    assert (part.passed, part.lacks, part.uncompared) == (False, lacks, False)
+
+
+def test_another_dtype_or_name_is_not_compared() -> None:
+    """Neither says how far apart the two are."""
+    reference = Reference()
+    double = changed("prefill.logits.1", lambda array: array.astype("float64"))
+    misspelt = {name.replace("logits", "logit"): values for name, values in reference.answer.items()}
+    wants = [
+        judged(CHECK, reference, kept).ranks[1].want(compares=True)
+        for kept in ([reference.answer, double], [misspelt, misspelt])
+    ]
+    assert wants == ["comparison", "missing"]

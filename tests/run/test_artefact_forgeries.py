@@ -187,10 +187,60 @@ def other_shape(folder: Path) -> None:
         lines_changed(folder, arm, reshape)
 
 
+def no_needle(folder: Path) -> None:
+    """That a tolerance was tried is left out."""
+    lines_changed(folder, "candidate", lambda event: [] if event["name"] == "needles.tried" else [event])
+
+
+def needles_unasked(folder: Path) -> None:
+    """Told of a control, whose arrays may be anything."""
+
+    def more(event: dict[str, Any]) -> list[dict[str, Any]]:
+        if event["name"] != "artefact.compared":
+            return [event]
+        values = {"check": "same", "expected": "a" * 64, "others": {}, "needles": {}}
+        return [event, {**event, "name": "needles.tried", "rank": None, "pid": None, "values": values}]
+
+    lines_changed(folder, "control", more)
+
+
+def needle_blunted(folder: Path) -> None:
+    lines_changed(folder, "candidate", lambda event: [_with_needle(event, beyond=0, passes=True)])
+
+
+def needle_sharpened(folder: Path) -> None:
+    lines_changed(folder, "candidate", lambda event: [_with_needle(event, telling=11, beyond=11)])
+
+
+def needle_of_another_array(folder: Path) -> None:
+    lines_changed(folder, "candidate", lambda event: [_with_needle(event, what="rolled by 1 along axis 0")])
+
+
+def _with_needle(event: dict[str, Any], **change: Any) -> dict[str, Any]:
+    if event["name"] == "needles.tried":
+        event["values"]["needles"]["tried"][0].update(change)
+    return event
+
+
+@pytest.mark.parametrize("forgery", [needle_blunted, needle_sharpened, needle_of_another_array])
+def test_needles_are_tried_again(ran: Ran, place: Path, tmp_path: Path, forgery: Callable[[Path], None]) -> None:
+    """What a check is said to make of a wrong array has to be what it makes of it."""
+    folder = tmp_path / ran.folder.parent.name / ran.folder.name
+    shutil.copytree(ran.folder, folder)
+    forgery(folder)
+    forge.work_out(folder)
+    forge.sign(folder, signer(place))
+    fingerprint = find_signer(explicit=str(signer(place))).fingerprint
+    found = run_command(place, "verify", str(folder / "report.md"), "--signer", fingerprint)
+    assert (found.code, "give other needles" in found.out) == (3, True), found.out + found.err
+
+
 @pytest.mark.parametrize("without_numpy", [False, True])
 @pytest.mark.parametrize(
     "forgery",
     [
+        no_needle,
+        needles_unasked,
         not_compared,
         other_arrays_compared,
         compared_twice,

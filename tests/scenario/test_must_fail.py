@@ -20,6 +20,8 @@ world: {deadline: 20s}
 checks:
   - {id: works, kind: event, ranks: every, event: works}
   - {id: ended, kind: exit, ranks: every, code: 0}
+  - {id: same, kind: close, ranks: every, value: score.loss, to: 1.5, atol: 0.5}
+  - {id: ids, kind: agree, ranks: every, value: score.ids}
 """
 ENTRY, PROGRAM = "entry: subject:check", "program: [sh, rank.sh]"
 
@@ -45,6 +47,10 @@ def problems(must_fail: str, subject: str = ENTRY) -> list[str]:
         ("hang: {function: recv, spins: true}, ranks: every, within: 15s", ENTRY),
         ("hang: {after: asked}, ranks: [1]", PROGRAM),
         ("hang: {source: dist.recv(x)}, ranks: [1], also: [{ranks: [0], code: 3}]", ENTRY),
+        ("check: same, ranks: [1], missing: true", ENTRY),
+        ("check: same, ranks: [1], shape: true", ENTRY),
+        ("check: same, ranks: [1], nonfinite: true", ENTRY),
+        ("check: ids, ranks: [1], missing: true", PROGRAM),
     ],
 )
 def test_what_can_be_stated(must_fail: str, subject: str) -> None:
@@ -56,6 +62,14 @@ def test_what_can_be_stated(must_fail: str, subject: str) -> None:
     ("must_fail", "subject", "told"),
     [
         ("ranks: [1]", ENTRY, "give check, or hang"),
+        ("check: same, ranks: [1], missing: true, shape: true", ENTRY, ".shape: cannot stand beside missing"),
+        ("check: same, ranks: [1], missing: allowed", ENTRY, ".missing: must be true or false"),
+        ("check: same, ranks: [1], nonfinit: true", ENTRY, ".nonfinit: is not a known key"),
+        ("hang: {function: f}, ranks: [1], shape: true", ENTRY, ".shape: is for a check, and a hang fails none"),
+        ("check: same, ranks: [1], code: 3, missing: true", ENTRY, ".missing: is not asked of ranks that end"),
+        ("check: works, ranks: [1], missing: true", ENTRY, ".missing: is never why works (kind: event) fails"),
+        ("check: ids, ranks: [1], shape: true", ENTRY, ".shape: is never why ids (kind: agree) fails"),
+        ("check: ids, ranks: [1], nonfinite: true", ENTRY, ".nonfinite: is never why ids (kind: agree) fails"),
         ("check: works, hang: {function: f}, ranks: [1]", ENTRY, ".hang: cannot stand beside check"),
         ("check: works, ranks: [1], error: ValueError", ENTRY, ".error: is not enough"),
         ("check: works, ranks: [1], also: [{ranks: [0], error: OSError}]", ENTRY, "is not enough"),

@@ -38,6 +38,7 @@ NO_SIZE = (
 NO_CHUNK = (
     "no rank told of a boundary between two chunks of a prompt (prefill.boundary): nothing shows that any was longer"
 )
+EXTENT = "logits were compared at "
 
 
 def told(reference: Reference, *, check: str = SAME, said: list[tuple[str, dict[str, Any]]] | None = None) -> list[str]:
@@ -46,7 +47,8 @@ def told(reference: Reference, *, check: str = SAME, said: list[tuple[str, dict[
     own = [event for event in reference.events if event[0] == "generated"]
     events = [*own, *(said if said is not None else [BOUNDARY])]
     kept = [reference.answer, reference.answer]
-    return unseen(scenario, worlds.noted(scenario.checks[0], reference, kept, said=[events, events]))
+    found = unseen(scenario, worlds.noted(scenario.checks[0], reference, kept, said=[events, events]))
+    return [sentence for sentence in found if not sentence.startswith(EXTENT)]
 
 
 def sized(*moved: tuple[float, float]) -> Reference:
@@ -160,3 +162,32 @@ def test_combinations_that_were_left_out_are_named() -> None:
         left_out(parse_scenario(TEXT.replace("CHECK", SAME).replace(", exclude: [{ranks: 3}]", "").encode(), name=""))
         == ""
     )
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "words"),
+    [
+        ("", "", ": nothing beyond that was looked at, and how requests were batched and sampled is not told"),
+        (
+            "entry: subject:run",
+            "use: hf-tensor",
+            ", at batch size 1 with greedy sampling: nothing beyond that was looked at",
+        ),
+        (
+            "entry: subject:run",
+            "entry: subject:run\n  beside: mlx-tensor",
+            ", at batch size 1 with greedy sampling: nothing beyond that was looked at",
+        ),
+    ],
+)
+def test_how_far_logits_were_compared_is_told(before: str, after: str, words: str) -> None:
+    """Positions and steps by what was kept; batches and sampling where a ready subject asked, else that it is not."""
+    text = TEXT.replace("CHECK", SAME).replace(before, after, 1) if before else TEXT.replace("CHECK", SAME)
+    if "use: " in after:
+        text = text.replace("with: {defect: none}", "with: {}").replace("{defect: some}", "{defect: dropped-layer}")
+        text = text.replace("trials:", "inputs: {model: {made: llama}}\ntrials:")
+    scenario = parse_scenario(text.encode(), name="it")
+    reference = Reference()
+    history = worlds.noted(scenario.checks[0], reference, [reference.answer] * 2)
+    (found,) = [sentence for sentence in unseen(scenario, history, axes={}) if sentence.startswith(EXTENT)]
+    assert found == f"{EXTENT}positions 0 to 8 of 2 prompts and 4 decode steps{words}"

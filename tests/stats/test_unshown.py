@@ -34,6 +34,11 @@ trials: {candidate: 4, control: 4, accept: {failure_rate_below: 70%}}
 checks:
   - {id: ready, kind: event, ranks: every, event: tokenizer.ready}
 """
+COMPARED = TEXT.replace(
+    "  - {id: ready, ",
+    "  - {id: same, kind: agree, ranks: every, value: chosen.ids}\n"
+    "  - {id: as-stated, kind: equal, ranks: every, value: chosen.ids, to: [1, 2]}\n  - {id: ready, ",
+)
 TWO = TEXT.replace("backend: [gloo]", "backend: [gloo], size: [1, 2]")
 ARMS = {arm: ArmCode(files={"subject.py": "a" * 64}, arguments={"loader": arm}) for arm in ("candidate", "control")}
 Change = Callable[[Event], Event]
@@ -262,3 +267,39 @@ def test_the_report_shows_it_all() -> None:
     items = next(block for block in blocks if isinstance(block, BulletList)).items
     assert [Foreign(sentence) for sentence in found.unshown] == list(items[: len(found.unshown)])
     assert [block.text for block in blocks if isinstance(block, Verbatim)] == [one.text for one in found.printed]
+
+
+def chosen(ids: Callable[[int], list[int]]) -> list[Event]:
+    """A trial in which ranks report these ids."""
+    made = []
+    for event in healthy():
+        made.append(event)
+        if event.name == "tokenizer.ready":
+            assert event.rank is not None
+            made.append(event._replace(name="chosen", values={"ids": ids(event.rank)}))
+    return made
+
+
+@pytest.mark.parametrize(
+    ("candidate", "control", "told"),
+    [
+        (lambda _: [1, 2], None, True),
+        (lambda _: [], None, True),
+        (lambda rank: [rank], None, False),
+        (lambda _: [1, 2], lambda _: [7], False),  # the control another
+    ],
+)
+def test_values_that_never_vary_are_told(
+    candidate: Callable[[int], list[int]], control: Callable[[int], list[int]] | None, *, told: bool
+) -> None:
+    """What ranks agree on and was one value in the whole run is told; not what the scenario states itself."""
+    judgement = judged(
+        COMPARED,
+        candidate=lambda _: chosen(candidate),
+        control=lambda _: broken() if control is None else chosen(control),
+    )
+    words = (
+        "What the check same compares was one value in every report of this run: a subject that always gives this one "
+        "would pass."
+    )
+    assert [one for one in judgement.unshown if "one value" in one] == ([words] if told else [])

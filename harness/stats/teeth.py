@@ -1,0 +1,179 @@
+"""Whether the tolerances of a run could have refused anything: what needles and controls showed of each check.
+
+A check that accepts every wrong array of the right shape, and that no control ever failed by a departure of the size of
+what is compared, is toothless: that it holds says nothing.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+
+from harness.checks import Finding
+from harness.checks.arrays import AgainstCheck
+from harness.checks.close import CloseCheck
+from harness.checks.equivalent import EquivalentCheck, parity_of
+from harness.checks.needled import needles_of
+from harness.forms.strict_json import JSON
+from harness.forms.text import plural
+from harness.history import History
+from harness.numeric.needles import LEAST, Needles, try_values
+from harness.reason import VerdictCode, VerdictReason
+from harness.scenario import Cell, Scenario
+from harness.stats.outcome import Arm, Trial
+
+Tolerant = AgainstCheck | EquivalentCheck
+
+
+@dataclass
+class Tried:
+    """What was tried of one check in one cell.
+
+    Attributes:
+        needles: the wrong arrays that were compared, by where they are from.
+        refused: whether one of them was refused.
+        most: the most floats that one of the arrays held.
+        scale: the largest magnitude of all arrays.
+        constant: whether each of them is one number throughout.
+        hollow: whether more than half of each of them is no number.
+    """
+
+    needles: dict[str, None] = field(default_factory=dict)
+    refused: bool = False
+    most: int = 0
+    scale: float = 0.0
+    constant: bool = True
+    hollow: bool = True
+
+    def take(self, found: Needles) -> None:
+        """Take what was tried with one array."""
+        self.needles |= dict.fromkeys(one.what for one in found.tried)
+        self.refused = self.refused or found.is_refused
+        self.most = max(self.most, found.elements)
+        self.scale = max(self.scale, found.scale or 0.0)
+        if found.elements >= LEAST:
+            self.constant = self.constant and found.constant
+            self.hollow = self.hollow and 2 * found.hollow > found.elements
+
+
+@dataclass
+class Teeth:
+    """Takes the judged trials of a scenario, and tells which of its checks could not have failed.
+
+    Attributes:
+        scenario: whose checks are tried.
+    """
+
+    scenario: Scenario
+    _tried: defaultdict[tuple[str, str], Tried] = field(default_factory=lambda: defaultdict(Tried))
+    _departures: defaultdict[str, set[float]] = field(default_factory=lambda: defaultdict(set))
+    _cells: dict[str, None] = field(default_factory=dict)
+
+    @property
+    def _checks(self) -> list[Tolerant]:
+        """Those that allow a difference."""
+        return [
+            check
+            for check in self.scenario.checks
+            if isinstance(check, EquivalentCheck) or (isinstance(check, AgainstCheck) and check.tolerates)
+        ]
+
+    def take_reference(self, cell: Cell, history: History) -> None:
+        """Take the last run of a cell's reference, which tells what `equivalent` makes of needles."""
+        for check in self._checks:
+            parity = parity_of(check, history) if isinstance(check, EquivalentCheck) else None
+            if parity is not None and parity.needles is not None:
+                self._tried[cell.id, check.id].take(parity.needles)
+
+    def take(self, cell: Cell, arm: Arm, trial: Trial, findings: Sequence[Finding], history: History) -> None:
+        """Take one trial; of a void one nothing."""
+        if trial.outcome == "void":
+            return
+        self._cells[cell.id] = None
+        for check in self._checks:
+            if arm == "control":
+                self._take_departures(check, findings, history)
+            elif isinstance(check, AgainstCheck):
+                for found in self._needles(check, cell, history):
+                    self._tried[cell.id, check.id].take(found)
+
+    def _take_departures(self, check: Tolerant, findings: Sequence[Finding], history: History) -> None:
+        """By how much the ranks were off that failed a check, where that can be told."""
+        finding = next(one for one in findings if one.check == check.id)
+        for part in finding.ranks:
+            if part.passed or part.want(compares=True):
+                continue
+            apart = check.departure(history, part.rank)
+            if apart is not None:
+                self._departures[check.id].add(apart)
+
+    def _needles(self, check: AgainstCheck, cell: Cell, history: History) -> Iterator[Needles]:
+        """What a trial of the candidate tells of a check: of arrays its events, of values what they give."""
+        if not isinstance(check, CloseCheck) or check.artefact is not None:
+            yield from needles_of(history, check.id)
+            return
+        known: list[JSON] = []
+        for rank in check.ranks.of(history.size):
+            expected = [other for _, other in check.value_pairs(history, rank)]
+            for number, one in enumerate(expected):
+                if self._tried[cell.id, check.id].refused:
+                    return
+                if one in known:
+                    continue
+                known.append(one)
+                try:
+                    yield try_values(one, [*expected[:number], *expected[number + 1 :]], check.tolerance)
+                except TypeError:
+                    continue
+
+    def doubts(self, cell: str) -> Iterator[VerdictReason]:
+        """Why checks of a cell could not have failed, whatever the numbers were."""
+        for check in self._checks:
+            tried = self._tried.get((cell, check.id))
+            if tried is None or tried.most < LEAST:
+                continue
+            if tried.hollow:
+                why = (
+                    f"more than half of every array that check {check.id} compares is NaN, infinite or in a row of such"
+                )
+                yield VerdictReason(VerdictCode.TOOTHLESS, f"{why}, and to agree on nothing is not agreement")
+            elif tried.refused:
+                continue
+            elif tried.constant:
+                why = f"every array that check {check.id} compares is one number throughout ({tried.scale:.4g} in size)"
+                what = f"{why}, and it allows {allowed(check)}: nothing in them could be at the wrong place"
+                yield VerdictReason(VerdictCode.TOOTHLESS, what)
+            elif tried.needles and not any(one <= tried.scale for one in self._departures[check.id]):
+                many = f"{plural(len(tried.needles), 'array')}, such as {next(iter(tried.needles))}"
+                why = (
+                    f"check {check.id} accepts every wrong array that was tried in place of the right one "
+                    f"({many}): it allows {allowed(check)}, and the "
+                    f"largest number compared is {tried.scale:.4g} in size; no control failed it by as little"
+                )
+                yield VerdictReason(VerdictCode.TOOTHLESS, why)
+
+    def untried(self, cell: str) -> list[str]:
+        """Of which checks of a cell no wrong array could be tried, one sentence each."""
+        left = []
+        for check in self._checks:
+            tried = self._tried.get((cell, check.id))
+            if cell not in self._cells or (
+                tried is not None and (tried.needles or (tried.constant and tried.most >= LEAST))
+            ):
+                continue
+            many = f"no array of {LEAST} floats or more was compared"
+            if tried is not None and tried.most >= LEAST:
+                many = "no other array of the same shape was there"
+            left.append(
+                f"check {check.id} allows {allowed(check)}, and that this refuses anything was not tried with a wrong "
+                f"array: {many}"
+            )
+        return left
+
+
+def allowed(check: Tolerant) -> str:
+    """What a check allows, in words."""
+    if isinstance(check, EquivalentCheck):
+        return f"{check.margin:g} times the reference's noise"
+    return check.allows
