@@ -198,8 +198,8 @@ def demand_releases(scenario: Scenario, run: RunFacts, judgement: Judgement, rea
         return
     lists: dict[str, set[str]] = {}
     for cell in judgement.cells:
-        for arm, digests in cell.ran.lists.items() if cell.ran is not None else ():
-            lists.setdefault(arm, set()).update(digests)
+        for arm, named in cell.ran.lists.items() if cell.ran is not None else ():
+            lists.setdefault(arm, set()).update(named)
     for arm, digests in sorted(lists.items()):
         _, versions = installed(run, arm if arm in run.arguments else "candidate")
         for path in sorted(map(path_of, digests)):

@@ -85,9 +85,9 @@ def _loaded(history: History, rank: int) -> dict[str, JSON]:
     return found
 
 
-def _frames(error: Event) -> list[dict[str, JSON]]:
+def _frames(error: Event) -> list[Mapping[str, JSON]]:
     """The frames inside the subject, and the one that the error names as its place."""
     listed = error.values.get("frames")
     frames = [one for one in listed if isinstance(one, dict)] if isinstance(listed, list) else []
-    own = [one for one in frames if one.get("subject") is True]
+    own: list[Mapping[str, JSON]] = [one for one in frames if one.get("subject") is True]
     return [*own, error.values] if error.values.get("file") is not None else own
