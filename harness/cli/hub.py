@@ -79,6 +79,9 @@ def _layouts(options: argparse.Namespace) -> int:
         places = write(options.out, options.layout or None)
     except HubError as error:
         return give_up("hub", error, USAGE)
+    except OSError as error:
+        why = error.strerror or error
+        return give_up("hub", f"--out {options.out}: {why}; name a folder that can be written", USAGE)
     for place in places:
         print(place)
     return PASS

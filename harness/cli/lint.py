@@ -34,9 +34,15 @@ def main(options: argparse.Namespace) -> int:
             print(note)
         for text in _start(scenario.scenario):
             print(f"{scenario.path}: note: {text}")
-        for text in _would_stop(scenario):
-            print(text)
         refused = list(_refused(scenario))
+        try:
+            for problem in _would_stop(scenario):
+                if problem.kind == "note":
+                    print(problem)
+                else:
+                    refused.append(problem)
+        except WouldStop as error:
+            print(f"{scenario.path}: note: a run would stop: {error}")
         for problem in refused:
             print(problem)
         wrong |= bool(refused)
@@ -55,20 +61,24 @@ def _refused(loaded: LoadedScenario) -> Iterator[Problem]:
                 yield from error.problems
 
 
-def _would_stop(loaded: LoadedScenario) -> list[str]:
-    """Why a run would stop, as far as what lies here tells: code or home folder may be written later, or elsewhere."""
+class WouldStop(Exception):
+    """Why a run would stop here; the code or the home folder may be written later, or be elsewhere."""
+
+
+def _would_stop(loaded: LoadedScenario) -> list[Problem]:
+    """What the code that is here tells of the scenario. Raises WouldStop where it cannot be laid out."""
     world = loaded.scenario.world
     try:
         if world.home is not None and world.home_is == "copy":
             inputs.home(world.home, folder=loaded.folder)
         _look_for_supplies(loaded)
         with previewed(loaded.scenario, folder=loaded.folder) as staged:
-            return [str(problem) for problem in seen(loaded, staged)]
+            return seen(loaded, staged)
     except (ArmError, RevisionError, inputs.InputError) as error:
         why = str(error)
     except OSError as error:
         why = f"its code cannot be laid out to look at it: {error.strerror}"
-    return [f"{loaded.path}: note: a run would stop: {visible(why, 500)}"]
+    raise WouldStop(visible(why, 500))
 
 
 def _look_for_supplies(loaded: LoadedScenario) -> None:

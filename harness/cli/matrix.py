@@ -72,6 +72,8 @@ def main(options: argparse.Namespace) -> int:
             print(f"  {number}/{self.parts} {part.name} kept, {seconds} s", flush=True)
 
     try:
+        if options.resume is not None:
+            make.demand_unfinished(options.resume)  # before a key is made for what cannot be gone on with
         signer = sign_with(options)
         account, jobs = Printed(), options.jobs or max(1, (os.cpu_count() or 1) // 2)
         if options.resume is not None:

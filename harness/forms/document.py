@@ -41,6 +41,9 @@ TRUTH = {"true": True, "false": False}
 WHOLE = re.compile(r"-?(0|[1-9][0-9]*)")
 NUMBER = re.compile(r"-?(0|[1-9][0-9]*)(\.[0-9]+)?([eE][-+]?[0-9]+)?")
 
+DISPUTED = re.compile(r"[\t\r\x85\u2028\u2029\ufeff]|^(---|%)|(^|[\s\[{,:])\?|[|>][-+0-9]*#", re.MULTILINE)
+"""What the two parsers of YAML treat differently: tabs, other line ends, marks of a document, `?`, `|#` and `>#`."""
+
 Tree: TypeAlias = Any
 """dict[str, Tree] | list[Tree] | str | int | float | bool | None"""
 
@@ -94,7 +97,7 @@ def parse_document(data: bytes, *, name: str) -> Document:
     Raises ScenarioError where nothing can be said about the rest (encoding, syntax, limits). What can be passed over
     (duplicate keys, anchors, tags, …) comes back in ``Document.problems``.
     """
-    return _Builder(decode(data, name=name), Mark(name, 1, 1), flow_only=False).build()
+    return _built(decode(data, name=name), Mark(name, 1, 1), flow_only=False)
 
 
 def parse_value(text: str, *, at: Mark) -> Document:
@@ -103,7 +106,24 @@ def parse_value(text: str, *, at: Mark) -> Document:
         raise ScenarioError(
             [Problem(p.file, at.line, at.column + p.column - 1, "", p.found, p.message) for p in problems]
         )
-    return _Builder(text, at, flow_only=True).build()
+    return _built(text, at, flow_only=True)
+
+
+def _built(text: str, origin: Mark, *, flow_only: bool) -> Document:
+    """Parse with libyaml where it is there and finds nothing wrong, else with the parser in Python.
+
+    libyaml takes a twentieth of the time. Its messages are others, and it reads a few texts that the other one
+    refuses: so every text with a problem, or with something that they treat differently, is read in Python.
+    """
+    fast = getattr(yaml, "CSafeLoader", None)
+    if fast is not None and DISPUTED.search(text) is None:
+        try:
+            document = _Builder(text, origin, flow_only=flow_only, loader=fast).build()
+        except (ScenarioError, yaml.YAMLError, ValueError, OverflowError):
+            document = None
+        if document is not None and not document.problems:
+            return document
+    return _Builder(text, origin, flow_only=flow_only, loader=yaml.SafeLoader).build()
 
 
 @dataclass(slots=True)
@@ -119,22 +139,25 @@ class _Frame:
 
 
 class _Builder:
-    def __init__(self, text: str, origin: Mark, *, flow_only: bool) -> None:
+    def __init__(self, text: str, origin: Mark, *, flow_only: bool, loader: Any) -> None:
         self.text, self.origin, self.flow_only = text, origin, flow_only
+        self.loader = loader
         self.document = Document(None, Marks(origin), [], set())
         self.stack: list[_Frame] = []
         self.nodes = 0
         self.documents = 0
 
     def build(self) -> Document:
-        loader = yaml.SafeLoader(self.text)
+        loader = self.loader(self.text)
         try:
             while loader.check_event():
-                self.take(loader.get_event())  # type: ignore[no-untyped-call]  # missing from the stubs
+                self.take(loader.get_event())
         except yaml.MarkedYAMLError as error:
             self.syntax(error)
         except (yaml.YAMLError, ValueError, OverflowError) as error:
             # PyYAML lets some of its own slips through, such as chr() of "\U00110000".
+            if self.loader is not yaml.SafeLoader:
+                raise
             self.fatal(self.mark(loader.line, loader.column), f"is not valid YAML ({printable(str(error))})")
         finally:
             loader.dispose()
@@ -147,7 +170,15 @@ class _Builder:
             case MappingEndEvent() | SequenceEndEvent():
                 self.stack.pop()
             case NodeEvent():
+                self.demand_undisputed(event)
                 self.take_node(event)
+
+    def demand_undisputed(self, event: NodeEvent) -> None:
+        """Within brackets libyaml takes a `?` into a plain text, and places a missing value elsewhere."""
+        if self.loader is yaml.SafeLoader or not isinstance(event, ScalarEvent) or event.style:
+            return
+        if (not event.value or "?" in event.value) and any(frame.bracket for frame in self.stack):
+            raise ValueError("the two parsers of YAML read this differently")
 
     def begin(self, event: DocumentStartEvent) -> None:
         self.documents += 1
@@ -192,7 +223,7 @@ class _Builder:
         if not isinstance(event, ScalarEvent):
             return
         key = event.value
-        if event.implicit[0] and event.style is None:
+        if event.implicit[0] and not event.style:  # libyaml writes a plain style as an empty text
             if key == "<<":
                 self.add(mark, "has a merge key; write the keys out", parent)
                 return
@@ -243,7 +274,7 @@ class _Builder:
 
     def scalar(self, event: ScalarEvent, mark: Mark, path: Path | None) -> Tree:
         text: str = event.value
-        if event.style is not None:
+        if event.style:
             return text if self.encodable(text, mark, path or ()) else ""
         if text in NULL:
             return None

@@ -86,8 +86,16 @@ def size(value: Any) -> int:
     return int(count)
 
 
+def percent_of(number: float) -> str:
+    """What a number without a unit means in percent: a part of one up to 1, percent above. 0.3 and 30 are 30."""
+    percent = Decimal(str(number)) * (100 if number <= 1 else 1)
+    return f"{percent.normalize():f}"
+
+
 def percent(value: Any) -> float:
     """Read "5%" as 0.05; more than 0% and less than 100%."""
+    if isinstance(value, int | float) and not isinstance(value, bool) and 0 < value < 100:
+        raise complaint("must carry a unit (%, like 5%)", suggestion=f"{percent_of(value)}%")
     number, _ = _quantity(value, {"%": None}, "%, like 5%", "%")
     if not 0 < number < 100:
         raise complaint("must be more than 0% and less than 100%")

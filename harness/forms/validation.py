@@ -35,6 +35,7 @@ TYPES = {
     "string_too_short": "is empty; write a text",
     "too_short": "is empty; give at least one",
 }
+MAPPINGS = ("dict_type", "model_type", "model_attributes_type")
 
 
 def parse_mapping(text: bytes, *, name: str) -> Document:
@@ -105,8 +106,9 @@ def _unknown_key(path: Path, document: Document, schema: Schema) -> Problem:
     container = value_at(document.tree, path[:-1])
     allowed = allowed_keys(path[:-1], document.tree, schema)
     free = [name for name in allowed if not isinstance(container, dict) or name not in container]
+    may = f"allowed: {', '.join(allowed)}" if allowed else "no key is allowed here"
     return document.marks.problem(
-        path, f"is not a known key here; allowed: {', '.join(allowed)}", at_key=True, suggestion=closest(path[-1], free)
+        path, f"is not a known key here; {may}", at_key=True, suggestion=closest(path[-1], free)
     )
 
 
@@ -137,6 +139,9 @@ def _problem(error: ErrorDetails, path: Path, document: Document, schema: Schema
         message, suggestion = f"must be {listed(words)}", closest(value, words)
     else:
         message, suggestion = _sentence(kind, value, context)
+        if kind in MAPPINGS:
+            known_keys = allowed_keys(path, document.tree, schema) or ["name"]
+            message = f"{message}, like {{{', '.join(f'{key}: …' for key in known_keys[:2])}}}"
     return document.marks.problem(path, message, at_key=at_key, found=shown(value), suggestion=suggestion)
 
 

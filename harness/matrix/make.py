@@ -84,6 +84,11 @@ def begin(
     return make.begin(Matrix(), facts, results=results, signer=signer, jobs=jobs, account=account)
 
 
+def demand_unfinished(path: Path) -> None:
+    """Refuse what a matrix cannot go on with. Raises harness.series.make.SeriesError."""
+    make.unfinished(Matrix(), path)
+
+
 def resume(
     path: Path, *, signer: Signer | None, jobs: int = 1, account: Account[MatrixFacts] | None = None
 ) -> Finished[MatrixRecord]:

@@ -18,6 +18,7 @@ from harness.matrix.facts import Format, MatrixFacts, PartFacts
 from harness.matrix.ground import HANG
 from harness.matrix.part import flaw, part_record
 from harness.record.model import PATH, Record, RecordError, read_model
+from harness.series.part import demand_named
 from harness.series.series import Read
 from harness.stats.outcome import Trial
 from harness.stats.rates import lower_bound
@@ -124,6 +125,7 @@ def assemble(read: Read, names: Collection[str]) -> MatrixRecord:
         harness.trust.verification.Refused: a part whose evidence contradicts itself.
     """
     facts = read_facts(read(FACTS))
+    demand_named(facts)
     if why := flaw(facts):
         raise RecordError(why)
     planned = {part.path for part in facts.parts}

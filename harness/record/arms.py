@@ -6,12 +6,13 @@ from collections.abc import Callable, Collection, Iterable, Mapping
 
 from harness.forms.digest import sha256
 from harness.forms.distribution import normal
+from harness.reason import RefusalWord
 from harness.record import plugins, supplies
 from harness.record.facts import ArmEnvironmentFacts, RunFacts
-from harness.record.model import RecordError
+from harness.record.model import Contradiction, RecordError
 from harness.scenario import Environment, Scenario
 from harness.scenario.environment import bare
-from harness.stats.provenance import FOLDER, ArmEnvironment, Source, path_of
+from harness.stats.provenance import FOLDER, ArmEnvironment, Source, path_of, releases
 from harness.stats.verdict import Judgement
 
 
@@ -181,3 +182,29 @@ def demand_lists(judgement: Judgement, read: Callable[[str], bytes], names: Coll
     for name in sorted(there):
         if path_of(sha256(read(name))) != name:
             raise RecordError(f"{name} is not what its rank listed")
+
+
+def demand_releases(scenario: Scenario, run: RunFacts, judgement: Judgement, read: Callable[[str], bytes]) -> None:
+    """Refuse a run whose environment lists another release of a distribution than its ranks loaded.
+
+    Only on the machine that the environment describes, and where the scenario adds no folder to the import path: a
+    release that ranks find elsewhere is not the one that is installed.
+
+    Raises:
+        Contradiction: an arm's ranks loaded a release that its environment does not list.
+    """
+    elsewhere = run.machines is not None or run.farm is not None or "PYTHONPATH" in scenario.world.env
+    if elsewhere:
+        return
+    lists: dict[str, set[str]] = {}
+    for cell in judgement.cells:
+        for arm, named in cell.ran.lists.items() if cell.ran is not None else ():
+            lists.setdefault(arm, set()).update(named)
+    for arm, digests in sorted(lists.items()):
+        _, versions = installed(run, arm if arm in run.arguments else "candidate")
+        for path in sorted(map(path_of, digests)):
+            for name, version in sorted(releases(read(path))):
+                listed = versions.get(name, version).partition(" (commit ")[0]
+                if listed != version:
+                    why = f"a rank of the {arm} loaded {name} {version}, and its environment lists {listed}"
+                    raise Contradiction(RefusalWord.EVENTS_OF_ANOTHER_TRIAL, f"{path}: {why}")

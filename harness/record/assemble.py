@@ -23,6 +23,7 @@ from harness.record.arms import (
     changed_environment,
     compared,
     demand_lists,
+    demand_releases,
     differing,
     repositories,
 )
@@ -39,6 +40,7 @@ from harness.record.facts import (
     RunFacts,
 )
 from harness.record.farmed import demand_farmed, demand_over_machines
+from harness.record.frames import Frames
 from harness.record.ledgers import Ledgers
 from harness.record.library import FOLDER as LIBRARY_FOLDER
 from harness.record.library import Libraries
@@ -126,7 +128,7 @@ def assemble(read: Read, names: Collection[str], *, described: Callable[[str], N
     }
     witness, ledgers = Witness(run, read), Ledgers(scenario, read)
     arrays = Arrays(scenario, read, edition=run.edition)
-    accounts = Accounts(scenario, read, edition=run.edition)
+    accounts, frames = Accounts(scenario, read, edition=run.edition), Frames(arms, read)
     others = differing(scenario, run.environments, {arm: one.named for arm, one in environments.items()})
     libraries, changed = Libraries(run, others, read, arms=compared(arms)), Changed(arms, read)
 
@@ -135,7 +137,7 @@ def assemble(read: Read, names: Collection[str], *, described: Callable[[str], N
     def hear(evidence: str, history: History) -> None:
         if evidence not in heard:  # cells may share a reference
             heard.add(evidence)
-            for hear_trial in (witness.hear, arrays.hear, ledgers.hear, accounts.hear):
+            for hear_trial in (witness.hear, arrays.hear, ledgers.hear, accounts.hear, frames.hear):
                 hear_trial(evidence, history)
             libraries.hear(history)
             changed.hear(history)
@@ -159,6 +161,7 @@ def assemble(read: Read, names: Collection[str], *, described: Callable[[str], N
     witness.demand()
     demand_planned(scenario, judgement)
     demand_lists(judgement, read, names)
+    demand_releases(scenario, run, judgement, read)
     arrays.demand(names)
     parts = arrays.description, ledgers.description, accounts.description, _older(run.edition)
     if again := ", ".join(filter(None, parts)):

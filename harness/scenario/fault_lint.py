@@ -121,9 +121,26 @@ def hosts_have_what_they_need(draft: Draft) -> Iterator[Problem]:
     if isinstance(placed, tuple) and sizes and len(placed) < sizes[-1]:
         message = f"has no host for rank {len(placed)} of a world of {sizes[-1]}; name the host of each rank"
         yield draft.problem(("world", "placement"), message)
+    yield from _hosts_without_ranks(draft)
     for index, fault in draft.faults.items():
         if isinstance(fault, LinkFault) and fault.to is not None and len(fault.to) == 1:
             yield from _without_link(draft, index, fault, to=fault.to[0])
+
+
+def _hosts_without_ranks(draft: Draft) -> Iterator[Problem]:
+    """A test host on which no world of the matrix has a rank is a slip of a number."""
+    if draft.world is None:
+        return
+    placed: set[int] = set()
+    for size in draft.sizes():
+        try:
+            placed |= set(draft.world.hosts_of(size) or ())
+        except (IndexError, ValueError):
+            return  # a placement that does not fit has a rule of its own
+    empty = [host for host in range(draft.world.hosts) if host not in placed]
+    if placed and empty:
+        message = f"makes a host that no rank is on (host {empty[0]}); have at most as many hosts as ranks"
+        yield draft.problem(("world", "hosts"), message)
 
 
 def _without_link(draft: Draft, index: int, fault: LinkFault, *, to: int) -> Iterator[Problem]:

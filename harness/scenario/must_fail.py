@@ -14,7 +14,7 @@ from harness.forms.fields import Distinct, Event, ExceptionName, Id, Line, Liste
 from harness.forms.model import Model, demand_one
 from harness.forms.problem import closest, complaint
 from harness.forms.ranks import Ranks
-from harness.forms.units import NUMBER, Duration, written
+from harness.forms.units import NUMBER, Duration, percent_of, written
 from harness.scenario.matrix import same
 
 WITHIN = 10.0
@@ -60,6 +60,9 @@ def share(value: Any) -> Share:
             return Share(every=False, at_least=float(number / 100))
     bare = re.fullmatch(rf"[>= ]*({NUMBER}) ?%", value) if isinstance(value, str) else None
     hint = f">={bare[1]}%" if bare else closest(value, ["every"])
+    if isinstance(value, int | float) and not isinstance(value, bool) and 0 < value <= 100:
+        # A number without a unit is a part of one up to 1, and percent above: 0.3 and 30 are both 30 %.
+        hint = f">={percent_of(value)}%"
     raise complaint('must be every, or a share of more than 0% and at most 100% like ">=20%"', suggestion=hint)
 
 

@@ -12,6 +12,8 @@ from harness.series.series import FOLDER, SUFFIX
 
 PATH = "evidence/search.json"
 FORMAT: Literal[1] = 1
+NOT_INSTALLED = "not installed"
+"""What stands for the version of a library that is not there."""
 
 Digest = Annotated[str, Field(pattern=r"^[0-9a-f]{64}$")]
 Library = Literal["hf", "mlx"]

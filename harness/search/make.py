@@ -93,6 +93,11 @@ def begin(
     return make.begin(Search(), facts, results=results, signer=signer, jobs=jobs, account=account)
 
 
+def demand_unfinished(path: Path) -> None:
+    """Refuse what a search cannot go on with. Raises harness.series.make.SeriesError."""
+    make.unfinished(Search(), path)
+
+
 def resume(
     path: Path, *, signer: Signer | None, jobs: int = 1, account: Account[SearchFacts] | None = None
 ) -> Finished[SearchRecord]:

@@ -14,7 +14,7 @@ from harness.forms.digest import sha256
 from harness.forms.problem import closest
 from harness.forms.text import plural
 from harness.models import MODELS
-from harness.search.facts import Asked, Library, PartFacts
+from harness.search.facts import NOT_INSTALLED, Asked, Library, PartFacts
 from harness.search.prompts import CHUNK, STEPS, prompts
 from harness.subjects import READY
 
@@ -158,5 +158,5 @@ def versions() -> dict[str, str]:
         try:
             found[name] = version(name)
         except PackageNotFoundError:
-            found[name] = "not installed"
+            found[name] = NOT_INSTALLED
     return found

@@ -8,13 +8,15 @@ from collections.abc import Collection, Iterator, Mapping
 from functools import partial
 from typing import Literal
 
+from harness.forms.distribution import normal
 from harness.forms.model import Model
 from harness.reason import SkipCode
+from harness.record.arms import installed
 from harness.record.model import PATH, Record, RecordError, read_model
 from harness.scenario import Scenario
+from harness.search.facts import NOT_INSTALLED, PartFacts, SearchFacts
 from harness.search.facts import PATH as FACTS
-from harness.search.facts import PartFacts, SearchFacts
-from harness.series.part import other_files, part_record
+from harness.series.part import demand_named, other_files, part_record
 from harness.series.series import Read
 from harness.stats.verdict import CellVerdict
 
@@ -83,6 +85,7 @@ def assemble(read: Read, names: Collection[str]) -> SearchRecord:
     Raises: as harness.series.part.part_record, and RecordError for a part that is missing or too much.
     """
     facts = read_facts(read(FACTS))
+    demand_named(facts)
     planned = {part.path for part in facts.parts}
     if len(planned) != len(facts.parts):
         raise RecordError("two parts have one name")
@@ -94,6 +97,8 @@ def assemble(read: Read, names: Collection[str]) -> SearchRecord:
         digests = {one.name: one.digest for one in record.run.inputs}
         if digests.get("model") != facts.models.get(part.model):
             raise RecordError(f"{part.path} is a run of another {part.model} than was planned")
+        if why := _other_release(facts, record):
+            raise RecordError(f"{part.path} {why}")
         cells += _cells(part, record)
         seconds += record.run.seconds
     return SearchRecord(format=1, facts=facts, cells=cells, seconds=round(seconds, 1))
@@ -124,6 +129,17 @@ def _unlike(part: PartFacts, facts: SearchFacts, scenario: Scenario, listed: Map
             return f"the search says of it what its scenario does not: {what}"
     arm = other_files(listed, facts.subject)
     return f"the code of the {arm} is not the one that was planned" if arm else ""
+
+
+def _other_release(facts: SearchFacts, record: Record) -> str:
+    """Which release a part ran and the search does not name; empty where they agree."""
+    for arm in record.run.arguments:
+        _, found = installed(record.run, arm)
+        for name, searched in facts.versions.items():
+            there = found.get(normal(name), NOT_INSTALLED)
+            if there != searched:
+                return f"ran {name} {there}, and the search says {searched}"
+    return ""
 
 
 def _tuple(value: object) -> tuple[object, ...]:

@@ -110,10 +110,8 @@ def begin(
     return _go_on(series, folder, facts, signer=signer, jobs=jobs, account=account or Account())
 
 
-def resume(
-    series: Series[F, R], path: Path, *, signer: Signer | None, jobs: int = 1, account: Account[F] | None = None
-) -> Finished[R]:
-    """Go on with a series that did not come to its end: with the parts that are missing.
+def unfinished(series: Series[F, R], path: Path) -> tuple[Path, F]:
+    """The folder of a series that can be gone on with, and what it was going to do; nothing is written.
 
     Raises:
         SeriesError: nothing can be gone on with there, and why.
@@ -135,6 +133,18 @@ def resume(
             f"{path} was begun by other code than this: parts of two versions make no {series.name}. Go back to commit "
             f"{facts.source.commit or '(not known)'}, or begin another"
         )
+    return place, facts
+
+
+def resume(
+    series: Series[F, R], path: Path, *, signer: Signer | None, jobs: int = 1, account: Account[F] | None = None
+) -> Finished[R]:
+    """Go on with a series that did not come to its end: with the parts that are missing.
+
+    Raises:
+        SeriesError: nothing can be gone on with there, and why.
+    """
+    place, facts = unfinished(series, path)
     key = None if facts.signer is None else facts.signer.key
     if key != (None if signer is None else signer.identity()):
         raise SeriesError(f"{path} was begun with {f'the key {key}' if key else 'no key'}: go on with the same")

@@ -12,10 +12,12 @@ from harness.forms.digest import sha256
 from harness.forms.problem import ScenarioError
 from harness.record.facts import SCENARIO_PATH, SOURCE_FOLDER
 from harness.record.model import Record, RecordError
-from harness.reproduce.archive import ArchiveError, unpack
+from harness.reproduce.archive import ArchiveError, Index, unpack
 from harness.run.replay import RecordReplay
 from harness.scenario import Scenario, parse_scenario
-from harness.series.series import Facts, Part
+from harness.series.series import Facts, Part, Read
+from harness.trust import footer, sshsig, statement
+from harness.trust.replay import CannotRender
 
 SCENARIO = "scenario.yaml"
 Listed = Mapping[str, str]
@@ -39,7 +41,7 @@ def part_record(part: Part, data: bytes, *, facts: Facts, unlike: Callable[[Scen
     with tempfile.TemporaryDirectory(prefix="rankproof-part-") as place:
         top = Path(place).resolve() / "part"
         try:
-            unpack(io.BytesIO(data), top)
+            index = unpack(io.BytesIO(data), top)
         except ArchiveError as error:
             raise RecordError(f"{part.path}: {error}") from None
         run = top / "run"
@@ -57,6 +59,8 @@ def part_record(part: Part, data: bytes, *, facts: Facts, unlike: Callable[[Scen
         for name, digest in listed.items():
             if sha256(read(name)) != digest:
                 raise RecordError(f"{part.path}: {name} is not what its manifest lists")
+        if why := _misnamed(index, listed, read):
+            raise RecordError(f"{part.path}: {why}")
         if sha256(read(SCENARIO_PATH)) != part.scenario:
             raise RecordError(f"{part.path} is a run of another scenario than the {facts.what} plans")
         try:
@@ -71,7 +75,53 @@ def part_record(part: Part, data: bytes, *, facts: Facts, unlike: Callable[[Scen
             raise RecordError(f"{part.path}: {difference}")
         if why := not_of(replay.record, facts):
             raise RecordError(f"{part.path} {why}")
+        if why := _contradicted(replay, index, read):
+            raise RecordError(f"{part.path}: {why}")
         return replay.record
+
+
+def _misnamed(index: Index, listed: Listed, read: Read) -> str:
+    """What the index of a bundle names and the bundle does not hold; empty where they agree."""
+    if index.report != sha256(read(statement.REPORT)):
+        return "its index names another report than the one it holds"
+    there = {one.path.removeprefix("run/") for one in index.members if one.path.startswith("run/")}
+    if odd := sorted(there - {*listed, manifest.NAME, statement.REPORT}):
+        return f"its manifest does not list {odd[0]}"
+    return ""
+
+
+def _contradicted(replay: RecordReplay, index: Index, read: Read) -> str:
+    """What else a bundle states of its run, and its record does not; empty where they agree."""
+    record, report = replay.record, read(statement.REPORT)
+    assert record is not None
+    named = {one.name: one.digest for one in index.inputs}
+    if index.rankproof != record.run.rankproof:
+        return "its index names another version of Rankproof than its run"
+    if named != {one.name: one.digest for one in record.run.inputs}:
+        return "its index names other inputs than its run"
+    try:
+        body = replay.render(read, sha256(read(manifest.NAME)))
+    except CannotRender as error:
+        return str(error)
+    return _not_signed(report, body, key=replay.signer(read))
+
+
+def _not_signed(report: bytes, body: bytes, *, key: str | None) -> str:
+    """How a report is not the signed text of a record; empty where it is.
+
+    The signature itself is not verified: the series' own covers these bytes.
+    """
+    if key is None:
+        unsigned = body + footer.unsigned_footer("").partition(b"`")[0]
+        return "" if report.startswith(unsigned) else "its report is not the text of its record"
+    found = footer.split(report)
+    if not isinstance(found, footer.Footer) or found.body != body:
+        return "its report is not the text of its record"
+    try:
+        signer = sshsig.parse(found.signature).key_fingerprint
+    except sshsig.MalformedSignature as error:
+        return f"the signature of its report cannot be read: {error}"
+    return "" if signer == key else "another key signed its report than its run names"
 
 
 def other_files(listed: Listed, expected: Listed) -> str:
@@ -97,3 +147,11 @@ def not_of(record: Record, facts: Facts) -> str:
     if run.overrides or run.rankproof != facts.rankproof:
         return f"was made with overrides, or by another version than the {facts.what}"
     return f"was made at {run.made}, before the {facts.what} was begun" if run.made < facts.made else ""
+
+
+def demand_named(facts: Facts) -> None:
+    """Refuse a series whose name does not bear the time that it says it was begun at. Raises RecordError."""
+    made = facts.made.replace("-", "").replace(":", "")
+    if not facts.id.startswith(f"{made}-"):
+        when = f"the {facts.what} {facts.id} does not bear the time it says it was made at"
+        raise RecordError(f"{when}, {facts.made}")

@@ -197,6 +197,24 @@ def loaded(listing: bytes) -> Iterator[tuple[str, str]]:
         return
 
 
+def releases(listing: bytes) -> Iterator[tuple[str, str]]:
+    """The distributions of a list whose files are as their RECORD says: normal name and version of each.
+
+    Nothing is raised: what cannot be read has none.
+    """
+    try:
+        found = strict_json(listing)
+        for names in dict(found["installed"]).values():
+            for release in str(names).split(", "):
+                name, _, version = release.rpartition(" ")
+                yield normal(name), version
+        for other in found["others"]:
+            if other["record"] == "as" and isinstance(other["distribution"], str):
+                yield normal(other["distribution"]), str(other["version"])
+    except (KeyError, TypeError, ValueError, AttributeError):
+        return
+
+
 def told(listing: bytes) -> tuple[list[tuple[str, str, str]], int]:
     """What a list tells file by file of distributions; of what cannot be read nothing.
 

@@ -242,3 +242,29 @@ def test_an_override_that_is_no_text_is_told(tmp_path: Path) -> None:
     done = subprocess.run(command, capture_output=True, text=True, cwd=ROOT, check=False)
     assert done.returncode == 64
     assert "--set:1:1: is not UTF-8" in done.stderr
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("command", ["matrix", "search"])
+def test_no_key_is_made_for_what_cannot_be_gone_on_with(
+    tmp_path: Path, command: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """`--resume` looks at the folder before it makes a key."""
+    home = tmp_path / "home"
+    home.mkdir()
+    for name in ("HOME", "XDG_CONFIG_HOME", "XDG_DATA_HOME", "XDG_STATE_HOME"):
+        monkeypatch.setenv(name, str(home))
+    done = ours(command, "--resume", str(tmp_path / "nothing"))
+    assert done.returncode == 2
+    assert f"is not the folder of an unfinished {command}" in done.stderr
+    assert [path for path in home.rglob("*") if path.is_file()] == []
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("place", ["/proc/nope", "/dev/null/x", "a" * 300])
+def test_layouts_that_cannot_be_written_are_a_mistake_of_the_call(place: str) -> None:
+    """A path that cannot be written is named with the reason, and is not a bug of ours."""
+    done = ours("hub", "layouts", "--out", place)
+    assert done.returncode == 64
+    assert place[:20] in done.stderr
+    assert "Traceback" not in done.stderr

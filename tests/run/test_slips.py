@@ -84,7 +84,7 @@ def told(pool: ServerPool) -> Slips:
 SLIPS = {
     "function": (
         {"scenario.yaml": SCENARIO.replace("subject:meet", "subject:meat")},
-        ["scenario.yaml:7:10: subject.entry: names the function meat, which is not in subject.py", 'mean "meet"?'],
+        ['scenario.yaml:7:10: subject.entry: subject.py has no function "meat"; it has', 'mean "meet"?'],
     ),
     "argument of the candidate": (
         {"scenario.yaml": SCENARIO.replace(CANDIDATE, "candidate: {with: {brokn: false}}")},
@@ -126,11 +126,11 @@ SLIPS = {
     ),
     "no function": (
         {"subject.py": "from os.path import join as meet\nmeet = None\n"},
-        ["subject.entry: names the function meet, which is not in subject.py; it has no function"],
+        ['subject.entry: subject.py has no function "meet"; it has no function'],
     ),
     "the control's file lacks the function": (
         {"scenario.yaml": SCENARIO.replace(CONTROL, "file: old.py"), "old.py": "def meat(context): pass\n"},
-        ["subject.entry: names the function meet, which is not in old.py; it has meat"],
+        ['subject.entry: old.py has no function "meet"; it has meat'],
     ),
     "the control's file is not there": (
         {"scenario.yaml": SCENARIO.replace(CONTROL, "file: odl.py")},
@@ -169,8 +169,8 @@ def test_an_old_revision_without_the_function_is_named(tmp_path: Path, told: Sli
     commit(repo, {"subject.py": SUBJECT.replace(", *, broken", ", broken=False"), "meet/scenario.yaml": text})
     (problem,) = told(repo / "meet")
     assert problem == (
-        "scenario.yaml:10:10: subject.control.rev: names the function meet, which is not in subject.py as the control "
-        f"has it (v1, commit {old[:12]}); it has join. Name one that is there, or a revision that has it"
+        "scenario.yaml:10:10: subject.control.rev: subject.py as the control has it "
+        f'(v1, commit {old[:12]}) has no function "meet"; it has join. Name a revision that has it'
     )
 
 
@@ -223,7 +223,7 @@ def test_a_slip_in_one_scenario_leaves_the_others_alone(scenario: Write, rankpro
     assert ran.code == 64, ran.out + ran.err
     assert ran.record.judgement.verdict == "PASS"
     assert sorted(path.name for path in ran.results.iterdir() if not path.name.startswith(".")) == ["latest", "meet"]
-    assert "typo.yaml:7:10: subject.entry: names the function meat" in ran.err
+    assert 'typo.yaml:7:10: subject.entry: subject.py has no function "meat"' in ran.err
     assert "typo: nothing was run, and nothing signed" in ran.err
     assert "gone.yaml:7:10: subject.entry: sbject:meet names no file" in ran.err
     assert "Traceback" not in ran.err
@@ -239,27 +239,30 @@ def test_a_function_that_cannot_be_imported_is_a_failure_of_the_code(scenario: W
 
 
 def test_lint_tells_what_it_reads(scenario: Write) -> None:
-    """A slip is a note of lint where the file shows it, and so is an axis that the entry has no parameter for."""
+    """A slip is an error where the file shows it; an axis that the entry takes among others in ** is a note."""
     axis = SCENARIO.replace("matrix: {", "matrix: {speed: [1, 2], ")
     for files, said in (
         (
             {"scenario.yaml": axis, "subject.py": SUBJECT.replace("broken)", "broken, **kw)")},
-            "matrix.speed: is not a param",
+            "note: matrix.speed: is not a param",
         ),
         (
             {
                 "scenario.yaml": SCENARIO.replace(CONTROL, "with: {brokn: 1}"),
                 "subject.py": "def meet(c, broken=0, **k): 1\n",
             },
-            "subject.control.with.brokn: is not a parameter of the entry",
+            "note: subject.control.with.brokn: is not a parameter of the entry",
         ),
-        ({"scenario.yaml": SCENARIO.replace("subject:meet", "subject:meat")}, "subject.entry: names the function meat"),
+        (
+            {"scenario.yaml": SCENARIO.replace("subject:meet", "subject:meat")},
+            'subject.entry: subject.py has no function "meat"',
+        ),
     ):
         folder = scenario(files)
         loaded = load_scenario(folder)
         with previewed(loaded.scenario, folder=folder) as staged:
             (problem,) = seen(loaded, staged)
-        assert problem.kind == "note"
+        assert (problem.kind == "note") == said.startswith("note: ")
         assert said in str(problem)
 
 
@@ -376,3 +379,54 @@ def test_each_misfit_says_what_to_do(text: str, arguments: list[str], said: list
     for misfit, (argument, words) in zip(told, said, strict=True):
         assert misfit.argument == argument
         assert words in misfit.why
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "said"),
+    [
+        ("subject:meet", "subject:meat", '7:10: subject.entry: subject.py has no function "meat"'),
+        (CONTROL, "with: {brokn: 1}", "subject.control.with.brokn: is not a parameter of meet"),
+        ("subject:meet", "subject:missing", 'subject.py has no function "missing"'),
+    ],
+)
+def test_lint_refuses_what_is_not_there(scenario: Write, rankproof: Run, old: str, new: str, said: str) -> None:
+    """An entry or an argument that the code does not have is an error of lint, with its place."""
+    done = rankproof("lint", str(scenario({"scenario.yaml": SCENARIO.replace(old, new)})))
+    assert done.code == 64
+    assert said in done.out
+    assert ": ok" not in done.out
+
+
+@pytest.mark.parametrize(
+    "code",
+    [
+        "from other import *\n",
+        "def __getattr__(name): return print\n",
+        "globals()['meat'] = print\n",
+        "exec('def meat(context): pass')\n",
+        "import sys\nsetattr(sys.modules[__name__], 'meat', print)\n",
+        "meat = print\n",
+        "from os import getcwd as meat\n",
+        "import functools\n@functools.cache\ndef meat(): pass\n",
+        "if True:\n    def meat(context): pass\n",
+        "def (:\n",
+    ],
+)
+def test_lint_says_nothing_of_what_reading_cannot_tell(scenario: Write, rankproof: Run, code: str) -> None:
+    """A function that a module may bind in another way than `def` is no error."""
+    wanted = SCENARIO.replace("subject:meet", "subject:meat")
+    done = rankproof("lint", str(scenario({"scenario.yaml": wanted, "subject.py": code})))
+    assert "has no function" not in done.out
+
+
+def test_the_entry_of_a_reference_is_there(scenario: Write, rankproof: Run) -> None:
+    """A reference's function and arguments are looked up like the subject's own."""
+    for reference, said in (
+        ("{entry: 'subject:whol'}", 'subject.reference.entry: subject.py has no function "whol"'),
+        ("{with: {sped: 1}}", "subject.reference.with.sped: is not a parameter of meet"),
+    ):
+        wanted = SCENARIO.replace("\n  control:", f"\n  reference: {reference}\n  control:")
+        assert wanted != SCENARIO
+        done = rankproof("lint", str(scenario({"scenario.yaml": wanted})))
+        assert done.code == 64
+        assert said in done.out

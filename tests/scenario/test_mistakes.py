@@ -290,3 +290,32 @@ def test_digests_of_a_lazy_library_are_asked_for_by_name(problems: Any) -> None:
     (problem,) = problems(both.replace("[collectives]", "[collectives, digests]"))
     assert "needs eager-digests, which evaluate: MLX runs a call when" in problem.message
     assert problems(both.replace("[collectives]", "[collectives, eager-digests]")) == ()
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "key", "said"),
+    [
+        ("share: every", "share: 0.3", "subject.control.must_fail.share", 'did you mean ">=30%"'),
+        ("share: every", "share: 30", "subject.control.must_fail.share", 'did you mean ">=30%"'),
+        ("failure_rate_below: 5%", "failure_rate_below: 0.05", "trials.accept.failure_rate_below", 'did you mean "5%"'),
+        ("confidence: 95%", "confidence: 95", "trials.accept.confidence", 'did you mean "95%"'),
+        ("{memory: 2GiB}", "[2GiB]", "needs", "must be a mapping of keys to values, like {os: …, cores: …}"),
+        ("world: {start: warm,", "world: {start: warm, hosts: 5,", "world.hosts", "no rank is on (host 4)"),
+        (
+            "world: {start: warm,",
+            "world: {start: warm, hosts: 3, placement: [0, 0, 1, 1],",
+            "world.hosts",
+            "no rank is on (host 2)",
+        ),
+    ],
+)
+def test_a_hint_is_what_was_meant(good: str, problems: Any, old: str, new: str, key: str, said: str) -> None:
+    """A number without a unit, a list for a mapping and a host too many are answered with what would be right."""
+    found = [str(problem) for problem in problems(good.replace(old, new, 1)) if problem.key == key]
+    assert any(said in text for text in found), problems(good.replace(old, new, 1))
+
+
+def test_a_place_without_keys_says_so(good: str, problems: Any) -> None:
+    """No list of allowed keys is shown where there is none."""
+    found = [str(one) for one in problems(good.replace("kind: no-survivors}", "kind: no-survivors, x: {y: 1}}"))]
+    assert not [text for text in found if "allowed: ;" in text or text.endswith("allowed: ")]

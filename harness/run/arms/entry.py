@@ -13,7 +13,7 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
 
-from harness.forms.problem import Kind, closest
+from harness.forms.problem import closest
 from harness.forms.strict_json import JSON
 from harness.forms.text import listed
 from harness.rank.look import names_swallowed
@@ -41,23 +41,24 @@ def slips(
         return list(dict.fromkeys(_programs(loaded, staged, cells)))
     problems: list[Problem] = []
     for name, arm in _stated(loaded, staged):
-        entry = _read(loaded.scenario, arm)
+        entry = _read(loaded.scenario.subject.function, arm)
         if entry is None or _problems(loaded, name, arm, entry):
             problems += _problems(loaded, name, arm, look(name))
     return list(dict.fromkeys(problems))
 
 
 def seen(loaded: LoadedScenario, staged: Mapping[str, StagedArm]) -> list[Problem]:
-    """What reading the files tells of such slips, and of axes that the entry has no parameter for, as notes."""
+    """What reading the files tells of such slips; as notes, arguments that no parameter is named after."""
     subject = loaded.scenario.subject
     if subject.use is not None or subject.program is not None:
         return []
     problems: list[Problem] = []
     for name, arm in _stated(loaded, staged):
-        entry = _read(loaded.scenario, arm)
+        entry = _read(loaded.scenario.subject.function, arm)
         if entry is not None:
-            problems += _problems(loaded, name, arm, entry, kind="note")
+            problems += _problems(loaded, name, arm, entry)
             problems += _swallowed(loaded, name, arm, entry)
+    problems += _of_the_reference(loaded, staged)
     return list(dict.fromkeys(problems))
 
 
@@ -67,8 +68,13 @@ def _stated(loaded: LoadedScenario, staged: Mapping[str, StagedArm]) -> list[tup
     return [(name, arm) for name, arm in staged.items() if not (compares and name == "control")]
 
 
-def _read(scenario: Scenario, arm: StagedArm) -> Entry | None:
-    module, _, name = scenario.subject.function.partition(":")
+def _not_there(entry: Entry, function: str, where: str) -> str:
+    there = f"it has {listed(entry.names)}" if entry.names else "it has no function at all"
+    return f'{where} has no function "{function}"; {there}'
+
+
+def _read(function: str, arm: StagedArm) -> Entry | None:
+    module, _, name = function.partition(":")
     place = arm.folder / module.replace(".", "/")
     files = [file for file in (place.with_suffix(".py"), place / "__init__.py") if file.is_file()]
     return signature.read(files[0].read_bytes(), name) if len(files) == 1 else None
@@ -77,9 +83,7 @@ def _read(scenario: Scenario, arm: StagedArm) -> Entry | None:
 # -- functions -------------------------------------------------------------------------------------------------------
 
 
-def _problems(
-    loaded: LoadedScenario, name: str, arm: StagedArm, entry: Entry | None, *, kind: Kind = "error"
-) -> list[Problem]:
+def _problems(loaded: LoadedScenario, name: str, arm: StagedArm, entry: Entry | None) -> list[Problem]:
     """What is wrong with the entry of an arm, as far as it is known."""
     scenario = loaded.scenario
     given = scenario.subject.arms[name]
@@ -88,15 +92,14 @@ def _problems(
     if entry is None:
         return []
     if not entry.there:
-        there = f"it has {listed(entry.names)}" if entry.names else "it has no function"
-        message = f"names the function {function}, which is not in {where}; {there}. Name one that is there"
+        message = _not_there(entry, function, where)
         # Where the arm is other code than lies here, that is what may be meant otherwise.
         place: Place = (*scenario.subject.place(name), "rev") if given.rev is not None else ("subject", "entry")
         if given.rev is not None:
-            message = f"{message}, or a revision that has it"
-        return [loaded.problem(place, message, suggestion=closest(function, entry.names), kind=kind)]
+            message = f"{message}. Name a revision that has it"
+        return [loaded.problem(place, message, suggestion=closest(function, entry.names))]
     if entry.late:
-        return [loaded.problem(("subject", "entry"), f"{signature.LATE[entry.late]} ({where})", kind=kind)]
+        return [loaded.problem(("subject", "entry"), f"{signature.LATE[entry.late]} ({where})")]
     if entry.signature is None:
         return []
     axes = list(scenario.matrix.further)
@@ -105,7 +108,7 @@ def _problems(
         place = ("subject", "entry") if misfit.of_the_function else (*scenario.subject.place(name), "with")
         if misfit.argument is not None:
             place = ("matrix", misfit.argument) if misfit.argument in axes else (*place, misfit.argument)
-        problems.append(loaded.problem(place, misfit.why, at_key=True, suggestion=misfit.suggestion, kind=kind))
+        problems.append(loaded.problem(place, misfit.why, at_key=True, suggestion=misfit.suggestion))
     return problems
 
 
@@ -122,6 +125,36 @@ def _swallowed(loaded: LoadedScenario, name: str, arm: StagedArm, entry: Entry) 
         )
         what = "these cells are all the same" if argument in axes else "it changes nothing"
         yield loaded.problem(place, f"{message}{what}", at_key=True, kind="note")
+
+
+def _of_the_reference(loaded: LoadedScenario, staged: Mapping[str, StagedArm]) -> list[Problem]:
+    """What is wrong with the entry of a reference, as far as reading the candidate's code tells."""
+    subject = loaded.scenario.subject
+    reference, arm = subject.reference, staged.get("candidate")
+    if reference is None or arm is None:
+        return []
+    called = reference.entry or subject.function
+    module, _, function = called.partition(":")
+    entry = _read(called, arm)
+    if entry is None:
+        return []
+    where = f"{module.replace('.', '/')}.py"
+    place: Place = ("subject", "reference", "entry") if reference.entry is not None else ("subject", "entry")
+    if not entry.there:
+        return [loaded.problem(place, _not_there(entry, function, where), suggestion=closest(function, entry.names))]
+    if entry.signature is None:
+        return []
+    axes = [] if reference.once == "scenario" else list(loaded.scenario.matrix.further)
+    given: Place = ("subject", "reference", "with")
+    problems = []
+    arguments = [*reference.with_, *axes]
+    for misfit in signature.misfits(entry.signature, arguments, called=f"{function} in {where}"):
+        at = place if misfit.of_the_function else given
+        if misfit.argument is not None:
+            at = ("matrix", misfit.argument) if misfit.argument in axes else (*given, misfit.argument)
+        why = f"of the reference: {misfit.why}" if at[0] == "matrix" else misfit.why
+        problems.append(loaded.problem(at, why, at_key=True, suggestion=misfit.suggestion))
+    return problems
 
 
 def _file(scenario: Scenario, arm: Arm) -> str:

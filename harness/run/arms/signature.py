@@ -16,6 +16,9 @@ LATE = {
     "generator": "is a generator function: calling it runs nothing; let a plain function walk through it",
 }
 
+BINDS_BY_NAME = frozenset({"globals", "vars", "locals", "exec", "eval", "setattr", "modules", "__dict__"})
+"""Names through which a module can bind names that nobody reads in it; `modules` is `sys.modules`."""
+
 
 @dataclass(frozen=True)
 class Entry:
@@ -65,7 +68,7 @@ def read(text: bytes, name: str) -> Entry | None:
     except (SyntaxError, ValueError, RecursionError, MemoryError):
         return None
     bindings = list(_bindings(tree))
-    if "*" in bindings or "__getattr__" in bindings:
+    if "*" in bindings or "__getattr__" in bindings or _binds_by_name(tree):
         return None
     plain = [one for one in tree.body if isinstance(one, ast.FunctionDef)]
     own = [one for one in plain if one.name == name]
@@ -132,6 +135,13 @@ def _explained(signature: Signature, arguments: Collection[str], *, called: str)
     if lacking:
         wrong.append(Misfit(None, f"lacks {', '.join(sorted(lacking))} for {takes}; add it here, or as an axis"))
     return wrong
+
+
+def _binds_by_name(tree: ast.Module) -> bool:
+    """Whether the module may bind names that it does not spell: through its namespace, or by what it executes."""
+    words = {node.id for node in ast.walk(tree) if isinstance(node, ast.Name)}
+    words |= {node.attr for node in ast.walk(tree) if isinstance(node, ast.Attribute)}
+    return not words.isdisjoint(BINDS_BY_NAME)
 
 
 def _bindings(tree: ast.Module) -> Iterator[str]:
