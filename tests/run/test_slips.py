@@ -1,159 +1,378 @@
-"""A control that slips in what it keeps has compared nothing, and buys no PASS: each slip in a real run."""
+"""What cannot be called as the scenario says is a mistake of the scenario: 64 with its place, before any trial."""
 
 from __future__ import annotations
 
+import contextlib
+from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
-from harness.reason import DeviationCode
-from tests.run.conftest import Ran, run_command
+from harness.record.environment import capture
+from harness.run.arms import signature
+from harness.run.arms.entry import seen, slips
+from harness.run.arms.staging import NotThere, previewed
+from harness.run.interrupt import Interrupt
+from harness.run.preparation import Preparation
+from harness.run.trials import Trials
+from harness.scenario import cells, load_scenario
+from harness.world.pool import ServerPool
+from tests.run.conftest import SCENARIO, SUBJECT, Ran
+from tests.run.repositories import commit, git
 
-pytestmark = pytest.mark.slow
+pytestmark = pytest.mark.slow  # each is short; together they take longer than the inner loop has
 
-SUBJECT = """
-import numpy as np
+Run = Callable[..., Ran]
+Write = Callable[..., Path]
+Slips = Callable[[Path], list[str]]
 
-def right():
-    return np.random.default_rng(7).standard_normal((6, 16)).astype("float32") * 4
+CANDIDATE, CONTROL = "candidate: {with: {broken: false}}", "with: {broken: true}"
+BEHIND = """
+import functools
 
-def keep(context, *, slip):
-    it = right()
-    slip = slip if context.rank else "none"
-    if slip == "wrong":
-        it[2] = it[2][::-1]
-    if slip == "early":
-        return
-    if slip == "nothing":
-        context.emit("said", it=None, total=None)
-        return
-    name = "logit" if slip == "name" else "logits"
-    kept = {
-        "all-nan": lambda: np.full_like(it, np.nan),
-        "one-nan": lambda: np.where(np.arange(96).reshape(6, 16) == 5, np.nan, it).astype("float32"),
-        "overflow": lambda: np.where(it > 0, np.inf, it).astype("float32"),
-        "transposed": lambda: it.T,
-        "flat": lambda: it.reshape(-1),
-        "cut": lambda: it[:5],
-        "deeper": lambda: it[None],
-        "one-row": lambda: it[2],
-        "scalar": lambda: np.float32(it.sum()),
-        "empty": lambda: it[:0],
-        "double": lambda: it.astype("float64") + 1,
-        "half": lambda: it.astype("float16") + 1,
-        "integer": lambda: (it + 2).astype("int32"),
-        "bool": lambda: it > 0,
-        "text": lambda: b"no array",
-    }.get(slip, lambda: it)()
-    context.keep(name, kept)
-    if slip != "unsaid":
-        said = it.tolist() if not isinstance(kept, np.ndarray) or not np.isfinite(kept).all() else kept.tolist()
-        key = "its" if slip == "name" else "it"
-        context.emit("said", **{key: said, "total": "1.5" if slip == "text" else 1.5})
+def quiet(function):
+    WRAPS
+    def call(*args, **kw):
+        return function(*args, **kw)
+    return call
+
+@quiet
 """
-SCENARIO = """
-schema: 1
-id: slips
-title: Every rank has the logits
-question: Does every rank hold the same logits?
-subject:
-  entry: subject:keep
-  candidate: {{with: {{slip: none}}}}
-  control:
-    must_fail: {{check: same, ranks: [1]{more}}}
-matrix: {{ranks: [2], backend: [none], slip: [{slips}]}}
-world: {{deadline: 30s}}
-seed: "7"
-trials: {{candidate: 5, control: 2, accept: {{failure_rate_below: 50%}}}}
-checks:
-  - {{id: same, ranks: nonzero, {check}}}
-"""
-CLOSE = "kind: close, artefact: logits, against: 0, atol: 0.25"
-DISTRIBUTION = "kind: distribution, artefact: logits, against: 0, kl: 0.001"
-VALUE = "kind: close, value: said.it, against: 0, atol: 0.25"
-SLIPS = (
-    "name, early, all-nan, one-nan, overflow, transposed, flat, cut, deeper, one-row, scalar, empty, double, half, "
-    "integer, bool, text"
-)
 
 
-def ran(tmp_path: Path, check: str, slips: str, *, more: str = "") -> Ran:
-    """The run of a control with each of these slips, a cell each."""
-    folder = tmp_path / "scenario"
-    folder.mkdir()
-    text = SCENARIO.format(check=check, slips=slips, more=more)
-    # Of an axis both arms are given the value, and the candidate has no slip.
-    (folder / "scenario.yaml").write_text(text.replace("{with: {slip: none}}", "{with: {healthy: true}}"))
-    (folder / "subject.py").write_text(
-        SUBJECT.replace("*, slip)", "*, slip, healthy=False)").replace(
-            "if context.rank else", "if context.rank and not healthy else"
-        )
+def decorated(wraps: str) -> str:
+    return BEHIND.replace("WRAPS", wraps) + SUBJECT.lstrip()
+
+
+@pytest.fixture(scope="module")
+def pool() -> Iterator[ServerPool]:
+    with ServerPool() as found:
+        yield found
+
+
+@pytest.fixture
+def told(pool: ServerPool) -> Slips:
+    """What a run says of a folder's scenario before its first trial; the look is a real one, in a rank."""
+
+    def find(folder: Path) -> list[str]:
+        loaded = load_scenario(folder)
+        unused: Any = None
+        interrupt = Interrupt()
+        with contextlib.closing(interrupt):
+            try:
+                with previewed(loaded.scenario, folder=folder) as staged:
+                    preparation = Preparation(
+                        arms=staged, inputs={}, machine=capture(), environments={}, cells=(), skipped={}
+                    )
+                    trials = Trials(
+                        *(loaded.scenario,),
+                        preparation=preparation,
+                        results=unused,
+                        pool=pool,
+                        interrupt=interrupt,
+                        recipes={},
+                    )
+                    found = slips(loaded, staged, cells(loaded.scenario), look=trials.worlds.look)
+            except NotThere as error:
+                found = [loaded.problem(error.place, error.message)]
+        return [str(problem).removeprefix(f"{folder}/") for problem in found]
+
+    return find
+
+
+SLIPS = {
+    "function": (
+        {"scenario.yaml": SCENARIO.replace("subject:meet", "subject:meat")},
+        ["scenario.yaml:7:10: subject.entry: names the function meat, which is not in subject.py", 'mean "meet"?'],
+    ),
+    "argument of the candidate": (
+        {"scenario.yaml": SCENARIO.replace(CANDIDATE, "candidate: {with: {brokn: false}}")},
+        [
+            "scenario.yaml:8:22: subject.candidate.with.brokn: is not a parameter of meet in subject.py, which takes",
+            'did you mean "broken"?',
+        ],
+    ),
+    "argument of the control": (
+        {"scenario.yaml": SCENARIO.replace(CONTROL, "with: {broken: true, fixd: 1}")},
+        ["scenario.yaml:10:26: subject.control.with.fixd: is not a parameter of meet"],
+    ),
+    "argument that is not given": (
+        {"scenario.yaml": SCENARIO.replace(CANDIDATE, "candidate: {}")},
+        ["scenario.yaml:8:14: subject.candidate.with: lacks broken for meet in subject.py"],
+    ),
+    "axis": (
+        {"scenario.yaml": SCENARIO.replace("matrix: {", "matrix: {speed: [1, 2], ")},
+        ["scenario.yaml:12:10: matrix.speed: is not a parameter of meet"],
+    ),
+    "context": (
+        {"subject.py": SUBJECT.replace("context, *, broken", "*, broken")},
+        ["the first parameter of an entry is the rank's context"],
+    ),
+    "coroutine": (
+        {"subject.py": SUBJECT.replace("def meet", "async def meet")},
+        ["scenario.yaml:7:10: subject.entry: is a coroutine function: calling it runs nothing"],
+    ),
+    "generator": (
+        {"subject.py": SUBJECT + "    yield\n"},
+        ["subject.entry: is a generator function: calling it runs nothing"],
+    ),
+    "behind a decorator": (
+        {
+            "subject.py": decorated("@functools.wraps(function)"),
+            "scenario.yaml": SCENARIO.replace(CANDIDATE, "candidate: {with: {brokn: false}}"),
+        },
+        ["subject.candidate.with.brokn: is not a parameter of meet in subject.py, which takes context, broken"],
+    ),
+    "no function": (
+        {"subject.py": "from os.path import join as meet\nmeet = None\n"},
+        ["subject.entry: names the function meet, which is not in subject.py; it has no function"],
+    ),
+    "the control's file lacks the function": (
+        {"scenario.yaml": SCENARIO.replace(CONTROL, "file: old.py"), "old.py": "def meat(context): pass\n"},
+        ["subject.entry: names the function meet, which is not in old.py; it has meat"],
+    ),
+    "the control's file is not there": (
+        {"scenario.yaml": SCENARIO.replace(CONTROL, "file: odl.py")},
+        ["scenario.yaml:10:11: subject.control.file: odl.py cannot be read"],
+    ),
+    "no module": (
+        {"scenario.yaml": SCENARIO.replace("subject:meet", "sbject:meet")},
+        [
+            "scenario.yaml:7:10: subject.entry: sbject:meet names no file of the subject's folder",
+            "(sbject.py is not there)",
+        ],
+    ),
+    "no folder": (
+        {"scenario.yaml": SCENARIO.replace("subject:meet", "subject:meet\n  path: cdoe")},
+        ["scenario.yaml:8:9: subject.path: cdoe is not a folder"],
+    ),
+}
+
+
+@pytest.mark.parametrize("name", SLIPS)
+def test_a_slip_is_told_before_any_trial(scenario: Write, told: Slips, name: str) -> None:
+    """Each has its file, line and column, and says what is there or what was meant; it is told once."""
+    files, words = SLIPS[name]
+    (problem,) = told(scenario(files))
+    for word in words:
+        assert word in problem
+
+
+def test_an_old_revision_without_the_function_is_named(tmp_path: Path, told: Slips) -> None:
+    """A control from before the function was there is a slip, told with the arm, the revision and its commit."""
+    repo = tmp_path / "proj"
+    repo.mkdir()
+    git(repo, "init", "-q", "-b", "main")
+    old = commit(repo, {"subject.py": "def join(context): pass\n"}, tag="v1")
+    text = SCENARIO.replace(CONTROL, "rev: v1").replace(CANDIDATE, "candidate: {rev: main}")
+    commit(repo, {"subject.py": SUBJECT.replace(", *, broken", ", broken=False"), "meet/scenario.yaml": text})
+    (problem,) = told(repo / "meet")
+    assert problem == (
+        "scenario.yaml:10:10: subject.control.rev: names the function meet, which is not in subject.py as the control "
+        f"has it (v1, commit {old[:12]}); it has join. Name one that is there, or a revision that has it"
     )
-    return run_command(tmp_path, "run", str(folder))
 
 
-def words(found: Ran) -> dict[str, tuple[str, set[str]]]:
-    """By slip, the verdict, and the codes of what the control did instead of failing as stated."""
-    told: dict[str, tuple[str, set[str]]] = {}
-    for cell in found.record.judgement.cells:
-        assert cell.control is not None
-        told[cell.id.rpartition("slip=")[2]] = (cell.verdict, {str(one.code) for one in cell.control.otherwise})
-    return told
+FINE = {
+    "wrapped without a word": {"subject.py": decorated("")},
+    "bound past reading": {"subject.py": SUBJECT.replace("def meet", "def inner") + "\nglobals()['meet'] = inner\n"},
+    "from another module": {"subject.py": "from parts import meet\n", "parts.py": SUBJECT},
+    "a class": {"subject.py": "class meet:\n    def __init__(self, context, *, broken): pass\n"},
+    "whatever it is given": {
+        "subject.py": SUBJECT.replace("*, broken", "**kw"),
+        "scenario.yaml": SCENARIO.replace(CANDIDATE, "candidate: {with: {brokn: 1}}"),
+    },
+}
 
 
-@pytest.mark.parametrize(
-    "check",
-    [pytest.param(CLOSE, id="close"), pytest.param(DISTRIBUTION, id="distribution", marks=pytest.mark.whole)],
-)
-def test_a_slip_in_what_a_control_keeps_is_no_failure_as_stated(tmp_path: Path, check: str) -> None:
-    """Another name, shape, dtype, nothing, NaN: INCONCLUSIVE for want of a comparison; a wrong number is a PASS."""
-    of_dtype = {"double", "half", "integer", "bool"} if check is DISTRIBUTION else set()
-    slips = ", ".join(one for one in SLIPS.split(", ") if one not in of_dtype)
-    told = words(ran(tmp_path, check, f"{slips}, wrong"))
-    assert told.pop("wrong") == ("PASS", set())
-    assert told == dict.fromkeys(slips.split(", "), ("INCONCLUSIVE", {DeviationCode.NOT_COMPARED}))
-
-
-@pytest.mark.whole
-def test_a_slip_in_what_a_control_reports_is_no_failure_as_stated(tmp_path: Path) -> None:
-    """The same of values of events: unsaid, nothing, under another key, of another shape."""
-    slips = "name, early, nothing, unsaid, transposed, flat, cut, deeper, one-row, empty"
-    told = words(ran(tmp_path, VALUE, f"{slips}, wrong"))
-    assert told.pop("wrong") == ("PASS", set())
-    assert told == dict.fromkeys(slips.split(", "), ("INCONCLUSIVE", {DeviationCode.NOT_COMPARED}))
+@pytest.mark.parametrize("name", FINE)
+def test_what_can_be_called_is_no_slip(scenario: Write, told: Slips, name: str) -> None:
+    """Whatever a module makes of its entry's name, nothing is said against a call that fits it."""
+    assert told(scenario(FINE[name])) == []
 
 
 @pytest.mark.parametrize(
-    "check",
+    "importing",
     [
-        "kind: equal, value: said.it, against: 0",
-        "kind: equal, value: said.total, to: 1.5",
-        "kind: at-most, value: said.total, to: 2",
-        "kind: at-least, value: said.total, to: 1",
+        "raise ValueError('not today')",
+        "import sys; sys.exit(0)",
+        "import os; os._exit(0)",
+        "import signal; signal.pause()",
+        "import os, signal; os.kill(os.getpid(), signal.SIGKILL)",
+        "import os; os.fork(); raise ValueError('twice')",
+        "print('x' * 1_000_000); raise ValueError('loud')",
+        "input(); raise ValueError",
+        "import nosuchmodule",
     ],
-    ids=["equal", "equal-to", "at-most", "at-least"],
 )
-@pytest.mark.whole
-def test_whoever_does_not_report_is_not_wrong(tmp_path: Path, check: str) -> None:
-    """A value that was not reported was not compared, by whichever check."""
-    told = words(ran(tmp_path, check, "early, unsaid"))
-    assert told == dict.fromkeys(("early", "unsaid"), ("INCONCLUSIVE", {DeviationCode.NOT_COMPARED}))
+def test_what_importing_does_is_the_trials_affair(scenario: Write, told: Slips, importing: str) -> None:
+    """A module that raises, hangs, ends, forks or prints harms nobody, and is not a slip, whatever the entry's name."""
+    text = SCENARIO.replace("subject:meet", "subject:meat").replace(
+        "deadline: 30s", "deadline: 500ms\n, after_failure: 1ms"
+    )
+    assert told(scenario({"scenario.yaml": text.replace("\n,", ","), "subject.py": f"{importing}\n{SUBJECT}"})) == []
 
 
-@pytest.mark.whole
-def test_what_is_stated_to_be_missing_of_another_shape_or_not_finite_is_a_pass(tmp_path: Path) -> None:
-    """Each where it is stated, and the report says so; where something else fails instead it is INCONCLUSIVE."""
-    slips = "name, early, all-nan, one-nan, transposed, empty, wrong"
-    stated = {
-        "missing": {"name", "early"},
-        "shape": {"transposed", "empty"},
-        "nonfinite": {"all-nan", "one-nan"},
+@pytest.mark.slow
+def test_a_slip_in_one_scenario_leaves_the_others_alone(scenario: Write, rankproof: Run) -> None:
+    """The others run and are signed; the exit code says that something is to be mended, and nothing is left of it."""
+    typo = SCENARIO.replace("id: meet", "id: typo").replace("subject:meet", "subject:meat")
+    gone = SCENARIO.replace("id: meet", "id: gone").replace("subject:meet", "sbject:meet")
+    ran = rankproof("run", str(scenario({"typo.yaml": typo, "gone.yaml": gone})))
+    assert ran.code == 64, ran.out + ran.err
+    assert ran.record.judgement.verdict == "PASS"
+    assert sorted(path.name for path in ran.results.iterdir() if not path.name.startswith(".")) == ["latest", "meet"]
+    assert "typo.yaml:7:10: subject.entry: names the function meat" in ran.err
+    assert "typo: nothing was run, and nothing signed" in ran.err
+    assert "gone.yaml:7:10: subject.entry: sbject:meet names no file" in ran.err
+    assert "Traceback" not in ran.err
+
+
+@pytest.mark.slow
+def test_a_function_that_cannot_be_imported_is_a_failure_of_the_code(scenario: Write, rankproof: Run) -> None:
+    """A candidate whose module raises has failed its trials: FAIL, with the exception, and not 64."""
+    files = {"subject.py": f"raise ValueError('not today')\n{SUBJECT}"}
+    ran = rankproof("run", str(scenario(files)))
+    assert ran.code == 1, ran.out + ran.err
+    assert "ValueError: not today" in ran.out
+
+
+def test_lint_tells_what_it_reads(scenario: Write) -> None:
+    """A slip is a note of lint where the file shows it, and so is an axis that the entry has no parameter for."""
+    axis = SCENARIO.replace("matrix: {", "matrix: {speed: [1, 2], ")
+    for files, said in (
+        (
+            {"scenario.yaml": axis, "subject.py": SUBJECT.replace("broken)", "broken, **kw)")},
+            "matrix.speed: is not a param",
+        ),
+        (
+            {
+                "scenario.yaml": SCENARIO.replace(CONTROL, "with: {brokn: 1}"),
+                "subject.py": "def meet(c, broken=0, **k): 1\n",
+            },
+            "subject.control.with.brokn: is not a parameter of the entry",
+        ),
+        ({"scenario.yaml": SCENARIO.replace("subject:meet", "subject:meat")}, "subject.entry: names the function meat"),
+    ):
+        folder = scenario(files)
+        loaded = load_scenario(folder)
+        with previewed(loaded.scenario, folder=folder) as staged:
+            (problem,) = seen(loaded, staged)
+        assert problem.kind == "note"
+        assert said in str(problem)
+
+
+PROGRAM = """
+schema: 1
+id: it
+title: It
+question: Does it?
+subject:
+  program: [sh, rank.sh]
+  candidate: {with: {tool: sh, script: rank.sh}}
+  control: {with: {tool: shh, script: odl.sh}, must_fail: {check: done, ranks: every, code: 1}}
+matrix: {ranks: [1]}
+world: {deadline: 20s}
+trials: {candidate: 1, control: 1}
+checks: [{id: done, kind: exit, ranks: every}]
+"""
+SCRIPT = '#!/bin/sh\nprintf \'{"event":"ready"}\\n\' >&3\nread -r answer <&4\n'
+
+
+@pytest.mark.parametrize(
+    ("line", "words"),
+    [
+        ('["{tool}", rank.sh]', "in the control: shh is neither a file of the subject's code nor a program in PATH"),
+        (
+            '[sh, "{script}", old.sh]',
+            "in the control: odl.sh is not a file of the subject's folder, so sh would not find",
+        ),
+        ("[plain.sh]", "plain.sh is not an executable: begin it with #!"),
+        ("[sh, rank.sh]", ""),
+        ("[sh, -c, x, rank.sh]", ""),
+    ],
+)
+def test_a_program_that_cannot_be_started_is_a_slip(scenario: Write, told: Slips, line: str, words: str) -> None:
+    """A word that is filled in and names no program, a script that is not there, a file that is not an executable."""
+    files = {"rank.sh": SCRIPT, "old.sh": SCRIPT, "plain.sh": SCRIPT.partition("\n")[2]}
+    found = told(scenario({"scenario.yaml": PROGRAM.replace("[sh, rank.sh]", line), **files}))
+    assert bool(found) == bool(words)
+    assert all(problem.startswith("scenario.yaml:7:12: subject.program: starts nothing in the ") for problem in found)
+    assert all(words in problem for problem in found[-1:])
+
+
+@pytest.mark.slow
+def test_a_script_whose_interpreter_is_not_here_skips_the_cell(scenario: Write, rankproof: Run) -> None:
+    """That is this machine's lack, not the scenario's: SKIPPED, with what is missing."""
+    files = {
+        "scenario.yaml": PROGRAM.replace("[sh, rank.sh]", "[rank.sh]"),
+        "rank.sh": SCRIPT.replace("/bin/sh", "/opt/no/such/shell"),
     }
-    for want, passing in stated.items():
-        (tmp_path / want).mkdir()
-        found = ran(tmp_path / want, CLOSE, slips, more=f", {want}: true")
-        told = words(found)
-        assert {slip for slip, (verdict, _) in told.items() if verdict == "PASS"} == passing, want
-        assert told["wrong"] == ("INCONCLUSIVE", {DeviationCode.NOT_COMPARED})
-        words_of = {"missing": "do not report or keep", "shape": "has another shape", "nonfinite": "is not finite"}
-        assert words_of[want] in str(found.record.scenario.must_fail)
+    ran = rankproof("run", str(scenario(files)))
+    assert ran.code == 2
+    assert [str(reason) for reason in ran.record.judgement.cells[0].reasons] == [
+        "program rank.sh: its interpreter /opt/no/such/shell is not on this machine"
+    ]
+
+
+READ = {
+    "plain": ("def f(context, a, *, b=1): pass", "context, a, b"),
+    "by place": ("def f(context, /, a=1, *rest, **kw): pass", "context, a, *rest, **kw"),
+    "annotated": ("async def g(): pass\ndef f(c: int = 3) -> None: pass", "c"),
+}
+UNREAD = (
+    "@d\ndef f(): pass",
+    "def f(): pass\ndef f(a): pass",
+    "def f(): pass\nf = g(f)",
+    "if x:\n    def f(): pass",
+    "def f(): pass\nfrom x import *",
+    "def f(): pass\nfor f in (): pass",
+    "def f(): pass\ndef g():\n    global f\n    f = 1",
+    "async def f(): pass",
+    "def f():\n    yield",
+    "def __getattr__(name): pass",
+    "def f(:",
+    "x = '\\0'\0",
+)
+
+
+@pytest.mark.parametrize("name", READ)
+def test_a_plain_function_is_read_from_its_file(name: str) -> None:
+    """Its parameters are known without importing anything."""
+    text, words = READ[name]
+    found = signature.read(text.encode(), "f")
+    assert found is not None
+    assert found.signature is not None
+    assert signature.shown(found.signature) == words
+
+
+@pytest.mark.parametrize("text", UNREAD)
+def test_what_reading_cannot_tell_is_left_to_importing(text: str) -> None:
+    """A decorator, a second binding, a star import or a file that this Python cannot read: nothing is guessed."""
+    assert signature.read(text.encode(), "f") is None
+
+
+@pytest.mark.parametrize(
+    ("text", "arguments", "said"),
+    [
+        ("def f(c, a, b): pass", ["a"], [(None, "lacks b for")]),
+        ("def f(c, *, fixed): pass", ["fixd"], [("fixd", "is not a parameter of")]),
+        ("def f(c, *, fixed, more): pass", ["fixd"], [("fixd", "is not a parameter of"), (None, "lacks more for")]),
+        ("def f(c, **kw): pass", ["anything"], []),
+        ("def f(*args, **kw): pass", ["anything"], []),
+        ("def f(c): pass", ["c"], [("c", "takes the rank's context as")]),
+        ("def f(c, a, /): pass", ["a"], [("a", "is not a parameter of"), (None, "takes a by place only")]),
+        ("def f(): pass", [], [(None, "the first parameter of an entry is the rank's context")]),
+    ],
+)
+def test_each_misfit_says_what_to_do(text: str, arguments: list[str], said: list[tuple[str | None, str]]) -> None:
+    """Whatever does not bind is explained, and nothing that binds is complained about."""
+    found = signature.read(text.encode(), "f")
+    assert found is not None
+    assert found.signature is not None
+    told = signature.misfits(found.signature, arguments, called="f in it.py")
+    assert len(told) == len(said)
+    for misfit, (argument, words) in zip(told, said, strict=True):
+        assert misfit.argument == argument
+        assert words in misfit.why
