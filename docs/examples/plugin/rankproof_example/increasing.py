@@ -15,6 +15,7 @@ class IncreasingCheck(ValueCheck):
 
     properties: ClassVar = CheckProperties(
         reports_a_value=True,
+        compares=True,
         of_an_end=False,
         compares_ranks=False,
         needs_an_event=True,
