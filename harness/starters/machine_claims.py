@@ -157,23 +157,41 @@ def _take_away(folder: Path, *, files: bool = True) -> None:
 
 
 def _end(pid: int, started: str) -> None:
-    """End a process if it is the one that was listed, and before it what is in its network."""
-    if _started(pid) != started:
+    """End a process if it is the one that was listed, and all that is in its network."""
+    try:
+        # As long as it is open, no other network has the number of this one.
+        network = os.open(f"/proc/{pid}/ns/net", os.O_RDONLY | os.O_CLOEXEC)
+    except OSError:
         return
-    ended = []
-    with contextlib.suppress(OSError):
-        # While it lives, no other network has the number of its own.
-        network = Path(f"/proc/{pid}/ns/net").stat().st_ino
-        if network != Path("/proc/self/ns/net").stat().st_ino:
-            for one in Path("/proc").glob("[0-9]*"):
-                with contextlib.suppress(OSError):
-                    if int(one.name) != pid and (one / "ns/net").stat().st_ino == network:
-                        ended.append(_kill(int(one.name)))
-    with contextlib.suppress(ProcessLookupError):
-        ended.append(_kill(pid))
-    for descriptor in ended:
-        select.select([descriptor], [], [], ENDS_WITHIN)
-        os.close(descriptor)
+    try:
+        if _started(pid) != started:
+            return
+        number = os.fstat(network).st_ino
+        living = [pid]
+        # Who listens goes first, so that nobody comes while the others are looked for.
+        while living:
+            ended = []
+            for one in living:
+                with contextlib.suppress(ProcessLookupError):
+                    ended.append(_kill(one))
+            for descriptor in ended:
+                select.select([descriptor], [], [], ENDS_WITHIN)
+                os.close(descriptor)
+            living = _dwellers(number)
+    finally:
+        os.close(network)
+
+
+def _dwellers(network: int) -> list[int]:
+    """Processes in a network, unless it is the one of this process."""
+    if network == Path("/proc/self/ns/net").stat().st_ino:
+        return []
+    found = []
+    for one in Path("/proc").glob("[0-9]*"):
+        with contextlib.suppress(OSError):
+            if (one / "ns/net").stat().st_ino == network:
+                found.append(int(one.name))
+    return found
 
 
 def _kill(pid: int) -> int:
