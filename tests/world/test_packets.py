@@ -275,7 +275,7 @@ def test_a_flip_of_what_is_sent_again_is_not_made() -> None:
 
 
 def test_a_reset_of_a_connection_that_began_meanwhile_counts() -> None:
-    """A rank connects and is reset before it could send a byte: that is its work, and of each connection counts once."""
+    """A rank connects and is reset before it could send a byte: that is its work, and each connection counts once."""
     fault, link = a_fault("reset")
     sent(link, packet(b"", sequence=999, flags=SYN), now=0)
     assert (fault.struck, fault.payload) == (0, 0)

@@ -144,7 +144,7 @@ def on_links(fault: LinkFault, links: Links) -> None:
 
 
 class ByChance(LinkFault):
-    """Done to the first packet with new payload, so that it is done to the ranks' work at all, and to a share of all."""
+    """Done to the first packet with new payload, so that it meets the ranks' work at all, and to a share of all."""
 
     does = ""
 

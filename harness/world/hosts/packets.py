@@ -82,10 +82,9 @@ class Streams:
         sequence = int.from_bytes(packet[header + 4 : header + 8])
         end = (sequence + begins + size) % WORD
         reached = self._reached.get(flow)
-        if begins or reached is None:
-            # Ports are used again: another connection begins at another number.
-            is_new = reached != end
-        else:
+        # Ports are used again: another connection begins at another number, higher or lower.
+        is_new = reached != end
+        if reached is not None and not begins:
             is_new = 0 < (end - reached) % WORD < WORD // 2
         if is_new:
             self._reached[flow] = end
