@@ -15,7 +15,7 @@ from harness.world.machines.channel import argv
 from harness.world.machines.fleet import READY_WITHIN, Fleet, Reached
 from harness.world.machines.line import Line
 
-pytestmark = pytest.mark.slow
+pytestmark = [pytest.mark.slow, pytest.mark.whole]
 LEASE = 1.5
 
 

@@ -19,6 +19,7 @@ from harness.starters.test_machines import made, refusal
 
 pytestmark = [
     pytest.mark.slow,
+    pytest.mark.whole,
     pytest.mark.skipif(bool(refusal()), reason="this machine cannot make test machines"),
 ]
 ROOT = Path(__file__).parents[2]
