@@ -57,6 +57,10 @@ def main(options: argparse.Namespace) -> int:
         return {"check": _check, "collect": _collect, "prepare": _prepare, "clean": _clean}[options.what](options)
     except ScenarioError as error:
         return give_up("hosts", error, USAGE)
+    except OSError as error:
+        # Of a machine's own files the machine tells: what raises here is a path of the command line, or beside it.
+        why = f"{error.filename}: {error.strerror}" if error.filename and error.strerror else str(error)
+        return give_up("hosts", f"{why}: check the paths given to `rankproof hosts {options.what}`", USAGE)
 
 
 def _check(options: argparse.Namespace) -> int:

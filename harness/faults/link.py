@@ -1,7 +1,9 @@
 """What every fault of a wire is: which links between test hosts it strikes, from when on, and how that is proved.
 
 It strikes the links of the host of a rank, from an event of that rank on. Proof: the wire's own word that it was in
-force on exactly these links, and its own count of the packets it was done to.
+force on exactly these links, and its own count of the packets it was done to. At least one of them has to carry payload
+of a rank that the link had not carried before, or begin a connection. What only acknowledges, closes, or is sent again
+is no work of the ranks.
 """
 
 from __future__ import annotations
@@ -136,6 +138,10 @@ class LinkFault(FaultAtEvent):
         numbers = [counted.event.values.get(name) for name in ("matched", "struck")]
         if not all(type(number) is int for number in numbers) or not 1 <= numbers[1] <= numbers[0]:  # type: ignore[operator]
             shown = f"it was done to {numbers[1]} of {numbers[0]} packets that passed"
+            return proof.missed(history, rank=rank, what=shown)
+        payload = counted.event.values.get("payload")
+        if type(payload) is not int or not 1 <= payload <= numbers[1]:  # type: ignore[operator]
+            shown = f"it was done to {numbers[1]} packets, and none carried new payload of a rank or began a connection"
             return proof.missed(history, rank=rank, what=shown)
         wrong, more = self.counted(counted.event.values)
         if wrong := wrong or _elsewhere(counted.event.values, history, links):

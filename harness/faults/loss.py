@@ -1,4 +1,4 @@
-"""`loss`: packets on the links of the rank's host are lost: the first one, and a share of those after it."""
+"""`loss`: packets on the links of the rank's host are lost: the first with new payload, and a share of all."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from harness.forms.units import Percent
 class LossFault(LinkFault):
     """Packets on the links of the rank's host are lost."""
 
-    does: ClassVar = "loses `share` of the packets on the links of the rank's host, the first one first"
+    does: ClassVar = "loses `share` of the packets on the links of the rank's host, and the first with new payload"
     needs: ClassVar = NEEDS
     properties: ClassVar = OF_A_LINK
     example: ClassVar = "{id: loss, kind: loss, ranks: [1], at: decode.begin, share: 10%}"
@@ -22,7 +22,9 @@ class LossFault(LinkFault):
     what: ClassVar = "loss"
 
     kind: Literal["loss"]
-    share: Percent = Field(description="The share of packets, in percent: 10%. The first one is always struck.")
+    share: Percent = Field(
+        description="The share of packets, in percent: 10%. The first with new payload is always struck."
+    )
 
     def done(self) -> str:
         return f"{self.share * 100:g} % of the packets lost"

@@ -1,7 +1,8 @@
 """`reorder`: packets on the links of the rank's host are held back, so that those after them come first.
 
-The first packet waits until another of its link has come first, however long that takes. So there is something to
-prove on links too where each packet waits for the one before: TCP sends that one again, and its copy comes first.
+The first packet with new payload waits until another of its link has come first, however long that takes. So there is
+something to prove on links too where each packet waits for the one before: TCP sends that one again, and its copy comes
+first.
 
 Proof: beside the count, that at least one packet did come before one that was held.
 """
@@ -30,7 +31,8 @@ class ReorderFault(LinkFault):
 
     kind: Literal["reorder"]
     share: Percent = Field(
-        description="The share of packets, in percent: 20%. The first one always is, until another has come first."
+        description="The share of packets, in percent: 20%. "
+        "The first with new payload always is, until another came first."
     )
     by: Delay = Field(0.005, description="How long, with a unit.", json_schema_extra={"default": "5ms"})
 

@@ -106,7 +106,7 @@ def _look(
     try:
         with Channel(command, within=within) as channel:
             ready = time.monotonic() - began
-            facts = facts_of(channel.ask("facts", within=within))
+            facts = facts_of(channel.ask("facts", interpreter=interpreter, within=within))
             clock = channel.clock()
             up = _rate(lambda: channel.ask("take", content=bytes(SAMPLE), within=within))
             down = _rate(lambda: channel.ask("give", bytes=SAMPLE, within=within))
@@ -163,6 +163,12 @@ def problems_of(facts: Mapping[str, Any], *, here: Mapping[str, Any]) -> list[tu
         named = ", ".join(differing[:MOST_NAMED]) + (f" and {more} more" if more > 0 else "")
         remedy = "install from the same lock there, and name that interpreter by --python"
         found.append((f"{plural(len(differing), 'package')} not as here: {named}", remedy))
+    if facts.get("unwritable"):
+        remedy = "make it writable for this user, and free some space there"
+        found.append((f"nothing can be written in its cache {printable(str(facts['unwritable']), limit=300)}", remedy))
+    if facts.get("unexecutable"):
+        remedy = "name an interpreter by --python that can be executed there"
+        found.append((f"its Python cannot be executed: {printable(str(facts['unexecutable']), limit=300)}", remedy))
     if facts["free"] < LEAST_FREE:
         found.append(
             (

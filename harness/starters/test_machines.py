@@ -2,7 +2,8 @@
 
 Namespaces give each a network, a name, a /tmp, a cache, a boot id and a monotonic clock of its own. A bridge joins them
 to this machine, and what is pulled out of it is cut off without a word. By root, with `ip`, `unshare` and OpenSSH's
-server; they share the processors, the other files and the clock on the wall.
+server; they share the processors, the other files and the clock on the wall. Whatever is made is claimed before
+(`harness.starters.machine_claims`), so that a run that is killed leaves none of it.
 """
 
 from __future__ import annotations
@@ -19,6 +20,8 @@ import sys
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
+
+from harness.starters.machine_claims import Claim
 
 PREFIX = "test:"
 MOST = 16
@@ -121,19 +124,27 @@ def made(folder: Path, count: int, *, slots: int = SLOTS) -> Iterator[TestMachin
     """
     if why := refusal():
         raise NoMachines(why)
-    mark, network = secrets.token_hex(2), f"10.{78 + secrets.randbelow(100)}.{secrets.randbelow(250)}"
-    bridge = f"rb{mark}"
-    for name in ("host_key", "key"):
-        _run("ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-C", "", "-f", str(folder / name))
+    network = f"10.{78 + secrets.randbelow(100)}.{secrets.randbelow(250)}"
     with contextlib.ExitStack() as taken:
-        _run("ip", "link", "add", bridge, "type", "bridge")
-        taken.callback(_run, "ip", "link", "del", bridge)
+        claim = taken.enter_context(contextlib.closing(Claim()))
+        for name in ("known", "config", "hosts.json"):
+            claim.file(folder / name)
+        for name in ("host_key", "key"):
+            claim.file(folder / name)
+            claim.file(folder / f"{name}.pub")
+            _run("ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-C", "", "-f", str(folder / name))
+        bridge = f"rb{claim.mark}"
+        _run("ip", "link", "add", bridge, "address", claim.link(bridge), "type", "bridge")
         _run("ip", "addr", "add", f"{network}.254/24", "dev", bridge)
         _run("ip", "link", "set", bridge, "up")
         names, pids, links, known, own = [], [], [], [], []
         for index in range(count):
-            name, address, link = f"machine-{index}", f"{network}.{index + 1}", f"rv{mark}{index}"
-            pids.append(_machine(taken, folder, name=name, address=address, link=link, index=index, bridge=bridge))
+            name = f"machine-{index}"
+            address = f"{network}.{index + 1}"
+            link = f"rv{claim.mark}{index}"
+            machine = _start(claim, folder, name=name, address=address, link=link, index=index)
+            taken.callback(_end, machine)
+            pids.append(_join(machine, claim, folder / f"{name}.log", link=link, bridge=bridge))
             names.append(name)
             links.append(link)
             known.append(f"{address} {(folder / 'host_key.pub').read_text()}")
@@ -150,14 +161,11 @@ def made(folder: Path, count: int, *, slots: int = SLOTS) -> Iterator[TestMachin
         yield TestMachines(tuple(names), folder / "config", folder / "hosts.json", tuple(pids), tuple(links))
 
 
-def _machine(
-    taken: contextlib.ExitStack, folder: Path, *, name: str, address: str, link: str, index: int, bridge: str
-) -> int:
-    """One of them, listening; the pid of its first process."""
+def _start(claim: Claim, folder: Path, *, name: str, address: str, link: str, index: int) -> subprocess.Popen[bytes]:
+    """One of them, which waits for its end of the cable."""
     # What lies below /tmp there is its own: what sshd reads is handed over below /run.
-    keys = Path("/run") / f"rankproof-sshd-{link}"
+    keys = claim.folder / link
     keys.mkdir(mode=0o700)
-    taken.callback(shutil.rmtree, keys)
     shutil.copy(folder / "host_key", keys / "host_key")
     shutil.copy(folder / "key.pub", keys / "authorized")
     lines = (
@@ -170,12 +178,19 @@ def _machine(
     words = ["unshare", "-n", "-m", "-u", *clock, "--fork", "--kill-child", "--", "sh", "-c", SETUP, "setup"]
     words += [name, str(Path.home() / ".cache" / "rankproof"), address, str(SSHD), str(keys / "sshd_config")]
     log = folder / f"{name}.log"
+    claim.file(log)
     with log.open("wb") as stream:
-        machine = subprocess.Popen(words, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=stream)
-    taken.callback(_end, machine)
+        return subprocess.Popen(words, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=stream)
+
+
+def _join(machine: subprocess.Popen[bytes], claim: Claim, log: Path, *, link: str, bridge: str) -> int:
+    """Join it to the bridge and let it go on; the pid of its first process, which listens."""
     child = _child(machine)
-    _run("ip", "link", "add", link, "type", "veth", "peer", "name", "eth0", "netns", str(child))
-    taken.callback(subprocess.run, ["ip", "link", "del", link], check=False, capture_output=True)
+    # Who is killed before this line leaves a process that ends by itself: it has no cable to set up.
+    claim.process(child)
+    claim.process(machine.pid)
+    address = claim.link(link)
+    _run("ip", "link", "add", link, "address", address, "type", "veth", "peer", "name", "eth0", "netns", str(child))
     _run("ip", "link", "set", link, "master", bridge)
     _run("ip", "link", "set", link, "up")
     assert machine.stdin is not None

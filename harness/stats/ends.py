@@ -13,7 +13,7 @@ from harness.backends import KINDS as BACKENDS
 from harness.checks.finding import canonical
 from harness.faults.proof import STRUCK, noted
 from harness.forms.strict_json import JSON
-from harness.history import SLIPS, History, ended
+from harness.history import MACHINE_ENDED, MACHINE_LOST, SLIPS, History, ended, machine_called
 from harness.reason import DeviationCode, Void, VoidCode
 from harness.scenario import End
 
@@ -180,10 +180,25 @@ def how_it_ended(history: History, rank: int) -> str:
         return short(f"{values.get('type')}{_missed(history, rank)}{message}{place}")
     if (end := history.exit(rank)) is not None:
         how = ended(end.event.values)
+        gone = _machine_gone(history, rank)
+        if gone:
+            return short(f"{gone}; the rank ended with {how}")
         if end.event.values.get("signal") == "SIGKILL" and not history.noted("world.stopped"):
             how += ", sent by nobody here (the kernel, out of memory, or another process)"
         return how if history.is_of_programs or history.returned(rank) else f"{how} before the subject returned"
-    return "its end was not seen"
+    return short(_machine_gone(history, rank)) or "its end was not seen"
+
+
+def _machine_gone(history: History, rank: int) -> str:
+    """What became of the machine of a rank, if control lost it or it ended its ranks by itself; else empty."""
+    own = machine_called(history, rank)
+    if own is None:
+        return ""
+    for name, words in ((MACHINE_LOST, "was lost"), (MACHINE_ENDED, "ended its ranks by itself")):
+        for seen in history.noted(name):
+            if seen.event.values.get("machine") == own:
+                return f"its machine {own} {words}: {seen.event.values.get('why')}"
+    return ""
 
 
 def _missed(history: History, rank: int) -> str:

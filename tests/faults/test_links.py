@@ -136,6 +136,24 @@ def test_a_broken_frame_is_proved_whatever_comes_of_it(live: Live, fault: Make, 
 
 
 @pytest.mark.parametrize("backend", BACKENDS)
+@pytest.mark.parametrize(
+    "options",
+    [{"kind": "reset"}, {"kind": "partition"}, {"kind": "latency", "by": "5ms"}, {"kind": "loss", "share": "50%"}],
+    ids=lambda options: options["kind"],
+)
+def test_packets_that_close_connections_prove_nothing(
+    live: Live, fault: Make, options: dict[str, Any], backend: str
+) -> None:
+    """Struck after the last collective: what the kernels say in closing is struck, and the fault is not proved."""
+    late = fault(**{"id": "link", "ranks": [1], "at": "exchange.over", **options})
+    struck = live(late, entry="links:exchange_and_say", size=3, backend=backend, hosts=THREE)
+    (found,) = struck.proved
+    assert not found.proof.proved, found.proof.description
+    counted = struck.one("server", 1, "wire.counted").values
+    assert counted["payload"] == 0
+
+
+@pytest.mark.parametrize("backend", BACKENDS)
 def test_nobody_cries_wolf(live: Live, often: Often, backend: str) -> None:
     """Without a fault every byte is right, nobody pauses or raises, and no packet is lost."""
     for _ in often(1, soak=500):
@@ -319,6 +337,10 @@ def test_two_faults_may_be_in_force_on_one_link(live: Live, fault: Make) -> None
         ("wire.counted", None, "nobody counted what it was done to"),
         ("wire.counted", {"struck": 0}, "it was done to 0 of "),
         ("wire.counted", {"struck": 10**6}, "it was done to 1000000 of "),
+        ("wire.counted", {"payload": 0}, "it was done to 1 packets, and none carried new payload"),
+        ("wire.counted", {"payload": None}, "it was done to 1 packets, and none carried new payload"),
+        ("wire.counted", {"payload": True}, "it was done to 1 packets, and none carried new payload"),
+        ("wire.counted", {"payload": 2}, "it was done to 1 packets, and none carried new payload"),
         ("wire.counted", {"flips": []}, "the wire's log shows no byte that it flipped"),
         ("wire.counted", {"flips": [{**FLIP, "after": 1}]}, "the wire flipped otherwise"),
         ("wire.counted", {"flips": [{**FLIP, "after": 65, "mask": 0, "before": 65}]}, "the wire flipped otherwise"),

@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
+import os
+import subprocess
 import sys
 from pathlib import Path
 
 import pytest
 
 from harness.cli import main
-from harness.run.machines import differences
+from harness.run.machines import differences, problems_of
+from harness.world.machines import agent
 
 
 def checked(tmp_path: Path, ssh_config: Path, hosts: str, *more: str) -> tuple[int, Path]:
@@ -57,6 +61,85 @@ def test_another_interpreter_is_another_environment(
     assert code == 1
     assert "packages not as here" in shown
     assert "name that interpreter by --python" in shown
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("kind", ["missing", "no-right", "not-a-program", "fails"])
+def test_a_python_that_cannot_be_executed(
+    tmp_path: Path, ssh_config: Path, capsys: pytest.CaptureFixture[str], kind: str
+) -> None:
+    """Not there, without the right, of another format, or ending at once: it is executed, and the answer is no."""
+    python = tmp_path / "python"
+    if kind != "missing":
+        texts = {"no-right": "#!/bin/sh\n", "not-a-program": "\x7fELF", "fails": "#!/bin/sh\nexit 3\n"}
+        python.write_text(texts[kind])
+        python.chmod(0o600 if kind == "no-right" else 0o700)
+    code, _ = checked(tmp_path, ssh_config, "alpha\n", "--python", str(python))
+    shown = capsys.readouterr().out
+    assert code == 1
+    assert "alpha, 1 slot: no" in shown
+    if kind == "no-right":
+        assert "name an interpreter that can be executed there by --python" in shown
+    if kind == "missing":
+        # Another Python answers for it, and says so.
+        assert f"its Python cannot be executed: {python}: not there, or not executable" in shown
+
+
+def test_a_cache_that_cannot_be_written(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A cache that is a file, or on a full disk: writing there was tried, and the reason is the kernel's."""
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    assert agent.unwritable() == ""
+    assert list((tmp_path / agent.FOLDER).iterdir()) == []
+    (tmp_path / "file").write_text("")
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "file"))
+    assert "Not a directory" in agent.unwritable()
+    facts = {**agent.facts(str(tmp_path)), "unwritable": agent.unwritable()}
+    found = problems_of(facts, here=facts)
+    assert any(what.startswith("nothing can be written in its cache") for what, _ in found)
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root mounts")
+def test_a_disk_that_is_full_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A cache on a disk without a byte left: no space left on device."""
+    mount = ["mount", "-t", "tmpfs", "-o", "size=64k", "tmpfs", str(tmp_path)]
+    if subprocess.run(mount, check=False, capture_output=True).returncode:
+        pytest.skip("nothing can be mounted here")
+    try:
+        monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+        assert agent.unwritable() == ""
+        with contextlib.suppress(OSError), (tmp_path / "full").open("wb", 0) as stream:
+            while True:
+                stream.write(bytes(4096))
+        assert "No space left on device" in agent.unwritable()
+    finally:
+        subprocess.run(["umount", str(tmp_path)], check=True)
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ("check", "NOWHERE"),
+        ("check", "FOLDER"),
+        ("clean", "NOWHERE"),
+        ("clean", "FOLDER"),
+        ("prepare", "NOWHERE", "--lock", "HOSTS"),
+        ("prepare", "HOSTS", "--lock", "NOWHERE"),
+        ("prepare", "HOSTS", "--lock", "HOSTS", "--wheels", "NOWHERE"),
+        ("collect", "NOWHERE"),
+        ("collect", "HOSTS"),
+        ("collect", "FOLDER", "--hosts", "NOWHERE"),
+    ],
+    ids=" ".join,
+)
+def test_a_wrong_path_is_a_mistake_of_the_command_line(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], words: tuple[str, ...]
+) -> None:
+    """What is not there, or of another kind, is refused with exit code 64 and named."""
+    hosts = tmp_path / "hosts"
+    hosts.write_text("alpha\n")
+    places = {"NOWHERE": str(tmp_path / "nowhere"), "FOLDER": str(tmp_path), "HOSTS": str(hosts)}
+    assert main(["hosts", *(places.get(word, word) for word in words)]) == 64
+    assert "rankproof hosts: " in capsys.readouterr().err
 
 
 def test_a_hostfile_with_an_option(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

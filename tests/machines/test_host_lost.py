@@ -9,11 +9,13 @@ import pytest
 from pydantic import TypeAdapter
 
 from harness.checks.host_lost import HostLostCheck
+from harness.checks.no_survivors import NoSurvivorsCheck
 from harness.events import Event
 from harness.faults.cut_off import CutOffFault
 from harness.forms.problem import ScenarioError
 from harness.history import History
 from harness.scenario import Cell, parse_scenario
+from harness.stats.ends import how_it_ended
 from harness.stats.outcome import judge
 
 S = 1_000_000_000
@@ -189,3 +191,16 @@ def test_what_could_never_be_shown(old: str, new: str, why: str) -> None:
     """A cut that nobody has to notice, or of no machine, is a mistake before any run."""
     with pytest.raises(ScenarioError, match=why):
         parse_scenario(SCENARIO.replace(old, new).encode(), name="s.yaml")
+
+
+def test_the_headline_of_a_lost_machine_is_that_it_was_lost() -> None:
+    """Nobody counted survivors, and the rank ended by SIGKILL: first comes that its machine was lost, and why."""
+    events = [one for one in story() if one.name not in ("world.survivors", "world.stopped")]
+    history = History(events, size=3)
+    assert how_it_ended(history, 1).startswith("its machine b was lost: nothing was heard; ")
+    assert "sent by nobody here" not in how_it_ended(history, 1)
+    found = NoSurvivorsCheck(id="left", kind="no-survivors").judge(history)
+    assert found.reason == "machine b was lost (nothing was heard), so survivors could not be counted"
+    silent = History([one for one in events if one.name != "rank.exited"], size=3)
+    assert how_it_ended(silent, 1) == "its machine b was lost: nothing was heard"
+    assert how_it_ended(silent, 2) == "its end was not seen"

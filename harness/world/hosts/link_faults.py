@@ -11,10 +11,9 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, ClassVar
 
-from harness.world.hosts.packets import SYN, TCP, altered, resets, segment
+from harness.world.hosts.packets import RST, SYN, TCP, WORD, Streams, altered, resets, segment
 
 LOG_LIMIT = 20
-WORD = 2**32
 
 
 @dataclass(kw_only=True, eq=False)
@@ -27,6 +26,8 @@ class Link:
         packets: that were sent on it, and their `size` in bytes.
         lost: packets that the target's kernel did not take.
         first: where the stream of each flow begins.
+        streams: how far it has carried each stream.
+        takes: whether the packet that passes now carries new payload of a rank, or begins a connection.
     """
 
     source: int
@@ -36,11 +37,14 @@ class Link:
     size: int = 0
     lost: int = 0
     first: dict[str, int] = field(default_factory=dict)
+    streams: Streams = field(default_factory=Streams)
+    takes: bool = False
 
     def count(self, packet: bytes) -> None:
         """A packet was sent."""
         self.packets += 1
         self.size += len(packet)
+        self.takes = self.streams.takes(packet)
         begins = packet[0] == 0x45 and packet[9] == TCP and len(packet) >= 40 and packet[33] & SYN
         if begins and (found := segment(packet)) is not None:
             self.first[found.flow] = (found.sequence + 1) % WORD
@@ -79,6 +83,7 @@ class LinkFault:
         pairs: the links, as source and target.
         matched: packets that passed while it was in force.
         struck: packets that it was done to, and their `size` in bytes.
+        payload: those of them that carried new payload of a rank, or began a connection.
     """
 
     does: ClassVar[str]
@@ -88,7 +93,7 @@ class LinkFault:
 
     def __init__(self, order: Mapping[str, Any]) -> None:
         self.pairs = [(source, target) for source, target in order["links"]]
-        self.matched = self.struck = self.size = 0
+        self.matched = self.struck = self.size = self.payload = 0
         self._random = random.Random(order["seed"])  # noqa: S311 - to be repeated, not to be secret
         self._links: Links = {}
 
@@ -118,11 +123,17 @@ class LinkFault:
 
     def evidence(self) -> dict[str, Any]:
         """What was counted."""
-        return {"matched": self.matched, "struck": self.struck, "bytes": self.size}
+        return {"matched": self.matched, "struck": self.struck, "payload": self.payload, "bytes": self.size}
 
-    def _hit(self, packet: bytes) -> None:
+    def _hit(self, packet: bytes, link: Link) -> None:
         self.struck += 1
         self.size += len(packet)
+        self.payload += _takes(packet, link)
+
+
+def _takes(packet: bytes, link: Link) -> bool:
+    """Whether a packet is of a rank and new: not one of ours, such as the resets that another fault has just made."""
+    return link.takes and (packet[9] != TCP or not packet[(packet[0] & 15) * 4 + 13] & RST)
 
 
 def on_links(fault: LinkFault, links: Links) -> None:
@@ -133,7 +144,7 @@ def on_links(fault: LinkFault, links: Links) -> None:
 
 
 class ByChance(LinkFault):
-    """Done to the first packet, so that it is done at all, and to a share of those after it."""
+    """Done to the first packet with new payload, so that it meets the ranks' work at all, and to a share of all."""
 
     does = ""
 
@@ -141,11 +152,14 @@ class ByChance(LinkFault):
         super().__init__(order)
         self._share: float = order["share"]
 
-    def _is_hit(self, packet: bytes) -> bool:
-        hit = self.matched == 1 or self._random.random() < self._share
+    def _is_hit(self, packet: bytes, link: Link) -> bool:
+        hit = self._is_first(packet, link) or self._random.random() < self._share
         if hit:
-            self._hit(packet)
+            self._hit(packet, link)
         return hit
+
+    def _is_first(self, packet: bytes, link: Link) -> bool:
+        return not self.payload and _takes(packet, link)
 
 
 class Latency(LinkFault):
@@ -160,7 +174,7 @@ class Latency(LinkFault):
         self._last: dict[tuple[int, int], int] = {}
 
     def _act(self, packet: bytes, due: int, link: Link) -> Iterable[Passing]:
-        self._hit(packet)
+        self._hit(packet, link)
         pair = link.source, link.target
         due += self._by + (self._random.randrange(self._jitter + 1) if self._jitter else 0)
         self._last[pair] = due = max(due, self._last.get(pair, 0))
@@ -179,7 +193,7 @@ class Bandwidth(LinkFault):
         self._free: dict[tuple[int, int], int] = {}
 
     def _act(self, packet: bytes, due: int, link: Link) -> Iterable[Passing]:
-        self._hit(packet)
+        self._hit(packet, link)
         pair = link.source, link.target
         self._free[pair] = due = max(due, self._free.get(pair, 0)) + round(len(packet) * 1e9 / self._rate)
         yield due, link, packet
@@ -191,7 +205,7 @@ class Loss(ByChance):
     does = "loss"
 
     def _act(self, packet: bytes, due: int, link: Link) -> Iterable[Passing]:
-        if not self._is_hit(packet):
+        if not self._is_hit(packet, link):
             yield due, link, packet
 
 
@@ -202,7 +216,7 @@ class Duplicate(ByChance):
 
     def _act(self, packet: bytes, due: int, link: Link) -> Iterable[Passing]:
         yield due, link, packet
-        if self._is_hit(packet):
+        if self._is_hit(packet, link):
             yield due, link, packet
 
 
@@ -226,8 +240,9 @@ class Reorder(ByChance):
     def _act(self, packet: bytes, due: int, link: Link) -> Iterable[Passing]:
         held = self._until.setdefault((link.source, link.target), [])
         first = self._first if self._first is not None and self._first[1] is link else None
-        if first is None and self._is_hit(packet):
-            if self.matched == 1:
+        is_first = self._is_first(packet, link)
+        if first is None and self._is_hit(packet, link):
+            if is_first:
                 self._first = due + self._by, link, packet
                 return
             held.append(due + self._by)
@@ -256,8 +271,8 @@ class Drop(LinkFault):
     does = "drop"
 
     def _act(self, packet: bytes, due: int, link: Link) -> Iterable[Passing]:
-        del due, link
-        self._hit(packet)
+        del due
+        self._hit(packet, link)
         return ()
 
 
@@ -269,13 +284,20 @@ class Reset(LinkFault):
     def __init__(self, order: Mapping[str, Any]) -> None:
         super().__init__(order)
         self._flows: dict[str, None] = {}
+        self._begun: set[str] = set()
 
     def _act(self, packet: bytes, due: int, link: Link) -> Iterable[Passing]:
         found = segment(packet)
         if found is None or found.flags & SYN:
+            if found is not None and link.takes:
+                self._begun.add(found.flow)
             yield due, link, packet
             return
-        self._hit(packet)
+        self._hit(packet, link)
+        # A connection that a rank began meanwhile is ended by what follows its SYN, often before it has any payload.
+        if found.flow in self._begun:
+            self._begun.remove(found.flow)
+            self.payload += not _takes(packet, link)
         self._flows[found.flow] = None
         there, here = resets(packet, found)
         yield due, link, there
@@ -318,7 +340,8 @@ class Flip(LinkFault):
         if (done := self._flipped) is not None:
             at = (done.sequence - found.sequence) % WORD
             return self._flip(packet, at, link) if found.flow == done.flow and at < found.size else packet
-        if not self._least <= found.size <= self._most or (self._at or 0) >= found.size:
+        # Of what TCP sends again the receiver may have had the first copy: a change of it would change nothing.
+        if not link.takes or not self._least <= found.size <= self._most or (self._at or 0) >= found.size:
             return packet
         self._left -= 1
         if self._left:
@@ -331,7 +354,7 @@ class Flip(LinkFault):
         found = segment(packet)
         assert found is not None
         changed = altered(packet, found, at=at, mask=self._mask)
-        self._hit(packet)
+        self._hit(packet, link)
         if len(self._log) < LOG_LIMIT:
             begin = link.first.get(found.flow)
             place = found.payload + at

@@ -8,8 +8,10 @@ from __future__ import annotations
 import struct
 from dataclasses import dataclass
 
-TCP = 6
+TCP, UDP = 6, 17
 SYN, RST = 0x02, 0x04
+WORD = 2**32
+UDP_HEADER = 8
 
 
 @dataclass(frozen=True)
@@ -49,6 +51,44 @@ def segment(packet: bytes) -> Segment | None:
         return None
     flow = f"{dotted(packet[12:16])}:{source}>{dotted(packet[16:20])}:{target}"
     return Segment(flow, sequence, acknowledged, flags, tcp, payload, size)
+
+
+class Streams:
+    """What one link has carried of each TCP stream, so that new payload differs from what was sent before."""
+
+    def __init__(self) -> None:
+        self._reached: dict[bytes, int] = {}
+
+    def takes(self, packet: bytes) -> bool:
+        """Whether a packet takes a stream further than this link carried it: new payload, or a connection's begin.
+
+        One fact decides: the sequence number of the packet's last byte, of which SYN is one and FIN is not. What only
+        acknowledges, closes or resets, a keep-alive probe, and what TCP sends again all end where the stream was
+        before. UDP has no sequence, so every datagram with data counts, and so does each of its fragments. Other
+        protocols, such as ICMP, are spoken by kernels.
+        """
+        header = (packet[0] & 15) * 4
+        whole = min(int.from_bytes(packet[2:4]), len(packet))
+        fragment = int.from_bytes(packet[6:8]) & 0x1FFF
+        if packet[9] == UDP:
+            return whole > header + (0 if fragment else UDP_HEADER)
+        if packet[9] != TCP or fragment or whole < header + 20:
+            return False
+        size = max(0, whole - header - (packet[header + 12] >> 4) * 4)
+        begins = bool(packet[header + 13] & SYN)
+        if not size and not begins:
+            return False
+        flow = packet[12:20] + packet[header : header + 4]
+        sequence = int.from_bytes(packet[header + 4 : header + 8])
+        end = (sequence + begins + size) % WORD
+        reached = self._reached.get(flow)
+        # Ports are used again: another connection begins at another number, higher or lower.
+        is_new = reached != end
+        if reached is not None and not begins:
+            is_new = 0 < (end - reached) % WORD < WORD // 2
+        if is_new:
+            self._reached[flow] = end
+        return is_new
 
 
 def dotted(address: bytes) -> str:

@@ -16,6 +16,7 @@ import select
 import shutil
 import socket
 import struct
+import subprocess
 import sys
 import time
 from pathlib import Path
@@ -41,6 +42,9 @@ NODE = (
 )
 # How often a long task looks whether anybody still waits for it.
 LOOKS_EVERY = 0.2
+# Bytes that are written to see whether there is room.
+PROBE = 2**16
+EXECUTES_WITHIN = 10.0
 PROGRAMS = ("git", "ssh-keygen", "c++", "nix", "nvidia-smi")
 # What says which machine this is, whatever it is called: two names of one machine are not two machines.
 SAME_MACHINE = ("/proc/sys/kernel/random/boot_id", "/etc/machine-id")
@@ -133,7 +137,8 @@ def main(*, lease: float, nonce: str) -> None:
             if what == "clock":
                 channel.send({"wall_ns": time.time_ns(), "monotonic_ns": time.monotonic_ns()})
             elif what == "facts":
-                channel.send(facts(asked.get("folder")))
+                lacks = {"unwritable": unwritable(), "unexecutable": unexecutable(asked.get("interpreter") or "")}
+                channel.send({**facts(asked.get("folder")), **lacks})
             elif what == "take":
                 channel.send({"taken": len(content)})
             elif what == "give":
@@ -154,6 +159,44 @@ def main(*, lease: float, nonce: str) -> None:
 def cache() -> Path:
     """Where this machine keeps what it was given."""
     return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / FOLDER
+
+
+def unwritable() -> str:
+    """Why nothing can be written where this machine keeps what it is given, found out by writing; empty if it can."""
+    probe = cache() / f".probe-{os.getpid()}"
+    try:
+        probe.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+        try:
+            with probe.open("wb") as stream:
+                stream.write(bytes(PROBE))
+                stream.flush()
+                os.fsync(stream.fileno())
+        finally:
+            with contextlib.suppress(OSError):
+                probe.unlink()
+    except OSError as error:
+        return f"{probe.parent}: {error.strerror or error}"
+    return ""
+
+
+def unexecutable(interpreter: str) -> str:
+    """Why a Python cannot be executed here, found out by executing it; empty where it can, or none is named."""
+    if not interpreter:
+        return ""
+    found = shutil.which(str(Path(interpreter).expanduser()))
+    if found is None:
+        return f"{interpreter}: not there, or not executable"
+    try:
+        tried = [found, "-I", "-c", "pass"]
+        done = subprocess.run(
+            tried, stdin=subprocess.DEVNULL, capture_output=True, timeout=EXECUTES_WITHIN, check=False
+        )
+    except (OSError, subprocess.TimeoutExpired) as error:
+        return f"{interpreter}: {error}"
+    if done.returncode:
+        said = done.stderr.decode("utf-8", "replace").strip().splitlines()[-1:]
+        return ": ".join([interpreter, f"exit code {done.returncode}", *said])
+    return ""
 
 
 def _trees(store: Store, what: str, asked: dict[str, Any], content: bytes) -> dict[str, Any]:

@@ -102,6 +102,8 @@ class Line:
         self._exchanges: list[tuple[int, int]] = []
         self._walls: list[tuple[int, int]] = []
         self._said = b""
+        self._rest = b""
+        self._took = time.monotonic()
         channel = Channel(command, within=within, lease=max(lease, within), stop=stop)
         try:
             self.facts = channel.ask("facts", within=within)
@@ -113,7 +115,7 @@ class Line:
             raise
         streams = self._process.stdin, self._process.stdout, self._process.stderr
         self._writes, self._reads, self._errors = (stream.fileno() for stream in streams if stream is not None)
-        self._heard = time.monotonic()
+        self._heard = self._took = time.monotonic()
         self._reader = threading.Thread(target=self._read, daemon=True, name=f"machine-{index}")
         self._reader.start()
         self.beat()
@@ -125,6 +127,9 @@ class Line:
         words = json.dumps(message).encode()
         data = memoryview(agent.HEAD.pack(len(words), len(content)) + words + content)
         with self._writing:
+            # The rest of a heartbeat of which the pipe took a part goes first, or this message would end it.
+            data = memoryview(self._rest + bytes(data)) if self._rest else data
+            self._rest = b""
             poll = select.poll()
             poll.register(self._writes, select.POLLOUT)
             while data and not self.lost:
@@ -159,12 +164,41 @@ class Line:
         return lacks
 
     def beat(self) -> None:
-        """A heartbeat, and a look at how long nothing was heard."""
-        if not self.lost and (silent := time.monotonic() - self._heard) > self._lease + PATIENCE:
-            self.lose(f"nothing was heard for {silent:.1f} s")
-        if self._writing.acquire(blocking=False):  # else something is being sent, which says as much
+        """A heartbeat, and a look at how long nothing was heard. Waits for nothing: other machines are beaten next."""
+        now = time.monotonic()
+        silent = now - self._heard
+        if not self.lost and silent > self._lease + PATIENCE:
+            self._lose_aside(f"nothing was heard for {silent:.1f} s")
+        if not self._writing.acquire(blocking=False):
+            return  # something is being sent, which says as much
+        try:
+            taken = self._beat()
+        except OSError:
+            self._lose_aside("its channel is closed")
+            return
+        finally:
             self._writing.release()
-            self.send({"ask": "beat", "ns": time.monotonic_ns()})
+        if taken:
+            self._took = now
+        elif now - self._took > self._lease:
+            self._lose_aside(f"it took nothing for {now - self._took:.1f} s")
+
+    def _beat(self) -> bool:
+        """Write a heartbeat, or the rest of the last one, as far as the pipe takes it; whether it took anything."""
+        data = self._rest
+        if not data:
+            words = json.dumps({"ask": "beat", "ns": time.monotonic_ns()}).encode()
+            data = agent.HEAD.pack(len(words), 0) + words
+        try:
+            count = os.write(self._writes, data)
+        except BlockingIOError:
+            return False  # full: a heartbeat that was not begun can be left out
+        self._rest = data[count:]
+        return True
+
+    def _lose_aside(self, why: str) -> None:
+        """Lose the machine in a thread of its own: whoever is told of the loss may have to wait."""
+        threading.Thread(target=self.lose, args=(why,), daemon=True, name="lost").start()
 
     def _answer(self, within: float) -> dict[str, Any]:
         end = time.monotonic() + within

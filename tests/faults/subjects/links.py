@@ -18,3 +18,9 @@ def exchange(context, *, size=65536, steps=4):
                 places = [place for place in range(min(len(found), len(meant))) if found[place] != meant[place]]
                 wrong.append({"rank": rank, "first": places[0] if places else len(found), "count": len(places)})
         context.emit("step.end", step=step, wrong=wrong)
+
+
+def exchange_and_say(context, *, size=65536, steps=4):
+    """Exchange, and say when the last collective is over: only the ends of connections pass after that."""
+    exchange(context, size=size, steps=steps)
+    context.emit("exchange.over")
