@@ -35,17 +35,18 @@ CELLS_MOST = 6
 LINES_MOST = 20
 LINES_READ = 1000
 LINE_LIMIT = 300
-EDITION = 4
+EDITION = 5
 """What is told grows: from 2 on, what ledgers cannot see, and artefacts that the evidence has no room for.
 
 From 3 on ledgers hold the splits of an all-to-all, which reports of 2 say they do not see; from 4 on, what comparing
 logits leaves open, and what `matrix.exclude` leaves out, and of the files in which two arms differ those are shown
-first that ranks loaded.
+first that ranks loaded; from 5 on, installed packages are held against the repository by their import names.
 
 A report of an earlier edition is judged and rendered as it was made.
 """
 EDITION_OF_SPLITS = 3
 EDITION_OF_PARITY = 4
+EDITION_OF_NAMES = 5
 
 
 class Printed(Model):
