@@ -14,7 +14,8 @@ from harness.run.arms.files import below
 from harness.run.arms.provenance import Tree, patched
 from harness.run.arms.revision import RevisionError
 from harness.scenario import parse_scenario
-from harness.stats.provenance import Source, judge, loaded, path_of
+from harness.stats.counterparts import Counterparts, spread
+from harness.stats.provenance import Source, judge, path_of
 from harness.subjects import READY
 from harness.trust.replay import Read
 
@@ -173,18 +174,21 @@ def foreign(record: Record, known: TrustedScenario, basis: Basis, read: Read) ->
     return tuple(reasons)
 
 
-def strangers(record: Record, basis: Basis, read: Read) -> tuple[str, ...]:
+def strangers(record: Record, basis: Basis, read: Read) -> tuple[tuple[str, ...], tuple[tuple[str, str], ...]]:
     """What ranks loaded beside their arm's folder that is not the commit's, worked out from the commit itself.
+
+    And files without a counterpart there that the build of the commit's packages wrote, each with its sha256.
 
     Whatever the record says: what the commit declares, and what its files hold, is read from git's objects. A package
     that the scenario names for the control's own environment is old on purpose; the candidate's must be the commit's.
     """
     if record.scenario.program:
-        return ()  # nobody told what a program loaded, and another rule says so
+        return (), ()  # nobody told what a program loaded, and another rule says so
     if record.run.provenance is None:
-        return ("it does not tell what ranks loaded beside the arm's folder: run it again with this version",)
+        return ("it does not tell what ranks loaded beside the arm's folder: run it again with this version",), ()
     brought = frozenset(digest for one in record.run.inputs for digest in one.files.values())
     reasons: dict[str, None] = {}
+    made: dict[str, str] = {}
     for name, arm in record.arms.items():
         if arm.revision is not None and arm.revision.repo is not None:
             continue  # another repository's, which the gate cannot compare
@@ -196,16 +200,25 @@ def strangers(record: Record, basis: Basis, read: Read) -> tuple[str, ...]:
             reasons[f"{name}: its revision cannot be compared: {error}"] = None
             continue
         said, own = record.run.provenance[name], record.run.environments.get(name)
+        if said.installed is None:
+            reasons["it does not tell all files of the packages that ranks loaded: run it again with this version"] = (
+                None
+            )
+            continue
+        roots, files = tree.compared(lists, said.installed)
         source = Source(
             declared=tree.declared | frozenset(said.declared),
-            files=tree.digests({file for listing in lists for file, _ in loaded(listing)}),
+            files=files,
             inputs=brought,
             plugins=plugins.inside(record.run),
             named=frozenset(own.versions) if own is not None and name == _older(record) else (),
+            counterparts=Counterparts(roots=roots, files=files, installed=said.installed, hidden=spread(arm.files)),
         )
         for listing in lists:
-            reasons |= dict.fromkeys(f"{name}: {why}" for why in sorted(judge(listing, source).unproven))
-    return tuple(reasons)
+            found = judge(listing, source)
+            made |= found.made
+            reasons |= dict.fromkeys(f"{name}: {why}" for why in sorted(found.unproven))
+    return tuple(reasons), tuple(sorted(made.items()))
 
 
 def _tree(name: str, arm: ArmSummary, basis: Basis, read: Read) -> Tree:

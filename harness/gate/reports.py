@@ -45,6 +45,7 @@ class Report:
         differs: how its scenario differs from the trusted one; empty where it is the same.
         foreign: files of its arms that are not the commit's; empty where all are.
         strangers: what ranks loaded beside their arm's folder that is not the commit's; empty where all is.
+        built: files in the commit's installed packages that only their build wrote, each with its sha256.
     """
 
     place: str
@@ -55,6 +56,7 @@ class Report:
     differs: tuple[str, ...] = ()
     foreign: tuple[str, ...] = ()
     strangers: tuple[str, ...] = ()
+    built: tuple[tuple[str, str], ...] = ()
 
     @property
     def made(self) -> datetime | None:
@@ -171,6 +173,7 @@ class _Comparison(RecordReplay):
         self.differs: tuple[str, ...] = ()
         self.foreign: tuple[str, ...] = ()
         self.strangers: tuple[str, ...] = ()
+        self.built: tuple[tuple[str, str], ...] = ()
 
     def render(self, read: Read, manifest_digest: str) -> bytes:
         body = super().render(read, manifest_digest)
@@ -179,7 +182,7 @@ class _Comparison(RecordReplay):
         if known := self._basis.scenarios.get(record.scenario.id):
             self.differs = differs(record, known, self._basis, read)
             self.foreign = foreign(record, known, self._basis, read)
-            self.strangers = strangers(record, self._basis, read)
+            self.strangers, self.built = strangers(record, self._basis, read)
         return body
 
 
@@ -199,4 +202,5 @@ def verified(run: Path, basis: Basis) -> Report | Refusal:
         differs=compared.differs,
         foreign=compared.foreign,
         strangers=compared.strangers,
+        built=compared.built,
     )

@@ -11,6 +11,7 @@ from datetime import timedelta
 from itertools import pairwise
 from typing import Literal
 
+from harness.forms.digest import fold
 from harness.forms.text import plural
 from harness.gate.basis import Basis
 from harness.gate.policy import Required
@@ -69,7 +70,15 @@ def _code_that_ran(basis: Basis, required: Required, report: Report) -> Ruling:
     if basis.policy.tree == "any":
         return "MET", "not asked"
     whose = "the commit's" if candidate is None or candidate.repo is None else f"that of {candidate.repo}"
-    return "MET", f"the code that ran is {whose}, beside packages that are as they were released"
+    return "MET", f"the code that ran is {whose}, beside packages that are as they were released{_built(report)}"
+
+
+def _built(report: Report) -> str:
+    """What of the commit's packages is in no file of the commit, in words."""
+    if not report.built:
+        return ""
+    digest = fold(dict(report.built))[:12]
+    return f", and {plural(len(report.built), 'file')} that the build of its packages wrote (sha256 {digest})"
 
 
 def _verdict(basis: Basis, required: Required, report: Report) -> Ruling:

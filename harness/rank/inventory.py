@@ -159,6 +159,30 @@ def _editable(about: Path) -> str | None:
         return None
 
 
+def data_of(path: str, entry: Entry, *, most: int) -> list[Entry]:
+    """The data in the package of a file that no RECORD proves, an editable install's for example: nothing imports it.
+
+    Args:
+        path: of the file.
+        entry: of the file.
+        most: files that are read; of the others the names stand there, with a word in place of their digest.
+    """
+    package, slash, _ = entry.file.partition("/")
+    if not slash or entry.record != "absent" or not path.endswith(f"{os.sep}{entry.file}"):
+        return []
+    top = path[: -len(entry.file)]
+    found: list[Entry] = []
+    for folder, folders, names in os.walk(os.path.join(top, package)):
+        folders[:] = sorted(name for name in folders if name != "__pycache__" and not name.startswith("."))
+        for name in sorted(names):
+            if name.endswith((*SUFFIXES, ".pyc")) or name.startswith("."):
+                continue
+            place = os.path.join(folder, name)
+            sha256 = digest(place)[0] if len(found) < most else "unread: too many files"
+            found.append(entry._replace(file=place[len(top) :], sha256=sha256))
+    return found
+
+
 def is_standard(path: str) -> bool:
     """Whether a file lies in the interpreter's standard library, and not among packages below it."""
     return any(path.startswith(root) and path[len(root) :].partition(os.sep)[0] not in PACKAGES for root in STANDARD)

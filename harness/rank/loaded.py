@@ -12,7 +12,7 @@ from collections.abc import Collection, Iterable, Iterator, Sequence
 from types import ModuleType
 from typing import Any
 
-from harness.rank.inventory import PACKAGES, Entry, Inventory, digest, is_standard
+from harness.rank.inventory import PACKAGES, Entry, Inventory, data_of, digest, is_standard
 from harness.rank.witness import Witness
 
 MODULE_LIMIT = 500
@@ -149,11 +149,19 @@ class Loaded:
             if path not in parked:
                 paths.setdefault(path, "")
         own = Stock()
+        # Of each package that no RECORD proves, its data once.
+        seen: set[str] = set()
         for path, package in paths.items():
             if is_standard(path) or path.startswith(self._beginnings):
                 continue
             for entry in self._strangers.get(path) or (INVENTORY.entry(path, begun=self._begun),):
-                own.add(package or entry.file.partition("/")[0].partition(".")[0], entry)
+                name = package or entry.file.partition("/")[0].partition(".")[0]
+                own.add(name, entry)
+                folder = path[: -len(entry.file)] + name
+                if entry.record == "absent" and folder not in seen:
+                    seen.add(folder)
+                    for data in data_of(path, entry, most=FILE_LIMIT):
+                        own.add(name, data)
         return _packages_of((STOCK, own), self._declared, self._differing)
 
     def _executed(self, path: str) -> None:

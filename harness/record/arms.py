@@ -8,11 +8,13 @@ from harness.forms.digest import sha256
 from harness.forms.distribution import normal
 from harness.reason import RefusalWord
 from harness.record import plugins, supplies
-from harness.record.facts import ArmEnvironmentFacts, RunFacts
+from harness.record.facts import ArmEnvironmentFacts, RunFacts, SourceFacts
 from harness.record.model import Contradiction, RecordError
 from harness.scenario import Environment, Scenario
 from harness.scenario.environment import bare
+from harness.stats.counterparts import Counterparts, spread
 from harness.stats.provenance import FOLDER, ArmEnvironment, Source, path_of, releases
+from harness.stats.unshown import EDITION_OF_THE_KNOWN
 from harness.stats.verdict import Judgement
 
 
@@ -133,8 +135,19 @@ def changed_environment(scenario: Scenario, run: RunFacts) -> list[str]:
     return lines
 
 
-def repositories(scenario: Scenario, run: RunFacts, environments: Mapping[str, ArmEnvironment]) -> dict[str, Source]:
+def repositories(
+    scenario: Scenario,
+    run: RunFacts,
+    environments: Mapping[str, ArmEnvironment],
+    arms: Mapping[str, Collection[str]],
+) -> dict[str, Source]:
     """What the repository of each arm holds of the code that was not staged; nothing where the run does not tell.
+
+    Args:
+        scenario: what was asked.
+        run: what was made.
+        environments: of the arms that have their own.
+        arms: the files of each arm's folder.
 
     Raises:
         RecordError: it tells of some arms only, or of none where an environment was made from a checkout.
@@ -158,9 +171,19 @@ def repositories(scenario: Scenario, run: RunFacts, environments: Mapping[str, A
             checkouts=environments[arm].checkouts if arm in environments else {},
             installed=scenario.subject.of == "installed",
             differing=others,
+            counterparts=_counterparts(run, facts, arms[arm]),
         )
         for arm, facts in run.provenance.items()
     }
+
+
+def _counterparts(run: RunFacts, facts: SourceFacts, files: Collection[str]) -> Counterparts | None:
+    if facts.roots is None or facts.installed is None:
+        if run.edition >= EDITION_OF_THE_KNOWN:
+            raise RecordError("the run does not tell which installed packages its repositories hold")
+        return None
+    roots = {name: [(prefix, folder) for prefix, folder in places] for name, places in facts.roots.items()}
+    return Counterparts(roots=roots, files=facts.files, installed=facts.installed, hidden=spread(files))
 
 
 def demand_lists(judgement: Judgement, read: Callable[[str], bytes], names: Collection[str]) -> None:

@@ -115,7 +115,7 @@ def assemble(read: Read, names: Collection[str], *, described: Callable[[str], N
     }
     _demand_consistent(scenario, run, names)
     demand_own(scenario, run, planned, recipes, read)
-    origins = repositories(scenario, run, environments)
+    origins = repositories(scenario, run, environments, {arm: one.files for arm, one in arms.items()})
     codes = {
         arm: ArmCode(
             files=summary.files,

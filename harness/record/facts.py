@@ -15,6 +15,7 @@ from harness.forms.digest import sha256
 from harness.forms.model import Model
 from harness.plugins import Imported, Plugin
 from harness.record.elsewhere import FarmFacts, MachinesFacts
+from harness.stats.counterparts import InstalledCopy
 from harness.stats.verdict import CellFacts
 
 PATH = "evidence/run.json"
@@ -312,10 +313,21 @@ class SourceFacts(Model):
         declared: normal names of the distributions that its pyproject.toml, setup.cfg and setup.py declare, and of
             those that were installed from a folder of it.
         files: path to sha256, of every file that one of those in question may be.
+        roots: import name to the places that hold it, of the names that ranks loaded: what the path of an import begins
+            with, and what stands for that in the repository. None before edition 5.
+        installed: the distributions of the arm's environment with such names, with their files; None before edition 5.
     """
 
     declared: list[str]
     files: dict[str, str]
+    roots: dict[str, list[Annotated[list[str], Field(min_length=2, max_length=2)]]] | None = None
+    installed: list[InstalledCopy] | None = None
+
+    @model_serializer(mode="wrap")
+    def _as_before(self, handler: SerializerFunctionWrapHandler) -> dict[str, JsonValue]:
+        """What earlier editions could not say is not said of them."""
+        found: dict[str, JsonValue] = handler(self)
+        return {name: value for name, value in found.items() if value is not None}
 
 
 class SignerFacts(Model):

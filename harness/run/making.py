@@ -11,6 +11,7 @@ from harness.record.arms import differing
 from harness.record.elsewhere import FarmFacts, MachinesFacts
 from harness.record.results import ResultsFolder
 from harness.run import over_machines
+from harness.run.arms.distributions import search_path
 from harness.run.arms.entry import slips
 from harness.run.farm.farm import Farm, Where
 from harness.run.farm.order import Order, opened
@@ -95,7 +96,11 @@ def make(
         # What worlds side by side measure is each other; and a hub has one world at a time.
         jobs = 1
     environments = preparation.environments
-    declared = {arm: found.told_one_by_one(arm) for arm in found.origins}
+    declared = {}
+    for arm in found.origins:
+        own = environments.get(arm)
+        folders = search_path(own.python if own is not None else None)
+        declared[arm] = found.told_one_by_one(arm, folders, sources.of_arm(folder.digests, arm))
     others = differing(
         scenario,
         {arm: own.facts for arm, own in environments.items()},

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
+from pathlib import Path
 
 from harness.record import repository
 from harness.record.facts import Reproduces, Source
@@ -52,10 +53,16 @@ class Found:
     origins: Mapping[str, provenance.Origin]
     supplies: Mapping[str, Supply]
 
-    def told_one_by_one(self, arm: str) -> frozenset[str]:
-        """The distributions whose files ranks of an arm tell one by one: a repository has to hold them."""
+    def told_one_by_one(self, arm: str, folders: Sequence[Path], code: Collection[str]) -> frozenset[str]:
+        """The distributions whose files ranks of an arm tell one by one: a repository has to hold them.
+
+        Args:
+            arm: its name.
+            folders: that its packages are imported from.
+            code: the files of its folder.
+        """
         built = self.supplies[arm].checkouts if arm in self.supplies else ()
-        return frozenset(self.origins[arm].declared) | frozenset(built)
+        return self.origins[arm].own(folders, code) | frozenset(built)
 
 
 def beside(loaded: LoadedScenario, folder: ResultsFolder) -> Found:

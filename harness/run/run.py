@@ -37,6 +37,7 @@ from harness.report.report import render
 from harness.report.views import VIEWS, checked
 from harness.run import inputs, over_machines
 from harness.run.arms import library, staging
+from harness.run.arms.distributions import search_path
 from harness.run.arms.revision import RevisionError
 from harness.run.environments import cache
 from harness.run.environments.pip import EnvironmentProblem
@@ -211,7 +212,14 @@ def run(
             room=_room(scenario),
             plugins=used(scenario, views={name: VIEWS.plugins[name] for name in checked() if name in VIEWS.plugins}),
             imported=imported(),
-            provenance={arm: origin.facts(made.trials.loaded[arm].values()) for arm, origin in origins.items()},
+            provenance={
+                arm: origin.facts(
+                    made.trials.loaded[arm].values(),
+                    search_path(environments[arm].python if arm in environments else None),
+                    sources.of_arm(folder.digests, arm),
+                )
+                for arm, origin in origins.items()
+            },
             machines=made.machines,
             farm=made.farm,
             edition=EDITION,

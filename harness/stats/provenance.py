@@ -1,9 +1,10 @@
 """Whether a rank ran the code that the scenario is about, in its arm's environment (rule 12). Pure.
 
 A file of an installed package is proved by that package's RECORD, unless the repository under test declares a
-distribution of this name: then an installed copy may be any version of the very code that is tested. Such a file, and
-one that no RECORD proves, is the repository's if its content is that of a file of the same path there. Folder names
-decide nothing. Of its environment a rank's interpreter tells, and that is held against what was installed there.
+distribution of this name, or holds what is imported by this name (`harness.stats.counterparts`): then an installed copy
+may be any version of the very code that is tested. Such a file, and one that no RECORD proves, is the repository's if
+its content is that of the file at the corresponding path there. Of its environment a rank's interpreter tells, and that
+is held against what was installed there.
 """
 
 from __future__ import annotations
@@ -20,10 +21,12 @@ from harness.forms.distribution import normal
 from harness.forms.model import Model
 from harness.forms.strict_json import strict_json
 from harness.history import History
+from harness.stats.counterparts import Counterparts, InstalledCopy, Place, is_below, top_of
 
 FOLDER = "evidence/loaded"
 NAMED = re.compile(r"[0-9a-f]{64}")
 COMPILED = (".so", ".pyd")
+CODE = (".py", *COMPILED)
 TOOL = "rankproof"
 # All that an editable install leaves among the packages: a file that leads the import system to the real ones.
 REDIRECT = re.compile(r"(__editable__.*|_editable_.*|_.*_editable(_loader)?)\.py")
@@ -64,6 +67,7 @@ class Source:
         checkouts: those of them that were built from a commit.
         installed: whether the scenario says that the subject is what is installed.
         differing: normal names of the distributions that differ between the arms, whose files are told in full.
+        counterparts: what the files of installed packages have to equal; None in a record of an earlier edition.
     """
 
     declared: Collection[str]
@@ -74,6 +78,7 @@ class Source:
     checkouts: Mapping[str, Checkout] = field(default_factory=dict)
     installed: bool = False
     differing: Collection[str] = ()
+    counterparts: Counterparts | None = None
 
     def holds(self, file: str, sha256: str) -> bool:
         """Whether the repository has this content under a path that ends like this one."""
@@ -99,10 +104,12 @@ class Judgement:
     Attributes:
         unproven: why it is not proved that this is the code.
         beside: what was loaded that no digest of the repository, a package or an input proves, and may be so.
+        made: files without a counterpart in the repository, that the build of its code wrote, each with its sha256.
     """
 
     unproven: frozenset[str]
     beside: frozenset[str]
+    made: frozenset[tuple[str, str]] = frozenset()
 
 
 class Summary(Model):
@@ -165,14 +172,17 @@ def judge(listing: bytes, source: Source) -> Judgement:
     """Judge the list of what a rank had loaded beside its arm's folder."""
     unproven: set[str] = set()
     beside: set[str] = set()
+    made: dict[str, str] = {}
     try:
         loaded = strict_json(listing)
         installed, others = dict(loaded["installed"]), list(loaded["others"])
         for package, names in installed.items():
             unproven.update(_silent(str(package), str(names).split(", "), source))
         unproven.update(_untold(loaded, installed, source))
+        unproven.update(_not_the_repositorys(_came(installed, others), source, made))
         for other in others:
             files = {str(file): str(sha256) for file, sha256 in dict(other["files"]).items()}
+            unproven.update(_changed(other, files, source))
             failed, accepted = _judge(other, files, source)
             if failed:
                 unproven.add(_words(other, failed, source))
@@ -181,7 +191,16 @@ def judge(listing: bytes, source: Source) -> Judgement:
             unproven.add(f"{loaded['more']} more files that a rank loaded are not listed")
     except (KeyError, TypeError, ValueError, AttributeError):
         unproven.add("the list of what a rank had loaded cannot be read")
-    return Judgement(unproven=frozenset(unproven), beside=frozenset(beside))
+    return Judgement(unproven=frozenset(unproven), beside=frozenset(beside), made=frozenset(made.items()))
+
+
+def packages(listing: bytes) -> set[str]:
+    """The import names that a list tells of; none where it cannot be read."""
+    try:
+        found = strict_json(listing)
+        return {*map(str, found["installed"]), *(str(one["package"]) for one in found["others"])}
+    except (KeyError, TypeError, ValueError, AttributeError):
+        return set()
 
 
 def loaded(listing: bytes) -> Iterator[tuple[str, str]]:
@@ -253,25 +272,96 @@ def _untold(loaded: Mapping[str, Any], installed: Mapping[str, str], source: Sou
             yield f"which files of {name} a rank loaded for {package} is not told"
 
 
+def _came(installed: Mapping[str, str], others: Iterable[Mapping[str, Any]]) -> list[tuple[str, str, str]]:
+    """What was loaded from installed distributions: import name, distribution and version of each."""
+    told = {
+        (str(package), normal(release.rpartition(" ")[0]), release.rpartition(" ")[2])
+        for package, releases in installed.items()
+        for release in str(releases).split(", ")
+    }
+    told |= {
+        (str(one["package"]), str(one["distribution"]), str(one["version"]))
+        for one in others
+        if one["distribution"] is not None and one["record"] in ("as", "differs")
+    }
+    return sorted(told)
+
+
+def _not_the_repositorys(came: Iterable[tuple[str, str, str]], source: Source, made: dict[str, str]) -> Iterator[str]:
+    """InstalledCopy distributions that are the repository's by their import names, and are not as it has them."""
+    known = source.counterparts
+    if known is None or source.installed:
+        return
+    for package, name, version in came:
+        if name in source.named or name in source.checkouts or (name == TOOL and TOOL not in source.declared):
+            continue
+        if package not in known.roots and package not in known.hidden and name not in source.declared:
+            continue
+        what = f"the installed {name} {version}"
+        found = known.distribution(name, version)
+        if found is None:
+            yield f"{package} came from {what}, whose files are not told: {REMEDY}"
+            continue
+        if package in known.hidden and _is_whole(found, package):
+            yield f"{package} of the arm's folder is hidden by {what}: rename it, or give it an __init__.py"
+        places = known.places(package, found.files)
+        if not any(is_below(file, package) and file.endswith(CODE) for file in found.files):
+            continue  # an editable install: its files are told one by one
+        if not places:
+            if name in source.declared:
+                yield f"{package} came from {what}, and the repository has it at no place that is known: {REMEDY}"
+            continue
+        believed = {*source.inputs, *source.plugins}
+        files = {file: sha256 for file, sha256 in found.files.items() if sha256 not in believed}
+        if odd := [*known.differing(files, places, package), *known.data(found)]:
+            more = f", and {len(odd) - 1} more" if len(odd) > 1 else ""
+            yield f"of {what}, {odd[0]} of the repository{more}: {REMEDY}"
+        made |= known.made(found.files, places, package)
+
+
+def _is_whole(installed: InstalledCopy, package: str) -> bool:
+    """Whether a distribution brings a module or a package of this name, which hides folders of the name."""
+    return any(
+        file == f"{package}/__init__.py" or ("/" not in file and top_of(file) == package and file.endswith(CODE))
+        for file in installed.files
+    )
+
+
+def _changed(other: Mapping[str, Any], files: Mapping[str, str], source: Source) -> Iterator[str]:
+    """Files that a rank loaded with another content than their distribution had at the run's end."""
+    known = source.counterparts
+    found = known.distribution(other["distribution"], other["version"]) if known is not None else None
+    for file, sha256 in files.items() if found is not None else ():
+        if found is not None and found.files.get(file, "") not in ("", sha256):
+            yield f"{file} of {found.name} {found.version} is not what it was when a rank loaded it"
+
+
 def _judge(other: Mapping[str, Any], files: Mapping[str, str], source: Source) -> tuple[list[str], dict[str, str]]:
     """The files of one package that are not proved; and those that need no proof, with why."""
     record, distribution = other["record"], other["distribution"]
     if (built := source.checkouts.get(distribution)) is not None:
         return _built(distribution, built, files)
-    declared = distribution in source.declared
+    places = _places_of(other, files, source)
+    declared = distribution in source.declared or bool(places)
     if source.installed and distribution is not None and record in ("as", "absent"):
         return [], {} if record == "as" else dict.fromkeys(files, ", of an editable install")
     failed: list[str] = []
     accepted: dict[str, str] = {}
     for file, sha256 in files.items():
         # A file without content brings no code, and packages are full of them.
-        if sha256 == EMPTY or sha256 in source.inputs or sha256 in source.plugins or source.holds(file, sha256):
+        if sha256 == EMPTY or sha256 in source.inputs or sha256 in source.plugins:
+            continue
+        if (why := _held(file, sha256, other, places, source)) is not None:
+            accepted |= {file: why} if why else {}
             continue
         match record:
             case "as" if not declared or distribution in source.named or REDIRECT.fullmatch(file):
                 pass
             case "tool" if TOOL not in source.declared:
                 pass
+            # Written by whoever used the package: where the repository has such a file, it is another version.
+            case "absent" if not file.endswith(CODE) and not source.like(file) and not declared:
+                accepted[file] = ", data beside what was loaded"
             case "start":
                 accepted[file] = ", loaded by the interpreter's own start"
             # Written while the run went on, by what it ran. Of a file of the repository it would be another version.
@@ -283,6 +373,32 @@ def _judge(other: Mapping[str, Any], files: Mapping[str, str], source: Source) -
             case _:
                 failed.append(file)
     return sorted(failed), accepted
+
+
+def _places_of(other: Mapping[str, Any], files: Mapping[str, str], source: Source) -> list[Place]:
+    """The places in the repository of which the files of one package are copies, where its import name has any."""
+    known, distribution = source.counterparts, other["distribution"]
+    if known is None or distribution in source.named or (other["record"] == "tool" and TOOL not in source.declared):
+        return []
+    package = str(other["package"])
+    found = known.distribution(distribution, other["version"])
+    if found is not None and any(is_below(file, package) and file.endswith(CODE) for file in found.files):
+        return known.places(package, found.files)
+    return known.places(package, files)
+
+
+def _held(file: str, sha256: str, other: Mapping[str, Any], places: Collection[Place], source: Source) -> str | None:
+    """Whether a file is the repository's: None where it is not; where only its build wrote it, words that say so."""
+    known, package = source.counterparts, top_of(file)
+    if known is None or not places:
+        # Of a distribution that the repository declares, a copy in any of its folders proves nothing.
+        unmapped = known is not None and other["distribution"] in source.declared
+        return "" if source.holds(file, sha256) and not unmapped else None
+    if list(known.differing({file: sha256}, places, package)):
+        return None
+    if not known.made({file: sha256}, places, package):
+        return ""
+    return None if other["record"] == "differs" else f", made by the build of {other['distribution'] or package}"
 
 
 def _built(distribution: str, built: Checkout, files: Mapping[str, str]) -> tuple[list[str], dict[str, str]]:

@@ -41,7 +41,8 @@ EDITION = 5
 
 From 3 on ledgers hold the splits of an all-to-all, which reports of 2 say they do not see; from 4 on, what comparing
 logits leaves open, and what `matrix.exclude` leaves out, and of the files in which two arms differ those are shown
-first that ranks loaded. From 5 on, what was refuted from outside is judged and said as it is known.
+first that ranks loaded. From 5 on, what was refuted from outside is judged and said as it is known: packages are held
+against the repository by their import names, and tolerances are tried with wrong arrays.
 
 A report of an earlier edition is judged and rendered as it was made.
 """

@@ -269,9 +269,9 @@ def test_what_is_installed_on_purpose_passes_and_no_gate_takes_it(workshop: Work
     assert word(found) == "REFUSED: the subject is what is installed (subject.of), not the commit's code"
 
 
-def test_folder_names_decide_nothing(workshop: Workshop) -> None:
-    """A package that the repository does not declare is what its RECORD says, whatever folders are called like it."""
-    folders = ("engines/toolbox/__init__.py", "toolbox/notes.py", "scenarios/meet/toolbox/notes.py")
+def test_folder_names_alone_decide_nothing(workshop: Workshop) -> None:
+    """A package of which the repository holds no half is what its RECORD says, whatever folders are called like it."""
+    folders = ("engines/toolbox/__init__.py", "toolbox/notes.py", "scenarios/meet/toolbox/notes.txt")
     subject = SUBJECT.replace("import engine", "import toolbox as engine")
     trust(workshop, {"scenarios/meet/subject.py": subject, **dict.fromkeys(folders, "def greeting(rank): pass\n")})
     workshop.pip(str(wheels.write(workshop.root / "wheels", "toolbox", "3.0", FIXED)))
@@ -293,8 +293,9 @@ def test_a_gate_does_not_believe_what_a_record_says_of_the_commit(workshop: Work
     copy.facts(source={"commit": head}).sign("key")
     refused = "REFUSED: it is not proved that the commit's code ran: candidate: engine.py came from an installed copy"
     assert word(workshop.gate()).startswith(refused)
-    nothing: dict[str, object] = {"declared": [], "files": {}}
+    nothing: dict[str, object] = {"declared": [], "files": {}, "roots": {}, "installed": []}
     copy.facts(provenance={"candidate": nothing, "control": nothing}).sign("key")
     found = workshop.gate()
-    assert word(found).startswith(refused)
+    assert word(found).startswith(refused.partition(" engine.py")[0])
+    assert "engine came from the installed engine 1.0, whose files are not told" in word(found)
     assert [one.name for one in found.requirements if one.word != "MET"] == ["code"]

@@ -13,7 +13,7 @@ def write(
     folder: Path,
     name: str,
     version: str,
-    text: str,
+    text: str | None,
     *,
     requires: Sequence[str] = (),
     extras: Mapping[str, str] | None = None,
@@ -27,7 +27,7 @@ def write(
         folder: of wheels.
         name: of package and module.
         version: of the package.
-        text: of the module.
+        text: of the module; None for none.
         requires: packages that it needs.
         extras: extra to a package that it brings.
         script: a command that it installs.
@@ -41,7 +41,7 @@ def write(
     for extra, package in (extras or {}).items():
         metadata += [f"Provides-Extra: {extra}", f'Requires-Dist: {package}; extra == "{extra}"']
     files = {
-        f"{name}.py": text.encode(),
+        **({f"{name}.py": text.encode()} if text is not None else {}),
         **(more or {}),
         f"{about}/METADATA": ("\n".join(metadata) + "\n").encode(),
         f"{about}/WHEEL": f"Wheel-Version: 1.0\nGenerator: test\nRoot-Is-Purelib: true\nTag: {tags}\n".encode(),

@@ -14,7 +14,7 @@ import json
 import os
 import posixpath
 import tomllib
-from collections.abc import Callable, Collection, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -26,15 +26,14 @@ from harness.forms.distribution import normal
 from harness.forms.git import git
 from harness.record.facts import SourceFacts
 from harness.run.arms import patch as patches
+from harness.run.arms.distributions import installed
 from harness.run.arms.files import is_code
 from harness.run.arms.revision import LINK, SUBMODULE, GitRepository, RevisionError
+from harness.run.arms.roots import DECLARING, LARGEST, Place, roots_of
 from harness.run.arms.staging import StagedArm
 from harness.scenario import Scenario
-from harness.stats.provenance import TOOL, loaded
-
-DECLARING = ("pyproject.toml", "setup.cfg", "setup.py")
-# A file that declares something is short; a larger one is something else's.
-LARGEST = 2**20
+from harness.stats.counterparts import Counterparts, InstalledCopy, counterpart, is_data, spread, top_of
+from harness.stats.provenance import TOOL, loaded, packages
 
 
 @dataclass(frozen=True)
@@ -54,8 +53,51 @@ class Tree:
     @cached_property
     def declared(self) -> frozenset[str]:
         """Normal names of the distributions that its files declare."""
+        return frozenset(name for path, text in self._metadata.items() for name in names_in(path, text))
+
+    @cached_property
+    def roots(self) -> Mapping[str, tuple[Place, ...]]:
+        """Import name to the places of its files that hold it."""
+        return roots_of([path for path in self.paths if is_code(path)], self._metadata).places
+
+    @cached_property
+    def _metadata(self) -> Mapping[str, bytes]:
         about = [path for path in self.paths if posixpath.basename(path) in DECLARING and is_code(path)]
-        return frozenset(name for path, text in self.read(about).items() for name in names_in(path, text))
+        return self.read(about)
+
+    def is_own(self, one: InstalledCopy, *, hidden: Collection[str] = ()) -> bool:
+        """Whether a distribution is this repository's by its name, or by the name that it is imported by."""
+        if one.name in self.declared:
+            return True
+        tops = {top_of(file) for file in one.files}
+        if not tops.isdisjoint(hidden):
+            return True
+        known = Counterparts(roots=self.roots, files=dict.fromkeys(self.paths, ""), installed=())
+        return any(known.places(top, one.files) for top in tops if top in self.roots)
+
+    def compared(
+        self, lists: Iterable[bytes], found: Iterable[InstalledCopy]
+    ) -> tuple[dict[str, list[Place]], dict[str, str]]:
+        """What the files that ranks loaded, and those of installed distributions, have to equal.
+
+        Returns:
+            The roots of every name in question, and path to sha256 of the files.
+        """
+        lists = list(lists)
+        names = {name for listing in lists for name in packages(listing)}
+        wanted = {file for listing in lists for file, _ in loaded(listing)}
+        files = set(wanted)
+        for one in found:
+            files.update(one.files)
+            names.update(top_of(file) for file in one.files)
+        roots = {name: list(self.roots[name]) for name in sorted(names & self.roots.keys())}
+        exact = {counterpart(file, place) for file in files for place in roots.get(top_of(file), ())}
+        data = {posixpath.basename(file) for file in files if is_data(file)}
+        known = frozenset(self.paths)
+        chosen = {path for path in exact if path in known}
+        chosen |= {path for path in known if posixpath.basename(path) in data} if data else set()
+        digests = {path: sha256(content) for path, content in self.read(sorted(map(str, chosen))).items()}
+        return roots, dict(sorted({**self.digests(wanted), **digests}.items()))
 
     def digests(self, wanted: Iterable[str]) -> dict[str, str]:
         """The sha256 of every file whose path ends like a wanted one."""
@@ -85,7 +127,15 @@ class Origin(Protocol):
     def declared(self) -> Collection[str]:
         """Normal names of the distributions that are the repository's own."""
 
-    def facts(self, lists: Iterable[bytes]) -> SourceFacts:
+    def own(self, folders: Sequence[Path], code: Collection[str]) -> frozenset[str]:
+        """Normal names of the distributions in folders that are the repository's: ranks tell their files one by one.
+
+        Args:
+            folders: that an arm's packages are imported from.
+            code: the files of the arm's folder.
+        """
+
+    def facts(self, lists: Iterable[bytes], folders: Sequence[Path], code: Collection[str]) -> SourceFacts:
         """What the record keeps, after ranks have told what they had loaded."""
 
 
@@ -100,9 +150,28 @@ class Living:
     def declared(self) -> frozenset[str]:
         return self.tree.declared | self.installed
 
-    def facts(self, lists: Iterable[bytes]) -> SourceFacts:
-        wanted = {file for listing in lists for file, _ in loaded(listing)}
-        return SourceFacts(declared=sorted(self.declared), files=self.tree.digests(wanted))
+    def own(self, folders: Sequence[Path], code: Collection[str]) -> frozenset[str]:
+        hidden = spread(code)
+        names = {*self.tree.roots, *self.declared, *hidden}
+        found = installed(folders, names=names, wanted=lambda _: False)
+        return self.declared | {one.name for one in found if self.tree.is_own(one, hidden=hidden)}
+
+    def facts(self, lists: Iterable[bytes], folders: Sequence[Path], code: Collection[str]) -> SourceFacts:
+        lists = list(lists)
+        hidden = spread(code)
+        loaded_names = {name for listing in lists for name in packages(listing)}
+        names = (loaded_names & {*self.tree.roots, *hidden}) | set(self.declared)
+        found = installed(
+            folders,
+            names=names,
+            wanted=lambda one: one.name in self.declared or self.tree.is_own(one, hidden=hidden),
+        )
+        roots, files = self.tree.compared(lists, found)
+        return SourceFacts(declared=sorted(self.declared), files=files, roots=_listed(roots), installed=found)
+
+
+def _listed(roots: Mapping[str, Sequence[Place]]) -> dict[str, list[list[str]]]:
+    return {name: [[prefix, folder] for prefix, folder in places] for name, places in roots.items()}
 
 
 @dataclass(frozen=True)
@@ -115,9 +184,16 @@ class Recorded:
     def declared(self) -> frozenset[str]:
         return frozenset(self.said.declared) - {TOOL}
 
-    def facts(self, lists: Iterable[bytes]) -> SourceFacts:
-        del lists
-        return self.said.model_copy(update={"declared": sorted(self.declared)})
+    def own(self, folders: Sequence[Path], code: Collection[str]) -> frozenset[str]:
+        names = {*(self.said.roots or ()), *self.declared, *spread(code)}
+        return self.declared | {one.name for one in installed(folders, names=names, wanted=lambda _: False)}
+
+    def facts(self, lists: Iterable[bytes], folders: Sequence[Path], code: Collection[str]) -> SourceFacts:
+        roots = self.said.roots or {}
+        loaded_names = {name for listing in lists for name in packages(listing)}
+        names = (loaded_names & {*roots, *spread(code)}) | self.declared
+        found = installed(folders, names=names, wanted=lambda _: True)
+        return self.said.model_copy(update={"declared": sorted(self.declared), "roots": roots, "installed": found})
 
 
 def origins(scenario: Scenario, folder: Path, staged: Mapping[str, StagedArm]) -> dict[str, Origin]:

@@ -1,0 +1,160 @@
+"""Which files of a repository the files of an installed distribution have to equal (rule 12). Pure.
+
+The import name decides. What a rank loaded under a name that the repository holds at a root is the repository's if at
+least half of the distribution's modules below that name are there; then each of its files must be the one at the
+corresponding path below every such root. A copy elsewhere in the repository proves nothing.
+"""
+
+from __future__ import annotations
+
+import posixpath
+import re
+from collections.abc import Collection, Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+
+from harness.forms.model import Model
+
+COMPILED = (".so", ".pyd")
+# What a build writes of its own version, beside what it copies.
+VERSION = re.compile(r"(.*/)?_{0,2}version_{0,2}\.py")
+OUTSIDE = ("../", "/")
+Place = tuple[str, str]
+"""The beginning of a path as it is imported, and what stands for it in the repository: `("", "src/")`."""
+
+
+class InstalledCopy(Model):
+    """A distribution of an arm's environment that may be the repository's.
+
+    Attributes:
+        name: its normal name.
+        version: as its folder states it.
+        files: path as RECORD states it to sha256 of its content; an empty text where nobody had to read it.
+    """
+
+    name: str
+    version: str
+    files: dict[str, str]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Counterparts:
+    """What an arm's code has to equal.
+
+    Attributes:
+        roots: import name to the places in the repository that hold it, for the names in question.
+        files: path in the repository to sha256.
+        installed: the distributions of the arm's environment in question.
+        hidden: folders of the arm's own that hold code and are no package: a package from elsewhere hides them.
+    """
+
+    roots: Mapping[str, Collection[Place]]
+    files: Mapping[str, str]
+    installed: Collection[InstalledCopy]
+    hidden: Collection[str] = ()
+    _known: dict[tuple[str, str], list[Place]] = field(default_factory=dict, repr=False)
+
+    def distribution(self, name: str | None, version: str | None) -> InstalledCopy | None:
+        """A distribution by its name and version; None where nothing is known of its files."""
+        return next((one for one in self.installed if (one.name, one.version) == (name, version)), None)
+
+    def places(self, package: str, files: Iterable[str]) -> list[Place]:
+        """The roots of a name of which these files, by their paths as imported, are copies."""
+        modules = [file for file in files if file.endswith(".py") and top_of(file) == package]
+        found = []
+        for place in self.roots.get(package, ()):
+            there = sum(counterpart(file, place) in self.files for file in modules)
+            if modules and 2 * there >= len(modules):
+                found.append(place)
+        return found
+
+    def differing(self, files: Mapping[str, str], places: Collection[Place], of: str) -> Iterator[str]:
+        """Files below a name that are not the repository's: of each a sentence's beginning.
+
+        Args:
+            files: path as imported to sha256.
+            places: the roots that hold the name.
+            of: the name.
+        """
+        for file, sha256 in sorted(files.items()):
+            if not is_below(file, of):
+                continue
+            paths = [path for place in places if (path := counterpart(file, place)) is not None]
+            there = [path for path in paths if path in self.files]
+            if odd := [path for path in there if self.files[path] != sha256]:
+                yield f"{file} is not as {odd[0]}"
+            elif not there and not is_made(file):
+                yield f"{file} is not"
+
+    def made(self, files: Mapping[str, str], places: Collection[Place], of: str) -> dict[str, str]:
+        """Files below a name without a counterpart, that a build may write: path to sha256."""
+        return {
+            file: sha256
+            for file, sha256 in files.items()
+            if is_below(file, of)
+            and is_made(file)
+            and not any(counterpart(file, place) in self.files for place in places)
+        }
+
+    def data(self, installed: InstalledCopy) -> Iterator[str]:
+        """Data that a distribution has installed beside its packages, which is not the repository's."""
+        for file, sha256 in sorted(installed.files.items()):
+            if not is_data(file):
+                continue
+            ends = longest_alike(file, self.files)
+            if odd := [path for path in ends if self.files[path] != sha256]:
+                yield f"{file} is not as {odd[0]}"
+
+
+def counterpart(file: str, place: Place) -> str | None:
+    """The path in a repository of a file that is imported from a place there."""
+    prefix, folder = place
+    return folder + file[len(prefix) :] if file.startswith(prefix) else None
+
+
+def top_of(file: str) -> str:
+    """The top-level name that a file is imported by; of data elsewhere no name."""
+    return file.partition("/")[0].partition(".")[0]
+
+
+def is_below(file: str, name: str) -> bool:
+    """Whether a file is the module of a name, or below its package."""
+    return file.startswith(f"{name}/") or ("/" not in file and top_of(file) == name and not file.endswith(".pth"))
+
+
+def is_made(file: str) -> bool:
+    """Whether a build may have written a file that the repository does not hold: any but a module of Python."""
+    return not file.endswith(".py") or VERSION.fullmatch(file) is not None
+
+
+def is_data(file: str) -> bool:
+    """Whether a file of RECORD is outside of the folder for packages, and not a command."""
+    return file.startswith(OUTSIDE) and "/bin/" not in file and not file.endswith(".pyc")
+
+
+def longest_alike(file: str, paths: Iterable[str]) -> list[str]:
+    """The paths that share the longest ending with a file, one part at least."""
+    best: list[str] = []
+    most = 1
+    wanted = file.split("/")[::-1]
+    for path in paths:
+        if posixpath.basename(path) != wanted[0]:
+            continue
+        alike = 0
+        for one, other in zip(wanted, path.split("/")[::-1], strict=False):
+            if one != other:
+                break
+            alike += 1
+        if alike > most:
+            best = []
+            most = alike
+        if alike == most:
+            best.append(path)
+    return sorted(best)
+
+
+def spread(files: Collection[str]) -> set[str]:
+    """Top-level folders of an arm that hold modules and are no packages."""
+    folders = {file.partition("/")[0] for file in files if "/" in file and file.endswith((".py", *COMPILED))}
+    whole = {folder for folder in folders if f"{folder}/__init__.py" in files}
+    whole |= {top_of(file) for file in files if "/" not in file and file.endswith((".py", *COMPILED))}
+    return {folder for folder in folders - whole if folder.isidentifier()}
