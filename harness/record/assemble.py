@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Collection, Sequence
+from functools import partial
 from typing import get_args
 
 from harness.checks.finding import canonical
@@ -62,8 +63,9 @@ from harness.scenario import Cell, Scenario, ScenarioError, parse_scenario
 from harness.stats.outcome import Arm, reference_folders, trial_folder
 from harness.stats.profile import profile
 from harness.stats.provenance import FOLDER as LOADED_FOLDER
-from harness.stats.unshown import EDITION
+from harness.stats.unshown import EDITION, EDITION_OF_THE_KNOWN
 from harness.stats.verdict import ArmCode, CellFacts, Judgement, judge
+from harness.stats.wires import without_payload
 
 Read = Callable[[str], bytes]
 PATCH_PATH = "evidence/source.patch"
@@ -132,12 +134,13 @@ def assemble(read: Read, names: Collection[str], *, described: Callable[[str], N
     others = differing(scenario, run.environments, {arm: one.named for arm, one in environments.items()})
     libraries, changed = Libraries(run, others, read, arms=compared(arms)), Changed(arms, read)
 
+    hearers = (witness.hear, arrays.hear, ledgers.hear, accounts.hear, frames.hear, partial(_demand_payload, run))
     heard: set[str] = set()
 
     def hear(evidence: str, history: History) -> None:
         if evidence not in heard:  # cells may share a reference
             heard.add(evidence)
-            for hear_trial in (witness.hear, arrays.hear, ledgers.hear, accounts.hear, frames.hear):
+            for hear_trial in hearers:
                 hear_trial(evidence, history)
             libraries.hear(history)
             changed.hear(history)
@@ -175,6 +178,13 @@ def assemble(read: Read, names: Collection[str], *, described: Callable[[str], N
         judgement=judgement,
         comparison=_comparison(scenario, run, arms, judgement, read, names),
     )
+
+
+def _demand_payload(run: RunFacts, evidence: str, history: History) -> None:
+    """Refuse a trial whose wire does not count the packets that carried new payload, as wires did before edition 5."""
+    lacking = without_payload(history) if run.edition >= EDITION_OF_THE_KNOWN else None
+    if lacking is not None:
+        raise RecordError(f"{evidence}, line {lacking.line}: the wire does not count packets with new payload")
 
 
 def _comparison(

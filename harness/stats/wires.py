@@ -15,6 +15,15 @@ from harness.history import History, Seen
 TEXT_LIMIT = 60
 
 
+def without_payload(history: History) -> Seen | None:
+    """The first count of a fault on a wire that does not say how many packets carried new payload; None without one."""
+    for seen in history.seen:
+        values = seen.event.values
+        if seen.event.name in (COUNTED, UNDONE) and "struck" in values and "payload" not in values:
+            return seen
+    return None
+
+
 class ShownHost(Model):
     """A test host: what it is called, its address, and the ranks on it."""
 

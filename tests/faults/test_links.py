@@ -23,6 +23,7 @@ from harness.backends.backend import WIRE
 from harness.events import Event
 from harness.faults import prove
 from harness.history import History
+from harness.stats.wires import without_payload
 from harness.world.descendants import processes
 from harness.world.hang import Hang
 from harness.world.hosts import host as hosts
@@ -363,6 +364,17 @@ def test_evidence_that_lacks_something_proves_nothing(
     (found,) = prove(flipped.faults, History(events, size=3))
     assert not found.proof.proved
     assert found.proof.description.startswith(why)
+
+
+@pytest.mark.parametrize("lacks", [False, True])
+def test_a_wire_that_does_not_count_payload_is_named(flipped: Struck, lacks: bool) -> None:
+    """Wires of earlier editions did not count it: whoever leaves it out of a newer trial is refused by its line."""
+    left = [
+        event._replace(values={key: value for key, value in event.values.items() if not lacks or key != "payload"})
+        for event in (seen.event for seen in flipped.history.seen)
+    ]
+    found = without_payload(History(left, size=3))
+    assert (found is not None and found.event.name == "wire.counted") == lacks
 
 
 @pytest.fixture(scope="module")
