@@ -134,13 +134,13 @@ def assemble(read: Read, names: Collection[str], *, described: Callable[[str], N
     others = differing(scenario, run.environments, {arm: one.named for arm, one in environments.items()})
     libraries, changed = Libraries(run, others, read, arms=compared(arms)), Changed(arms, read)
 
-    hearers = (witness.hear, arrays.hear, ledgers.hear, accounts.hear, frames.hear, partial(_demand_payload, run))
     heard: set[str] = set()
 
     def hear(evidence: str, history: History) -> None:
         if evidence not in heard:  # cells may share a reference
             heard.add(evidence)
-            for hear_trial in hearers:
+            payload = partial(_demand_payload, run)
+            for hear_trial in (witness.hear, arrays.hear, ledgers.hear, accounts.hear, frames.hear, payload):
                 hear_trial(evidence, history)
             libraries.hear(history)
             changed.hear(history)
@@ -162,9 +162,7 @@ def assemble(read: Read, names: Collection[str], *, described: Callable[[str], N
     except EventError as error:
         raise RecordError(f"a trial's events cannot be read: {error}") from None
     witness.demand()
-    demand_planned(scenario, judgement)
-    demand_lists(judgement, read, names)
-    demand_releases(scenario, run, judgement, read)
+    _demand_told(scenario, run, judgement, read, names)
     arrays.demand(names)
     parts = arrays.description, ledgers.description, accounts.description, _older(run.edition)
     if again := ", ".join(filter(None, parts)):
@@ -178,6 +176,13 @@ def assemble(read: Read, names: Collection[str], *, described: Callable[[str], N
         judgement=judgement,
         comparison=_comparison(scenario, run, arms, judgement, read, names),
     )
+
+
+def _demand_told(scenario: Scenario, run: RunFacts, judgement: Judgement, read: Read, names: Collection[str]) -> None:
+    """Refuse trials that were not planned, and lists of what ranks had loaded that contradict the rest."""
+    demand_planned(scenario, judgement)
+    demand_lists(judgement, read, names)
+    demand_releases(scenario, run, judgement, read)
 
 
 def _demand_payload(run: RunFacts, evidence: str, history: History) -> None:
