@@ -7,6 +7,7 @@ undecided, and hints say where it looks corrupt and how often clean texts look l
 
 from __future__ import annotations
 
+import codecs
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
@@ -16,10 +17,10 @@ from harness.integrity.hints import Hint, decoded_once_more, hints
 from harness.integrity.problem import Misused
 from harness.integrity.records import EnhancedTokenChunk
 from harness.integrity.sequence import SequenceIntegrityChecker
+from harness.integrity.spelling import REPLACEMENT, Spelling, held_back
 from harness.integrity.token_validator import TokenValidator
 from harness.integrity.validation import RecoveryAction
 
-REPLACEMENT = "\ufffd"
 TEXT_IDS = "text, ids"
 
 
@@ -180,7 +181,7 @@ class CorruptionDetector:
         spelled = None
         if ids is not None and known:
             try:
-                spelled = self._spelled(list(ids), cut=cut)
+                spelled = self._spelled(list(ids), text, cut=cut)
             except UNSPELLABLE as error:
                 compared.append("ids, tokenizer")
                 words = f"the tokenizer has no text for these ids: {type(error).__name__}: {error}"
@@ -188,10 +189,10 @@ class CorruptionDetector:
                 known = False
         if spelled is not None:
             compared.append(TEXT_IDS)
-            found += _of_text(text, spelled, cut=cut)
+            found += _of_text(text, spelled)
         if raw is not None:
             compared.append("bytes, text")
-            found += self._of_bytes(raw, text, ids if known else None)
+            found += self._of_bytes(raw, text, ids if known else None, cut=cut)
         if ids is not None and sent_ids is not None:
             compared.append("ids, ids that were sent")
             found += _of_ids(list(ids), list(sent_ids))
@@ -221,18 +222,19 @@ class CorruptionDetector:
             hints=report.hints,
         )
 
-    def _spelled(self, ids: list[int], *, cut: bool) -> str | None:
+    def _spelled(self, ids: list[int], text: str, *, cut: bool) -> str | None:
+        """What the ids spell: of several readings the one that is the text, where there is such a one."""
         if self._token_bytes is not None:
-            import codecs
+            decoder = codecs.getincrementaldecoder("utf-8")("replace")
+            spelled = decoder.decode(b"".join(map(self._token_bytes, ids)), final=not cut)
+            pending, _ = decoder.getstate()
+            return text if held_back(text, spelled, len(pending)) else spelled
+        return None if self._decode is None else Spelling(self._decode).of(ids, text, cut=cut)
 
-            return codecs.getincrementaldecoder("utf-8")("replace").decode(
-                b"".join(map(self._token_bytes, ids)), final=not cut
-            )
-        return None if self._decode is None else self._decode(ids)
-
-    def _of_bytes(self, raw: bytes, text: str, ids: Sequence[int] | None) -> Iterator[Corruption]:
+    def _of_bytes(self, raw: bytes, text: str, ids: Sequence[int] | None, *, cut: bool) -> Iterator[Corruption]:
+        decoder = codecs.getincrementaldecoder("utf-8")()
         try:
-            read = raw.decode()
+            read = decoder.decode(raw, final=not cut)
         except UnicodeDecodeError as error:
             # A model may spell bytes that are not UTF-8. That they are its own is known by its ids.
             if ids is not None and self._token_bytes is not None and b"".join(map(self._token_bytes, ids)) == raw:
@@ -240,7 +242,8 @@ class CorruptionDetector:
             words = f"byte {error.start} is not UTF-8 ({error.reason}), and no ids are known that spell it"
             yield _text(CorruptionType.NOT_UTF8, (error.start, error.end), words, unit="bytes")
             return
-        if read != text:
+        pending, _ = decoder.getstate()
+        if not held_back(text, read, len(pending)):
             at, end = _middle(text, read)
             words = f"the bytes are those of another text from character {at} on"
             yield _text(CorruptionType.BYTES_DIFFER, (at, end), words)
@@ -253,8 +256,8 @@ def _halves(text: str) -> Iterator[Corruption]:
         yield _text(CorruptionType.NOT_UTF8, (at, at + 1), result.words)
 
 
-def _of_text(text: str, spelled: str, *, cut: bool) -> Iterator[Corruption]:
-    if text == spelled or (cut and text == spelled.rstrip(REPLACEMENT)):
+def _of_text(text: str, spelled: str) -> Iterator[Corruption]:
+    if text == spelled:
         return
     at, end = _middle(text, spelled)
     there = spelled[at : len(spelled) - (len(text) - end)]

@@ -10,6 +10,7 @@ import codecs
 from collections.abc import Callable, Sequence
 
 from harness.integrity.problem import Misused
+from harness.integrity.spelling import REPLACEMENT, Spelling
 from harness.integrity.validation import VALID, ValidationError, ValidationResult
 
 UNSPELLABLE = (LookupError, ValueError, TypeError, OverflowError)
@@ -27,7 +28,8 @@ class EncodingValidator:
         token_bytes: the bytes that an id spells, `b""` for a special one that is not shown. With it the text is
             compared at every token. Right where a text is its tokens' bytes one after the other, as of byte-level BPE.
         decode: the text that ids spell, from the same tokenizer and options that make the text. With it the text is
-            compared every `interval` tokens and at the end, for each time all ids are decoded. For all others.
+            compared every `interval` tokens and at the end, for each time all ids are decoded. For all others. A run of
+            byte tokens (byte fallback) is compared character by character, see `spelling`.
         interval: how many tokens `decode` waits.
 
     Raises:
@@ -43,10 +45,12 @@ class EncodingValidator:
     ) -> None:
         if token_bytes is not None and decode is not None:
             raise Misused("give token_bytes or decode: the text is compared with one of them")
-        self._token_bytes, self._decode, self._interval = token_bytes, decode, interval
+        self._token_bytes, self._interval = token_bytes, interval
+        self._spelling = None if decode is None else Spelling(decode)
         self._offset, self._tail = 0, b""
         self._spelled = codecs.getincrementaldecoder("utf-8")("replace")
         self._due, self._seen = "", 0  # spelled by ids and not seen as text; characters that were
+        self._ahead = ""  # U+FFFD that came as text for a character that is not complete
         self._ids: list[int] = []
         self._text: list[str] = []
         self._failed = VALID
@@ -89,11 +93,11 @@ class EncodingValidator:
         if not text.isascii() and (lone := _surrogate(text)) is not None:
             return self._lone(self._seen + lone)
         self._seen += len(text)
-        if self._decode is not None:
+        if self._spelling is not None:
             self._ids.append(token_id)
             self._text.append(text)
             if len(self._ids) % self._interval == 0:
-                return self._redecoded(final=False)
+                return self._redecoded(self._spelling, ongoing=True)
         return VALID
 
     def finish(self, *, cut: bool = False) -> ValidationResult:
@@ -107,8 +111,8 @@ class EncodingValidator:
         if self._tail and not cut:
             words = f"the bytes end inside of a character: {self._tail.hex(' ')} at byte {self._offset}"
             return self._fail(ValidationError.INCOMPLETE, words, self._offset)
-        if self._decode is not None:
-            return self._redecoded(final=not cut)
+        if self._spelling is not None:
+            return self._redecoded(self._spelling, cut=cut)
         rest = "" if cut else self._spelled.decode(b"", final=True)
         # Of an incomplete character at the very end detokenizers give a replacement character, or nothing.
         if self._due:
@@ -120,20 +124,43 @@ class EncodingValidator:
         return VALID
 
     def _compared(self, spelled: str, text: str) -> ValidationResult:
-        if not self._due and spelled == text:
+        if spelled == text and not self._due and not self._ahead:
             self._seen += len(text)
             return VALID
         due = self._due + spelled
-        if not due.startswith(text):
-            return self._differs(due, text, self._seen)
+        if self._ahead or not due.startswith(text):
+            return self._replaced(due, text)
         self._due, self._seen = due[len(text) :], self._seen + len(text)
         return VALID
 
-    def _redecoded(self, *, final: bool) -> ValidationResult:
-        assert self._decode is not None
-        spelled, text = self._decode(self._ids), "".join(self._text)
+    def _replaced(self, due: str, text: str) -> ValidationResult:
+        """Some text came that the ids do not spell yet: U+FFFD, where the ids end inside of a character.
+
+        It is right where the generation was cut there, which the end will tell, or where the next token shows that the
+        character never becomes one.
+        """
+        text = self._ahead + text
+        before = self._seen - len(self._ahead)
+        pending, _ = self._spelled.getstate()
+        rest = text[len(due) :]
+        if due.startswith(text):
+            self._due, self._ahead = due[len(text) :], ""
+        elif text.startswith(due) and len(rest) <= len(pending) and not rest.strip(REPLACEMENT):
+            self._due, self._ahead = "", rest
+        else:
+            return self._differs(due, text, before)
+        self._seen = before + len(text)
+        return VALID
+
+    def _redecoded(self, spelling: Spelling, *, ongoing: bool = False, cut: bool = False) -> ValidationResult:
+        text = "".join(self._text)
         self._text = [text]
-        if spelled == text or (not final and spelled.startswith(text)):
+        try:
+            spelled = spelling.of(self._ids, text, ongoing=ongoing, cut=cut)
+        except UNSPELLABLE as error:
+            words = f"the tokenizer has no text for these ids: {type(error).__name__}: {error}"
+            return self._fail(ValidationError.UNASSIGNED, words, 0)
+        if spelled == text or (ongoing and spelled.startswith(text)):
             return VALID
         return self._differs(spelled, text, 0)
 

@@ -1,0 +1,212 @@
+"""Spelling: which texts a detokenizer may have made of ids, where the tokens are bytes of characters.
+
+A tokenizer with byte fallback (Llama 2, Mistral, Gemma) spells a character that it does not know as one token for each
+byte of its UTF-8. Its decoder reads a run of such tokens as a whole: where the last character of the run is incomplete,
+every byte of the run becomes U+FFFD, and all of them become characters again when the next token completes it. A
+streaming detokenizer has given out the complete characters long before. Both are readings of the same ids. So a run is
+not judged by what the decoder makes of an incomplete one, but character by character.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable, Sequence
+
+REPLACEMENT = "\ufffd"
+LONGEST = 4
+"""Bytes of one character in UTF-8."""
+
+
+def held_back(text: str, spelled: str, incomplete: int) -> bool:
+    """Whether the text is what the ids spell, with at most so many U+FFFD for a character that the cut left incomplete.
+
+    Args:
+        text: as it came.
+        spelled: what the ids spell without the incomplete character.
+        incomplete: how many bytes of that character are there.
+    """
+    rest = text[len(spelled) :]
+    return text.startswith(spelled) and len(rest) <= incomplete and not rest.strip(REPLACEMENT)
+
+
+class Spelling:
+    """What ids spell by a tokenizer's `decode`. Not for several threads at once.
+
+    Args:
+        decode: the text that ids spell.
+    """
+
+    def __init__(self, decode: Callable[[list[int]], str]) -> None:
+        self._decode = decode
+        self._high: dict[int, bool] = {}  # by id, whether it is half of a character when it is alone
+        self._low: dict[int, bool] = {}  # by id, whether it is an ASCII byte that byte fallback spells
+
+    def of(self, ids: Sequence[int], text: str, *, ongoing: bool = False, cut: bool = False) -> str:
+        """The reading of these ids that agrees with the text, or where none does, the one that is nearest to it.
+
+        Args:
+            ids: all ids of the output so far.
+            text: what came for them.
+            ongoing: more ids will come, so that the text may lag behind.
+            cut: the generation was cut, so that the ids may end inside of a character that the text lacks.
+
+        Returns:
+            A string that the text equals, or with `ongoing` begins with it, if the text is a reading of the ids.
+        """
+        whole = list(ids)
+        spelled = self._decode(whole)
+        if text == spelled or (ongoing and spelled.startswith(text)):
+            return spelled
+        if REPLACEMENT not in spelled:
+            return spelled
+        if (ongoing or cut) and spelled.endswith(REPLACEMENT):
+            found = self._without_the_end(whole, spelled, text, ongoing=ongoing)
+            if found is not None:
+                return found
+        return self._by_runs(whole, spelled, text, ongoing=ongoing, cut=cut)
+
+    def _without_the_end(self, ids: list[int], spelled: str, text: str, *, ongoing: bool) -> str | None:
+        """A reading that leaves the incomplete character at the end away; None where the text is not one."""
+        if not ongoing:
+            for many in range(1, LONGEST):
+                # A decoder that gives U+FFFD for the incomplete character alone, as of byte-level BPE.
+                if spelled.endswith(REPLACEMENT * many) and text == spelled[:-many]:
+                    return text
+        for many in range(1, LONGEST):
+            before = self._decode(ids[:-many])
+            if before.endswith(REPLACEMENT):
+                continue
+            if ongoing:
+                return before if before.startswith(text) else None
+            return text if held_back(text, before, many) else None
+        return None
+
+    def _by_runs(self, ids: list[int], spelled: str, text: str, *, ongoing: bool, cut: bool) -> str:
+        """Read every run of byte tokens that is not UTF-8 as a whole, by its characters."""
+        match = _Match(text, ongoing=ongoing)
+        nearest, at = [], 0
+        for begin, end in self._broken_runs(ids):
+            start = len(self._decode(ids[:begin]))
+            size = end - begin
+            if start < at or spelled[start : start + size] != REPLACEMENT * size:
+                return spelled  # this decoder does not give a U+FFFD for each byte of a run
+            literal = spelled[at:start]
+            characters = self._characters(ids[begin:end])
+            match.literal(literal)
+            match.run(characters, size, may_end=cut and end == len(ids))
+            nearest += [literal, *(REPLACEMENT if one is None else one for one in characters)]
+            at = start + size
+        match.literal(spelled[at:])
+        if match.agrees:
+            return text
+        return "".join((*nearest, spelled[at:]))
+
+    def _broken_runs(self, ids: list[int]) -> list[tuple[int, int]]:
+        """Begin and end of each run of byte tokens that the decoder does not read as UTF-8."""
+        for one in ids:
+            if one not in self._high:
+                self._high[one] = self._decode([one]) == REPLACEMENT
+        high = [one for one in dict.fromkeys(ids) if self._high[one]][:LONGEST]
+        if not high:
+            return []
+        joins = [self._high[one] or self._is_low(one, high) for one in ids]
+        runs, at = [], 0
+        for is_byte, group in itertools.groupby(joins):
+            size = len(list(group))
+            if is_byte and self._decode(ids[at : at + size]) == REPLACEMENT * size:
+                runs.append((at, at + size))
+            at += size
+        return runs
+
+    def _is_low(self, one: int, high: list[int]) -> bool:
+        """Whether an id joins a run: behind half of a character an ASCII byte is U+FFFD too, a letter stays one."""
+        if one not in self._low:
+            self._low[one] = any(self._decode([other, one]) == REPLACEMENT * 2 for other in high)
+        return self._low[one]
+
+    def _characters(self, run: list[int]) -> list[str | None]:
+        """The characters of a run; None for a byte that belongs to none."""
+        found: list[str | None] = []
+        at = 0
+        while at < len(run):
+            size, character = next(
+                (
+                    (size, character)
+                    for size in range(1, min(LONGEST, len(run) - at) + 1)
+                    if (character := self._character(run[at : at + size])) is not None
+                ),
+                (1, None),
+            )
+            found.append(character)
+            at += size
+        return found
+
+    def _character(self, run: list[int]) -> str | None:
+        # Twice, for decoders that take a space from the begin of a text.
+        text = self._decode([*run, *run])
+        return text[-1] if text and len(text) <= 2 and REPLACEMENT not in text else None
+
+
+class _Match:
+    """The places of a text to which the readings of ids lead that agree with it so far.
+
+    Args:
+        text: the text.
+        ongoing: it may end before the ids do.
+    """
+
+    def __init__(self, text: str, *, ongoing: bool) -> None:
+        self._text, self._ongoing = text, ongoing
+        self._places = {0}
+        self._ended = False
+
+    @property
+    def agrees(self) -> bool:
+        """Whether a reading of all ids is the text."""
+        return self._ended or len(self._text) in self._places
+
+    def literal(self, piece: str) -> None:
+        """The next characters, of which there is one reading."""
+        self._look(piece)
+        self._places = {place + len(piece) for place in self._places if self._text.startswith(piece, place)}
+
+    def _look(self, piece: str) -> None:
+        if self._ongoing and any(piece.startswith(self._text[place:]) for place in self._places):
+            self._ended = True
+
+    def run(self, characters: list[str | None], size: int, *, may_end: bool) -> None:
+        """The next run: each character stands there, or U+FFFD in its place, no more of them than the run has bytes.
+
+        Args:
+            characters: of the run; None for a byte that is of none.
+            size: bytes of the run.
+            may_end: nothing need stand for the bytes at the end that are of no character.
+        """
+        plain, replaced = self._places, set[int]()
+        last = len(characters)
+        while may_end and last and characters[last - 1] is None:
+            last -= 1
+        for number, character in enumerate(characters):
+            if number == last:
+                break
+            plain, replaced = self._step(plain, replaced, character, size)
+        left = plain | replaced
+        if last < len(characters):
+            left = left | self._step(plain, replaced, None, size)[1]
+        self._places = left
+
+    def _step(self, plain: set[int], replaced: set[int], character: str | None, size: int) -> tuple[set[int], set[int]]:
+        if self._ongoing and len(self._text) in plain | replaced:
+            self._ended = True
+        skipped = replaced | {end for place in plain if place < (end := self._behind(place, size))}
+        kept = set[int]()
+        if character is not None:
+            kept = {place + 1 for place in plain | replaced if self._text.startswith(character, place)}
+        return kept, skipped
+
+    def _behind(self, place: int, size: int) -> int:
+        """Where the U+FFFD that begin at a place end; the place itself where there are more than a run can make."""
+        end = place
+        while self._text.startswith(REPLACEMENT, end):
+            end += 1
+        return end if end - place <= size else place
