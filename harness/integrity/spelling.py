@@ -175,34 +175,32 @@ class _Match:
             self._ended = True
 
     def run(self, characters: list[str | None], size: int, *, may_end: bool) -> None:
-        """The next run: each character stands there, or U+FFFD in its place, no more of them than the run has bytes.
+        """The next run: each character, or U+FFFD for a stretch of it with a byte that belongs to no character.
 
         Args:
             characters: of the run; None for a byte that is of none.
             size: bytes of the run.
             may_end: nothing need stand for the bytes at the end that are of no character.
         """
-        plain, replaced = self._places, set[int]()
         last = len(characters)
         while may_end and last and characters[last - 1] is None:
             last -= 1
+        plain = self._places
+        whole, broken = set[int](), set[int]()  # behind U+FFFD for characters alone, and for a byte of none too
+        left = set[int]()
         for number, character in enumerate(characters):
             if number == last:
-                break
-            plain, replaced = self._step(plain, replaced, character, size)
-        left = plain | replaced
-        if last < len(characters):
-            left = left | self._step(plain, replaced, None, size)[1]
-        self._places = left
-
-    def _step(self, plain: set[int], replaced: set[int], character: str | None, size: int) -> tuple[set[int], set[int]]:
-        if self._ongoing and len(self._text) in plain | replaced:
-            self._ended = True
-        skipped = replaced | {end for place in plain if place < (end := self._behind(place, size))}
-        kept = set[int]()
-        if character is not None:
-            kept = {place + 1 for place in plain | replaced if self._text.startswith(character, place)}
-        return kept, skipped
+                left = plain | broken
+            if self._ongoing and len(self._text) in plain | broken:
+                self._ended = True
+            begun = {end for place in plain if (end := self._behind(place, size)) > place}
+            if character is None:
+                broken |= whole | begun
+                plain, whole = set(), set()
+            else:
+                kept = {place + 1 for place in plain | broken if self._text.startswith(character, place)}
+                plain, whole = kept, whole | begun
+        self._places = left | plain | broken
 
     def _behind(self, place: int, size: int) -> int:
         """Where the U+FFFD that begin at a place end; the place itself where there are more than a run can make."""
