@@ -58,7 +58,7 @@ def _pieces() -> dict[str, int]:
 
 
 def _fallback(decoder: list[decoders.Decoder], *, first: bool) -> Tokenizer:
-    made = Tokenizer(models.BPE(_pieces(), PAIRS, unk_token="<unk>", fuse_unk=True, byte_fallback=True))
+    made = Tokenizer(models.BPE(_pieces(), PAIRS, unk_token="<unk>", fuse_unk=True, byte_fallback=True))  # noqa: S106 - a token
     made.normalizer = _spaces(first=first)
     made.decoder = decoders.Sequence(decoder)
     made.add_special_tokens(["<unk>", "<s>", "</s>"])
@@ -85,7 +85,7 @@ def _unigram(*, fallback: bool) -> Tokenizer:
 
 
 def _metaspace(scheme: str) -> Tokenizer:
-    made = Tokenizer(models.BPE(_pieces(), PAIRS, unk_token="<unk>", byte_fallback=True))
+    made = Tokenizer(models.BPE(_pieces(), PAIRS, unk_token="<unk>", byte_fallback=True))  # noqa: S106 - a token
     made.pre_tokenizer = pre_tokenizers.Metaspace(prepend_scheme=scheme, split=False)
     made.decoder = decoders.Sequence([decoders.ByteFallback(), decoders.Metaspace(prepend_scheme=scheme)])
     return made
@@ -116,7 +116,7 @@ def _added() -> Tokenizer:
 
 def _wordpiece() -> Tokenizer:
     pieces = ["[UNK]", *LETTERS, *(f"##{one}" for one in LETTERS), "the", "##ing", *_plain_letters()]
-    made = Tokenizer(models.WordPiece({one: at for at, one in enumerate(pieces)}, unk_token="[UNK]"))
+    made = Tokenizer(models.WordPiece({one: at for at, one in enumerate(pieces)}, unk_token="[UNK]"))  # noqa: S106 - a token
     made.normalizer = normalizers.BertNormalizer()
     made.pre_tokenizer = pre_tokenizers.BertPreTokenizer()
     made.decoder = decoders.WordPiece(cleanup=True)
@@ -130,7 +130,7 @@ def _plain_letters() -> list[str]:
 
 def _word_level() -> Tokenizer:
     words = sorted({word for script in SCRIPTS for one in texts(script, 2) for word in one.split()})
-    made = Tokenizer(models.WordLevel({one: at for at, one in enumerate(["[UNK]", *words[::2]])}, unk_token="[UNK]"))
+    made = Tokenizer(models.WordLevel({one: at for at, one in enumerate(["[UNK]", *words[::2]])}, unk_token="[UNK]"))  # noqa: S106 - a token
     made.pre_tokenizer = pre_tokenizers.WhitespaceSplit()
     return made
 

@@ -133,7 +133,7 @@ def test_the_smallest_case_is_valid(kind: str) -> None:
 
 @pytest.mark.parametrize("kind", FALLBACK)
 def test_bytes_of_the_model_that_are_no_character_are_not_corruption(kind: str, pytestconfig: pytest.Config) -> None:
-    """A model may spell any bytes: what a detokenizer streams of them is clean, and the rest is held against the ids."""
+    """A model may spell any bytes: what a detokenizer streams of them is clean; the rest is compared with the ids."""
     chance, found = random.Random(kind), detector(kind)
     many = 400 if pytestconfig.getoption("--soak") else 12
     for _ in range(many):
