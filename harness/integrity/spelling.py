@@ -10,6 +10,7 @@ not judged by what the decoder makes of an incomplete one, but character by char
 from __future__ import annotations
 
 import itertools
+import re
 from collections.abc import Callable, Sequence
 
 REPLACEMENT = "\ufffd"
@@ -85,8 +86,9 @@ class Spelling:
         """Read every run of byte tokens that is not UTF-8 as a whole, by its characters."""
         match = _Match(text, ongoing=ongoing)
         nearest, at = [], 0
-        for begin, end in self._broken_runs(ids):
-            start = len(self._decode(ids[:begin]))
+        runs = self._broken_runs(ids)
+        starts = self._starts(ids, spelled, runs)
+        for (begin, end), start in zip(runs, starts, strict=True):
             size = end - begin
             if start < at or spelled[start : start + size] != REPLACEMENT * size:
                 return spelled  # this decoder does not give a U+FFFD for each byte of a run
@@ -100,6 +102,14 @@ class Spelling:
         if match.agrees:
             return text
         return "".join((*nearest, spelled[at:]))
+
+    def _starts(self, ids: list[int], spelled: str, runs: list[tuple[int, int]]) -> list[int]:
+        """Where in what the decoder spells each run begins."""
+        stretches = list(re.finditer(f"{REPLACEMENT}+", spelled))
+        if [len(one.group()) for one in stretches] == [end - begin for begin, end in runs]:
+            return [one.start() for one in stretches]
+        # A U+FFFD of the text itself is among them. To decode all that is before each run takes longer.
+        return [len(self._decode(ids[:begin])) for begin, _ in runs]
 
     def _broken_runs(self, ids: list[int]) -> list[tuple[int, int]]:
         """Begin and end of each run of byte tokens that the decoder does not read as UTF-8."""
