@@ -23,8 +23,8 @@ from harness.cli.tokenizer.settings import FORCE_CPU, Undecided, decided, refuse
 from harness.cli.tokenizer.sources import bytes_, hub
 
 if TYPE_CHECKING:
-    from harness.tokenizer.loading.for_models import Served
-    from harness.tokenizer.resolution import Resolution
+    from harness.tokenizer.for_models import Served
+    from harness.tokenizer.resolution import Candidate, Resolution
 
 ENGINE = 16
 
@@ -78,7 +78,8 @@ def main(options: argparse.Namespace) -> int:
             return give_up("infer", f"{FORCE_CPU} says cpu, and --device {options.device}: unset one", USAGE)
         made = continued(
             options.model,
-            tokenizer=tokenizer,
+            tokenizer=tokenizer.path,
+            read=tokenizer.read,
             prompt=options.prompt,
             most=options.max_new_tokens,
             device="cpu" if forced else options.device,
@@ -94,9 +95,9 @@ def main(options: argparse.Namespace) -> int:
     except Unreadable as error:
         return give_up("infer", error, ABSENT if isinstance(error, Absent) else DAMAGED)
     if options.json:
-        print(json.dumps(asdict(made) | {"model": str(options.model), "tokenizer": str(tokenizer)}))
+        print(json.dumps(asdict(made) | {"model": str(options.model), "tokenizer": str(tokenizer.path)}))
         return PASS
-    print(f"tokenizer  {tokenizer}: proven to be the model's", file=sys.stderr)
+    print(f"tokenizer  {tokenizer.path}: proven to be the model's", file=sys.stderr)
     print(f"engine     {made.engine}", file=sys.stderr)
     print(f"device     asked {made.asked}, used {made.device}: {made.why}", file=sys.stderr)
     spent = f"{made.load_seconds:.2f} s to load, {made.run_seconds:.2f} s for {len(made.ids)} tokens"
@@ -110,8 +111,8 @@ def main(options: argparse.Namespace) -> int:
 
 def _served(options: argparse.Namespace) -> Served:
     """The tokenizer that is named, or the one that is found, or fetched where that is allowed."""
+    from harness.tokenizer.for_models import Served, serve
     from harness.tokenizer.loading import SourceRefused
-    from harness.tokenizer.loading.for_models import Served, serve
     from harness.tokenizer.resolution import resolve
 
     with progress(sys.stderr) as seen:
@@ -137,10 +138,10 @@ def _served(options: argparse.Namespace) -> Served:
     return served
 
 
-def _proven(found: Resolution) -> tuple[int, Path | None]:
+def _proven(found: Resolution) -> tuple[int, Candidate | None]:
     """Exit code, and the tokenizer to use; a tokenizer that only the GGUF file holds no engine here can be given."""
     if found.proven and found.chosen is not None:
-        return PASS, found.chosen.path
+        return PASS, found.chosen
     if any(one.origin == "named" and one.standing == "differs" for one in found.candidates):
         return FAIL, None
     return (STRICT, None) if any(one.standing == "usable" for one in found.candidates) else (ABSENT, None)

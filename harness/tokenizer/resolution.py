@@ -7,8 +7,8 @@ or a size, which are hints.
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal
 
@@ -20,6 +20,7 @@ from harness.tokenizer.gguf.known import BPE, MODEL, PRE, PRE_TOKENIZERS
 from harness.tokenizer.gguf.reader import GgufFile, Malformed
 from harness.tokenizer.gguf.shape import embedding_rows
 from harness.tokenizer.gguf.vocabulary import tokenizer as tokenizer_findings
+from harness.tokenizer.loading.intact import damage, unchanged
 from harness.tokenizer.problem import TokenizerError, Unreadable, refused
 
 Standing = Literal["same", "usable", "undecided", "differs", "refused"]
@@ -49,6 +50,7 @@ class Candidate:
             used.
         reasons: for or against it, the most important first.
         fingerprint: of its form, 64 hex digits, where it could be read.
+        read: sha256 of each file that was compared, by its path: whoever uses the candidate uses these bytes.
     """
 
     origin: Origin
@@ -56,6 +58,7 @@ class Candidate:
     standing: Standing
     reasons: tuple[str, ...]
     fingerprint: str | None = None
+    read: Mapping[str, str] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -97,6 +100,8 @@ def resolve(
     Raises:
         Unreadable: the model cannot be read.
     """
+    if (said := damage(model)) is not None:
+        raise Unreadable(f"{model}: {said}")
     try:
         with GgufFile(model) as file:
             rows, hints = embedding_rows(file), _hints(file)
@@ -149,7 +154,11 @@ def _candidate(model: Path, place: Place, *, inside: Candidate, rows: int | None
     if place.complaint:
         return Candidate(origin=place.origin, path=place.path, standing="refused", reasons=(place.complaint,))
     try:
-        found = ask("form", [place.path]) if inside.fingerprint is None else ask("form against", [model, place.path])
+        with unchanged(place.path):
+            if inside.fingerprint is None:
+                found = ask("form", [place.path])
+            else:
+                found = ask("form against", [model, place.path])
     except Unreadable as error:
         if place.origin == "named":
             raise
@@ -157,7 +166,12 @@ def _candidate(model: Path, place: Place, *, inside: Candidate, rows: int | None
         return Candidate(origin=place.origin, path=place.path, standing="refused", reasons=(reason,))
     standing, reasons = _judged(found, rows=rows, held_against=inside.fingerprint is not None)
     return Candidate(
-        origin=place.origin, path=place.path, standing=standing, reasons=reasons, fingerprint=found["fingerprint"]
+        origin=place.origin,
+        path=place.path,
+        standing=standing,
+        reasons=reasons,
+        fingerprint=found["fingerprint"],
+        read=found["read"],
     )
 
 

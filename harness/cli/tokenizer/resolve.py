@@ -39,7 +39,7 @@ def arguments(parser: argparse.ArgumentParser) -> None:
 
 def main(options: argparse.Namespace) -> int:
     """Print what was found."""
-    from harness.tokenizer.candidates import hub_cache
+    from harness.tokenizer.loading.hub_cache import hub_cache
     from harness.tokenizer.problem import Unreadable
     from harness.tokenizer.resolution import resolve
 

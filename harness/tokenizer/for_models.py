@@ -15,8 +15,8 @@ from harness.tokenizer.gguf.reader import GgufFile, Malformed
 from harness.tokenizer.loading.failure import HubFailed, LoadError, SourceRefused
 from harness.tokenizer.loading.fetch import Fetched
 from harness.tokenizer.loading.lockfile import Lock
-from harness.tokenizer.loading.models import difference
 from harness.tokenizer.loading.source import DEFAULT_ENDPOINT, checked_repository
+from harness.tokenizer.locked_models import difference
 from harness.tokenizer.problem import Unreadable, refused
 from harness.tokenizer.resolution import Resolution, resolve
 
