@@ -142,10 +142,12 @@ def _inside(file: GgufFile) -> Candidate:
         named = quoted(pre.decode(errors="replace")) if isinstance(pre, bytes) else "none"
         why = f"the pre-tokenizer that it names is {named}: how text is split is not known, and not guessed"
         return Candidate(origin="inside", path=path, standing="refused", reasons=(why,), fingerprint=form.fingerprint)
-    errors = [one for one in tokenizer_findings(file) if one.severity == "error"]
-    reasons = tuple(f"{one.where} {one.message}" for one in errors) or (
-        f"{plural(form.size, 'id')}, nothing wrong with it; only engines that read GGUF files can use it",
-    )
+    findings = list(tokenizer_findings(file))
+    errors = [f"{one.where} {one.message}" for one in findings if one.severity == "error"]
+    warnings = [f"warning: {one.where} {one.message}" for one in findings if one.severity == "warning"]
+    known = "no error in it" if warnings else "nothing wrong with it"
+    usable = f"{plural(form.size, 'id')}, {known}; only engines that read GGUF files can use it"
+    reasons = tuple(errors) if errors else (usable, *warnings)
     standing: Standing = "refused" if errors else "usable"
     return Candidate(origin="inside", path=path, standing=standing, reasons=reasons, fingerprint=form.fingerprint)
 

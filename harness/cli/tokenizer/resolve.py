@@ -60,6 +60,8 @@ def main(options: argparse.Namespace) -> int:
     if found.chosen is not None:
         how = "proven: " if found.proven else ""
         print(f"{visible(str(found.chosen.path))} ({found.chosen.origin}): {how}{visible(found.chosen.reasons[0])}")
+        for reason in () if options.explain else found.chosen.reasons[1:]:
+            print(f"    {visible(reason)}")
     else:
         print(_refusal(code, found))
     if found.fingerprint is not None:
