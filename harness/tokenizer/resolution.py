@@ -12,11 +12,13 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal
 
+from harness.forms.regular_file import read_regular
 from harness.forms.text import plural, quoted
 from harness.tokenizer.candidates import Origin, Place, places
 from harness.tokenizer.folder import ask
 from harness.tokenizer.form import gguf_form
 from harness.tokenizer.gguf.known import BPE, MODEL, PRE, PRE_TOKENIZERS
+from harness.tokenizer.gguf.layout import MAGIC
 from harness.tokenizer.gguf.reader import GgufFile, Malformed
 from harness.tokenizer.gguf.shape import embedding_rows
 from harness.tokenizer.gguf.vocabulary import tokenizer as tokenizer_findings
@@ -126,6 +128,38 @@ def resolve(
         candidates=tuple(candidates),
         hints=hints,
     )
+
+
+def admit(path: Path) -> None:
+    """Refuse a tokenizer that `resolve` would refuse, whatever an engine makes of it.
+
+    Args:
+        path: a file or folder of any format; of a GGUF file the tokenizer inside.
+
+    Raises:
+        Unreadable: damaged, not a tokenizer, or one whose ids would be a guess.
+    """
+    if (said := damage(path)) is not None:
+        raise Unreadable(f"{path}: {said}")
+    if path.is_dir() or not _is_gguf(path):
+        ask("form", [path])
+        return
+    try:
+        with GgufFile(path) as file:
+            inside = _inside(file)
+    except Malformed as error:
+        raise Unreadable(f"{path}: {error}") from None
+    except OSError as error:
+        raise refused(path, error) from None
+    if inside.standing == "refused":
+        raise Unreadable(f"{path}: {inside.reasons[0]}")
+
+
+def _is_gguf(path: Path) -> bool:
+    try:
+        return path.suffix == ".gguf" or read_regular(path, limit=4, cut=True) == MAGIC
+    except OSError as error:
+        raise refused(path, error) from None
 
 
 def _inside(file: GgufFile) -> Candidate:
