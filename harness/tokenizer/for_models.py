@@ -98,7 +98,10 @@ def _wanted(model: Path, lock: Lock | None, said: list[str]) -> Iterator[tuple[s
         said.append(why)
     named = list(repositories(model))
     if not named:
-        said.append("the model names no repository that it is from: name one with --tokenizer, or make a lock")
+        said.append(
+            "the model names no repository that it is from: name one with --tokenizer, make a lock, or use the "
+            "tokenizer inside the model, if nothing is wrong with it"
+        )
     yield from ((name, None) for name in named)
 
 

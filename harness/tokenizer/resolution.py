@@ -17,6 +17,7 @@ from harness.forms.text import plural, quoted
 from harness.tokenizer.candidates import Origin, Place, places
 from harness.tokenizer.folder import ask
 from harness.tokenizer.form import gguf_form
+from harness.tokenizer.form.splits import SPLITS
 from harness.tokenizer.gguf.known import BPE, MODEL, PRE, PRE_TOKENIZERS
 from harness.tokenizer.gguf.layout import MAGIC
 from harness.tokenizer.gguf.reader import GgufFile, Malformed
@@ -180,7 +181,9 @@ def _inside(file: GgufFile) -> Candidate:
     errors = [f"{one.where} {one.message}" for one in findings if one.severity == "error"]
     warnings = [f"warning: {one.where} {one.message}" for one in findings if one.severity == "warning"]
     known = "no error in it" if warnings else "nothing wrong with it"
-    usable = f"{plural(form.size, 'id')}, {known}; only engines that read GGUF files can use it"
+    usable = f"{plural(form.size, 'id')}, {known}; engines that read GGUF files can use it"
+    if isinstance(pre, bytes) and file.value(MODEL) == BPE.encode() and pre.decode(errors="replace") in SPLITS:
+        usable += ", and `infer --tokenizer inside`"
     reasons = tuple(errors) if errors else (usable, *warnings)
     standing: Standing = "refused" if errors else "usable"
     return Candidate(origin="inside", path=path, standing=standing, reasons=reasons, fingerprint=form.fingerprint)
