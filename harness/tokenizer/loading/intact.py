@@ -21,12 +21,10 @@ from harness.tokenizer.loading.failure import CacheFailed
 from harness.tokenizer.loading.hub_cache import PREFIX, harm
 from harness.tokenizer.loading.partials import PARTIAL
 from harness.tokenizer.loading.snapshot import ASIDE, Damaged, manifest_of, verified
-from harness.tokenizer.loading.source import COMMIT, is_tokenizer_file
+from harness.tokenizer.loading.source import COMMIT, TEMPLATES, is_tokenizer_file
 from harness.tokenizer.problem import Unreadable
 
 _SNAPSHOT = re.compile(rf"{COMMIT.pattern}(-[0-9a-f]{{8}})?")
-_MOST = 10_000
-"""Files of a folder whose state is remembered while it is used."""
 State = dict[str, tuple[int, ...]]
 
 
@@ -88,17 +86,14 @@ def state(path: Path) -> State:
 
 
 def _files(folder: Path) -> Iterator[str]:
-    """Paths of a folder's tokenizer files, hidden folders left out."""
-    count = 0
-    for place, folders, names in os.walk(folder):
-        folders[:] = [name for name in folders if not name.startswith((".", "__pycache__"))]
-        for name in names:
-            relative = Path(place, name).relative_to(folder).as_posix()
-            if is_tokenizer_file(relative):
-                yield relative
-            count += 1
-        if count > _MOST:
-            return
+    """The tokenizer files in a folder and in that of its templates; the folder above a model may hold anything else."""
+    for place in (folder, folder / TEMPLATES):
+        if not place.is_dir():
+            continue
+        for path in place.iterdir():
+            name = path.relative_to(folder).as_posix()
+            if is_tokenizer_file(name):
+                yield name
 
 
 def _damage(path: Path) -> str | None:
@@ -129,8 +124,10 @@ def _is_snapshot(place: Path) -> bool:
 def _of_ours(place: Path) -> str | None:
     try:
         verified(place, by_name=_SNAPSHOT.fullmatch(place.name) is not None)
-    except (Damaged, CacheFailed) as error:
+    except Damaged as error:
         return f"is damaged, and not used: {error}"
+    except CacheFailed as error:
+        return f"cannot be verified, and is not used: {error}"
     return None
 
 
@@ -150,7 +147,7 @@ def _of_hub(repository: Path, folder: Path, path: Path) -> str | None:
             if linked and (said := harm(blob)) is not None:
                 return f"is damaged, and not used: {file}: {said}"
     except OSError as error:
-        return f"cannot be verified: {error.filename}: {error.strerror}"
+        return f"cannot be verified, and is not used: {error.filename}: {error.strerror}"
     except CacheFailed as error:
-        return f"cannot be verified: {error}"
+        return f"cannot be verified, and is not used: {error}"
     return None

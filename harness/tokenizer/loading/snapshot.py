@@ -133,7 +133,10 @@ def verified(place: Path, *, by_name: bool = True) -> Manifest:
         repository = HubRepository(endpoint=manifest.endpoint, name=manifest.repository)
         names = tuple(file.path for file in manifest.files)
         store = Store(place.parent.parent)
-        if place not in {store.place(repository, manifest.commit), store.place(repository, manifest.commit, names)}:
+        whole, chosen = (store.place(repository, manifest.commit, given) for given in ((), names))
+        # A few files that were asked for by name would otherwise pass for the whole tokenizer.
+        allowed = {True: {chosen}, False: {whole}, None: {whole, chosen}}[manifest.chosen]
+        if place not in allowed:
             raise Damaged(
                 f"{place} holds commit {manifest.commit} of {manifest.repository} from {manifest.endpoint}, "
                 "which does not belong there"
@@ -246,7 +249,12 @@ class Store:
             # Once, here: bytes that are compared with the manifest at every load need no second look.
             examine(partial / "files", (file.path for file in files))
             manifest = Manifest(
-                schema=1, endpoint=repository.endpoint, repository=repository.name, commit=commit, files=files
+                schema=1,
+                endpoint=repository.endpoint,
+                repository=repository.name,
+                commit=commit,
+                files=files,
+                chosen=bool(names),
             )
             with writing(partial):
                 shutil.rmtree(partial / "tags", ignore_errors=True)

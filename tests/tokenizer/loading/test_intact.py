@@ -162,6 +162,30 @@ def test_a_snapshot_counts_at_its_own_place_alone(where: str, served: FakeHub, t
     assert damage(folder) is None
 
 
+def test_a_few_files_are_not_the_whole_tokenizer(served: FakeHub, tmp_path: Path) -> None:
+    """Files that were fetched by name, and were put where the tokenizer belongs, are not taken for all of it."""
+    few = get(served, tmp_path, names=("tokenizer.json",))
+    whole = few.parents[1] / COMMIT
+    few.parent.rename(whole)
+    assert "does not belong there" in (damage(whole / "files") or "")
+    assert len(list(get(served, tmp_path).iterdir())) > 1
+
+
+@pytest.mark.parametrize("name", ["tokenizer.json", "tokenizer_config.json"])
+def test_a_link_to_another_snapshot_is_damage(name: str, served: FakeHub, tmp_path: Path) -> None:
+    """A snapshot of which a file, or the whole, is a link to that of another commit is not used."""
+    folder = get(served, tmp_path)
+    other = folder.parents[1] / ("d" * 40)
+    other.symlink_to(folder.parent)
+    assert damage(other / "files" / name) is not None
+    assert [one.place for one in kept(Store(tmp_path / "cache"))] == [folder.parent]
+    other.unlink()
+    shutil.copytree(folder, tmp_path / "copy")
+    shutil.rmtree(folder)
+    folder.symlink_to(tmp_path / "copy")
+    assert "is a link" in (damage(folder / name) or "")
+
+
 def test_a_copy_outside_of_a_cache_is_held_against_its_manifest(served: FakeHub, tmp_path: Path) -> None:
     """A snapshot that was copied elsewhere whole may be used for as long as it is what its manifest says."""
     shutil.copytree(get(served, tmp_path).parent, tmp_path / "mine")
