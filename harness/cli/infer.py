@@ -10,6 +10,7 @@ import argparse
 import json
 import os
 import sys
+import tempfile
 from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -23,17 +24,23 @@ from harness.cli.tokenizer.settings import FORCE_CPU, Undecided, decided, refuse
 from harness.cli.tokenizer.sources import bytes_, hub
 
 if TYPE_CHECKING:
-    from harness.tokenizer.loading.for_models import Served
-    from harness.tokenizer.resolution import Resolution
+    from harness.tokenizer.for_models import Served
+    from harness.tokenizer.resolution import Candidate, Resolution
 
 ENGINE = 16
+INSIDE = "inside"
+"""What `--tokenizer` is given to use the tokenizer inside the model; a folder of that name is ./inside."""
 
 
 def arguments(parser: argparse.ArgumentParser) -> None:
     """What the command takes."""
     parser.add_argument("--model", type=Path, required=True, metavar="FILE", help="a GGUF file")
     parser.add_argument("--prompt", required=True, help="the text to continue")
-    parser.add_argument("--tokenizer", metavar="PATH", help="a tokenizer.json, a folder with one, or org/model@REV")
+    parser.add_argument(
+        "--tokenizer",
+        metavar="PATH",
+        help="a tokenizer.json, a folder with one, org/model@REV, or inside: the model's own",
+    )
     parser.add_argument("--auto-download", action="store_true", help="fetch the tokenizer that the model says it has")
     parser.add_argument(
         "--max-new-tokens", "--max-tokens", type=positive, default=16, metavar="N", help="at the most (default: 16)"
@@ -58,7 +65,7 @@ def arguments(parser: argparse.ArgumentParser) -> None:
 
 def main(options: argparse.Namespace) -> int:
     """Resolve, prove, run, say."""
-    from harness.tokenizer.generation import EngineRefused, continued
+    from harness.tokenizer.generation import EngineRefused
     from harness.tokenizer.loading import LoadError
     from harness.tokenizer.problem import Absent, Unreadable
 
@@ -67,24 +74,10 @@ def main(options: argparse.Namespace) -> int:
     try:
         options.force_cpu = False
         decided(options)
-        served = _served(options)
-        code, tokenizer = _proven(served.resolution)
-        if tokenizer is None:
-            for said in (*_against(served.resolution), *served.said):
-                print(f"    {said}", file=sys.stderr)
-            return give_up("infer", f"{options.model}: no tokenizer is proven to be the model's; see above", code)
-        forced = options.force_cpu and options.device in {"auto", "cpu"}
-        if options.force_cpu and not forced:
-            return give_up("infer", f"{FORCE_CPU} says cpu, and --device {options.device}: unset one", USAGE)
-        made = continued(
-            options.model,
-            tokenizer=tokenizer,
-            prompt=options.prompt,
-            most=options.max_new_tokens,
-            device="cpu" if forced else options.device,
-            reason=f"{FORCE_CPU}={os.environ[FORCE_CPU]}" if forced else "",
-            engine=options.engine,
-        )
+        if options.tokenizer != INSIDE:
+            return _answered(options, _served(options))
+        with tempfile.TemporaryDirectory(prefix="rankproof-") as scratch:
+            return _answered(options, _inner(options, Path(scratch)))
     except Undecided as error:
         return refused("infer", error)
     except LoadError as error:
@@ -93,10 +86,36 @@ def main(options: argparse.Namespace) -> int:
         return give_up("infer", error, ENGINE)
     except Unreadable as error:
         return give_up("infer", error, ABSENT if isinstance(error, Absent) else DAMAGED)
+
+
+def _answered(options: argparse.Namespace, served: Served) -> int:
+    """Run the model with its tokenizer, or say why none is proven to be that."""
+    from harness.tokenizer.generation import continued
+
+    code, tokenizer = _proven(served.resolution)
+    if tokenizer is None:
+        for said in (*_against(served.resolution), *served.said):
+            print(f"    {said}", file=sys.stderr)
+        if any((one.origin, one.standing) == ("inside", "usable") for one in served.resolution.candidates):
+            _offer(options.model)
+        return give_up("infer", f"{options.model}: no tokenizer is proven to be the model's; see above", code)
+    forced = options.force_cpu and options.device in {"auto", "cpu"}
+    if options.force_cpu and not forced:
+        return give_up("infer", f"{FORCE_CPU} says cpu, and --device {options.device}: unset one", USAGE)
+    made = continued(
+        options.model,
+        tokenizer=tokenizer.path,
+        read=tokenizer.read,
+        prompt=options.prompt,
+        most=options.max_new_tokens,
+        device="cpu" if forced else options.device,
+        reason=f"{FORCE_CPU}={os.environ[FORCE_CPU]}" if forced else "",
+        engine=options.engine,
+    )
     if options.json:
-        print(json.dumps(asdict(made) | {"model": str(options.model), "tokenizer": str(tokenizer)}))
+        print(json.dumps(asdict(made) | {"model": str(options.model), "tokenizer": _shown(options, tokenizer)}))
         return PASS
-    print(f"tokenizer  {tokenizer}: proven to be the model's", file=sys.stderr)
+    print(f"tokenizer  {_shown(options, tokenizer)}: proven to be the model's", file=sys.stderr)
     print(f"engine     {made.engine}", file=sys.stderr)
     print(f"device     asked {made.asked}, used {made.device}: {made.why}", file=sys.stderr)
     spent = f"{made.load_seconds:.2f} s to load, {made.run_seconds:.2f} s for {len(made.ids)} tokens"
@@ -108,10 +127,40 @@ def main(options: argparse.Namespace) -> int:
     return PASS
 
 
+def _shown(options: argparse.Namespace, tokenizer: Candidate) -> str:
+    """Where the tokenizer is from; the folder that it was written out to is gone by then."""
+    return "inside the model, written out" if options.tokenizer == INSIDE else str(tokenizer.path)
+
+
+def _offer(model: Path) -> None:
+    """Say how to use the tokenizer inside a model, where it can be written out."""
+    from harness.tokenizer.inner import written_out
+    from harness.tokenizer.problem import Unreadable
+
+    try:
+        written_out(model)
+    except Unreadable as error:
+        print(f"    {error}", file=sys.stderr)
+        return
+    print(f"    the model holds a tokenizer of its own: --tokenizer {INSIDE} uses it", file=sys.stderr)
+
+
+def _inner(options: argparse.Namespace, scratch: Path) -> Served:
+    """The tokenizer inside the model, written out as a tokenizer.json and held against the model like any other."""
+    from harness.tokenizer.for_models import Served
+    from harness.tokenizer.inner import written_out
+    from harness.tokenizer.resolution import admit, resolve
+
+    admit(options.model)
+    file = scratch / "tokenizer.json"
+    file.write_bytes(written_out(options.model))
+    return Served(resolution=resolve(options.model, tokenizer=file), fetched=(), said=())
+
+
 def _served(options: argparse.Namespace) -> Served:
     """The tokenizer that is named, or the one that is found, or fetched where that is allowed."""
+    from harness.tokenizer.for_models import Served, serve
     from harness.tokenizer.loading import SourceRefused
-    from harness.tokenizer.loading.for_models import Served, serve
     from harness.tokenizer.resolution import resolve
 
     with progress(sys.stderr) as seen:
@@ -137,10 +186,10 @@ def _served(options: argparse.Namespace) -> Served:
     return served
 
 
-def _proven(found: Resolution) -> tuple[int, Path | None]:
+def _proven(found: Resolution) -> tuple[int, Candidate | None]:
     """Exit code, and the tokenizer to use; a tokenizer that only the GGUF file holds no engine here can be given."""
     if found.proven and found.chosen is not None:
-        return PASS, found.chosen.path
+        return PASS, found.chosen
     if any(one.origin == "named" and one.standing == "differs" for one in found.candidates):
         return FAIL, None
     return (STRICT, None) if any(one.standing == "usable" for one in found.candidates) else (ABSENT, None)

@@ -4,6 +4,11 @@ from __future__ import annotations
 
 import argparse
 import json
+import sys
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -14,6 +19,8 @@ if TYPE_CHECKING:
     from typing import Any
 
 RANKS = (1, 2, 3, 4)
+EVERY = 5.0
+"""Seconds between two lines about something that takes long."""
 
 
 def arguments(parser: argparse.ArgumentParser) -> None:
@@ -67,18 +74,45 @@ def _describe(options: argparse.Namespace) -> None:
     from harness.models import MODELS, cached
     from harness.models.description import describe
 
-    folder = cached(options.model) if options.model in MODELS else Path(options.model)
-    told = describe(folder)
-    told["engines"] = {engine: _ranks(engine, told["config"], folder) for engine in _all_engines()}
+    folder = Path(options.model)
+    with _said(f"reading the files of {folder.name}"):
+        if options.model in MODELS:
+            folder = cached(options.model)
+        told = describe(folder)
+    offered: dict[str, dict[int, str]] = {}
+    if not options.json:
+        for key, value in told.items():
+            if key != "config":
+                print(f"{key:13} {value}", flush=True)
+    engines = _all_engines()
+    for number, engine in enumerate(engines, start=1):
+        # Each engine is tried in a process that imports it: seconds, or minutes the first time.
+        with _said(f"trying {engine} with the files of {folder.name} (engine {number} of {len(engines)})"):
+            offered[engine] = _ranks(engine, told["config"], folder)
+        if not options.json:
+            print(f"{engine:13} {_words(offered[engine])}", flush=True)
     if options.json:
-        print(json.dumps(told, indent=2))
-        return
-    for key, value in told.items():
-        if key == "engines":
-            for engine, offered in value.items():
-                print(f"{engine:13} {_words(offered)}")
-        elif key != "config":
-            print(f"{key:13} {value}")
+        print(json.dumps(told | {"engines": offered}, indent=2))
+
+
+@contextmanager
+def _said(words: str) -> Iterator[None]:
+    """Say on standard error what is being done, at once and again every few seconds while it takes."""
+    print(f"rankproof models: {words}", file=sys.stderr, flush=True)
+    begun = time.monotonic()
+    done = threading.Event()
+
+    def repeat() -> None:
+        while not done.wait(EVERY):
+            print(f"rankproof models: {words}: {time.monotonic() - begun:.0f} s", file=sys.stderr, flush=True)
+
+    speaker = threading.Thread(target=repeat, daemon=True)
+    speaker.start()
+    try:
+        yield
+    finally:
+        done.set()
+        speaker.join()
 
 
 def _engines(options: argparse.Namespace) -> None:

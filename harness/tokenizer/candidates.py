@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Literal
 
 from harness.forms.cache import cache_folder
+from harness.tokenizer.loading.hub_cache import hub_cache
 
 Origin = Literal["named", "inside", "beside", "above", "cache", "hub's cache"]
 MOST = 256
@@ -58,16 +59,6 @@ def places(model: Path, *, named: Path | None = None, caches: list[Path] | None 
     return [one for one in found if (real := os.path.realpath(one.path)) not in seen and not seen.add(real)]  # type: ignore[func-returns-value]
 
 
-def hub_cache() -> Path:
-    """Where huggingface_hub keeps what it fetched, by its own variables; it is read, never written."""
-    if given := os.environ.get("HF_HUB_CACHE") or os.environ.get("HUGGINGFACE_HUB_CACHE"):
-        return Path(given).expanduser()
-    if home := os.environ.get("HF_HOME"):
-        return Path(home).expanduser() / "hub"
-    base = os.environ.get("XDG_CACHE_HOME")
-    return (Path(base) if base else Path.home() / ".cache") / "huggingface" / "hub"
-
-
 def _of_folder(folder: Path, origin: Origin, *, stem: str | None = None) -> Iterator[Place]:
     if stem is not None:
         for name in (f"{stem}.tokenizer.json", f"{stem}.tokenizer.model"):
@@ -93,7 +84,9 @@ def _of_cache(root: Path, origin: Origin) -> Iterator[Place]:
     """Snapshots of a cache, the newest first: `REPOSITORY/COMMIT/files`, or the hub's `models--…/snapshots/COMMIT`."""
     pattern = "models--*/snapshots/*" if origin == "hub's cache" else "*/*/files"
     try:
-        folders = [one for one in root.glob(pattern) if one.is_dir()]
+        # A dot in front marks what is put aside, locked or half fetched: no snapshot is in there.
+        found = (one for one in root.glob(pattern) if not _hidden(one.relative_to(root)))
+        folders = [one for one in found if one.is_dir()]
         folders.sort(key=lambda one: (-one.stat().st_mtime_ns, str(one)))
     except OSError as error:
         if root.exists():
@@ -108,6 +101,10 @@ def _of_cache(root: Path, origin: Origin) -> Iterator[Place]:
                 yield Place(origin=origin, path=file, complaint=why)
             else:
                 yield place
+
+
+def _hidden(path: Path) -> bool:
+    return any(part.startswith(".") for part in path.parts)
 
 
 def _there(path: Path) -> bool:

@@ -75,19 +75,23 @@ def _difference(request: dict[str, Any]) -> list[dict[str, Any]]:
 
 
 def _form(request: dict[str, Any]) -> dict[str, Any]:
+    from harness.tokenizer.files import READ
     from harness.tokenizer.formats import read_form
 
     form = read_form(Path(request["paths"][0]))
-    return {"fingerprint": form.fingerprint, "size": form.size}
+    return {"fingerprint": form.fingerprint, "size": form.size, "read": READ}
 
 
 def _form_against(request: dict[str, Any]) -> dict[str, Any]:
+    from harness.tokenizer.files import READ
     from harness.tokenizer.form import compared
     from harness.tokenizer.formats import read_form
 
-    model, candidate = (read_form(Path(path)) for path in request["paths"])
+    model = read_form(Path(request["paths"][0]))
+    READ.clear()
+    candidate = read_form(Path(request["paths"][1]))
     rows = [asdict(one) for one in compared(model, candidate)]
-    return {"fingerprint": candidate.fingerprint, "size": candidate.size, "rows": rows}
+    return {"fingerprint": candidate.fingerprint, "size": candidate.size, "rows": rows, "read": READ}
 
 
 def _templates(request: dict[str, Any]) -> list[tuple[str, str]]:

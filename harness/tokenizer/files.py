@@ -13,6 +13,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from harness.forms.digest import sha256
 from harness.forms.regular_file import read_regular
 from harness.forms.strict_json import NotStrict, strict_json
 from harness.tokenizer.backend import encoder_parts, read, view
@@ -30,6 +31,8 @@ NAMED = ("bos_token", "eos_token", "unk_token", "sep_token", "pad_token", "cls_t
 FLAGS = ("single_word", "lstrip", "rstrip", "normalized", "special")
 LARGEST = {"tokenizer.json": 128 << 20}
 LARGEST_OTHER = 16 << 20
+READ: dict[str, str] = {}
+"""sha256 of the bytes that this process read of each file; the process that reads a candidate answers with them."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -266,9 +269,11 @@ def read_bytes(path: Path, *, inside: Path) -> bytes:
     if not any(real.is_relative_to(one) for one in allowed):
         raise Unreadable(f"{path}: is a link that leads out of its folder, to {real}; put the file itself there")
     try:
-        return read_regular(real, limit=LARGEST.get(path.name, LARGEST_OTHER), follow=False)
+        content = read_regular(real, limit=LARGEST.get(path.name, LARGEST_OTHER), follow=False)
     except OSError as error:
         raise refused(path, error) from None
+    READ[str(path)] = sha256(content)
+    return content
 
 
 def read_text(path: Path, *, inside: Path) -> str:

@@ -6,10 +6,11 @@ import re
 from dataclasses import replace
 from pathlib import Path
 
+from harness.forms.digest import sha256
 from harness.forms.regular_file import read_regular
 from harness.tokenizer.backend import read
 from harness.tokenizer.digest import canonical_json, digest_text
-from harness.tokenizer.files import identify_files, read_path
+from harness.tokenizer.files import READ, identify_files, read_path
 from harness.tokenizer.form import (
     ENCODER,
     Form,
@@ -120,6 +121,9 @@ def _format(file: Path) -> str:
 
 def _content(file: Path, limit: int, *, cut: bool = False) -> bytes:
     try:
-        return read_regular(file, limit=limit, cut=cut)
+        content = read_regular(file, limit=limit, cut=cut)
     except OSError as error:
         raise refused(file, error) from None
+    if not cut:
+        READ[str(file)] = sha256(content)
+    return content

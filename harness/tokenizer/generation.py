@@ -13,13 +13,16 @@ import importlib.util
 import os
 import re
 import time
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
+from harness.forms.digest import sha256
 from harness.forms.extras import missing
 from harness.forms.text import listed, quoted
 from harness.tokenizer.engines import Engine, EngineFailed
+from harness.tokenizer.files import read_bytes
 from harness.tokenizer.gguf.reader import GgufFile, Malformed, Tensor
 from harness.tokenizer.loading.library import captured, versions
 from harness.tokenizer.problem import TokenizerError, Unreadable, refused
@@ -84,6 +87,7 @@ def continued(
     model: Path,
     *,
     tokenizer: Path,
+    read: Mapping[str, str],
     prompt: str,
     most: int,
     device: Device = "auto",
@@ -95,6 +99,7 @@ def continued(
     Args:
         model: a GGUF file.
         tokenizer: a tokenizer.json that is proven to be the model's, or a folder that holds one.
+        read: sha256 by path of the bytes that were proven; no others are used.
         prompt: the text.
         most: tokens to make at the most; fewer where the model ends by itself.
         device: where; `auto` takes a GPU where there is one.
@@ -112,7 +117,10 @@ def continued(
     file = tokenizer / "tokenizer.json" if tokenizer.is_dir() else tokenizer
     if file.suffix != ".json":
         raise EngineRefused(f"{file}: engines are given ids, and only a tokenizer.json is turned into them here")
-    encoder: Any = Tokenizer.from_file(str(file))
+    content = read_bytes(file, inside=file.parent)
+    if read.get(str(file)) != sha256(content):
+        raise Unreadable(f"{file}: has other bytes than were proven to be the model's: try again")
+    encoder: Any = Tokenizer.from_str(content.decode("utf-8"))
     given = encoder.encode(prompt).ids
     if not given:
         raise EngineRefused(f"{quoted(prompt)} makes no token with {file}: give a longer prompt")

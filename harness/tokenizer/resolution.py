@@ -7,19 +7,23 @@ or a size, which are hints.
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal
 
+from harness.forms.regular_file import read_regular
 from harness.forms.text import plural, quoted
 from harness.tokenizer.candidates import Origin, Place, places
 from harness.tokenizer.folder import ask
 from harness.tokenizer.form import gguf_form
+from harness.tokenizer.form.splits import SPLITS
 from harness.tokenizer.gguf.known import BPE, MODEL, PRE, PRE_TOKENIZERS
+from harness.tokenizer.gguf.layout import MAGIC
 from harness.tokenizer.gguf.reader import GgufFile, Malformed
 from harness.tokenizer.gguf.shape import embedding_rows
 from harness.tokenizer.gguf.vocabulary import tokenizer as tokenizer_findings
+from harness.tokenizer.loading.intact import damage, unchanged
 from harness.tokenizer.problem import TokenizerError, Unreadable, refused
 
 Standing = Literal["same", "usable", "undecided", "differs", "refused"]
@@ -49,6 +53,7 @@ class Candidate:
             used.
         reasons: for or against it, the most important first.
         fingerprint: of its form, 64 hex digits, where it could be read.
+        read: sha256 of each file that was compared, by its path: whoever uses the candidate uses these bytes.
     """
 
     origin: Origin
@@ -56,6 +61,7 @@ class Candidate:
     standing: Standing
     reasons: tuple[str, ...]
     fingerprint: str | None = None
+    read: Mapping[str, str] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -97,6 +103,8 @@ def resolve(
     Raises:
         Unreadable: the model cannot be read.
     """
+    if (said := damage(model)) is not None:
+        raise Unreadable(f"{model}: {said}")
     try:
         with GgufFile(model) as file:
             rows, hints = embedding_rows(file), _hints(file)
@@ -123,6 +131,38 @@ def resolve(
     )
 
 
+def admit(path: Path) -> None:
+    """Refuse a tokenizer that `resolve` would refuse, whatever an engine makes of it.
+
+    Args:
+        path: a file or folder of any format; of a GGUF file the tokenizer inside.
+
+    Raises:
+        Unreadable: damaged, not a tokenizer, or one whose ids would be a guess.
+    """
+    if (said := damage(path)) is not None:
+        raise Unreadable(f"{path}: {said}")
+    if path.is_dir() or not _is_gguf(path):
+        ask("form", [path])
+        return
+    try:
+        with GgufFile(path) as file:
+            inside = _inside(file)
+    except Malformed as error:
+        raise Unreadable(f"{path}: {error}") from None
+    except OSError as error:
+        raise refused(path, error) from None
+    if inside.standing == "refused":
+        raise Unreadable(f"{path}: {inside.reasons[0]}")
+
+
+def _is_gguf(path: Path) -> bool:
+    try:
+        return path.suffix == ".gguf" or read_regular(path, limit=4, cut=True) == MAGIC
+    except OSError as error:
+        raise refused(path, error) from None
+
+
 def _inside(file: GgufFile) -> Candidate:
     """The tokenizer in the model: usable where an engine that reads GGUF files makes no guess about it."""
     path = Path(file.path)
@@ -137,10 +177,14 @@ def _inside(file: GgufFile) -> Candidate:
         named = quoted(pre.decode(errors="replace")) if isinstance(pre, bytes) else "none"
         why = f"the pre-tokenizer that it names is {named}: how text is split is not known, and not guessed"
         return Candidate(origin="inside", path=path, standing="refused", reasons=(why,), fingerprint=form.fingerprint)
-    errors = [one for one in tokenizer_findings(file) if one.severity == "error"]
-    reasons = tuple(f"{one.where} {one.message}" for one in errors) or (
-        f"{plural(form.size, 'id')}, nothing wrong with it; only engines that read GGUF files can use it",
-    )
+    findings = list(tokenizer_findings(file))
+    errors = [f"{one.where} {one.message}" for one in findings if one.severity == "error"]
+    warnings = [f"warning: {one.where} {one.message}" for one in findings if one.severity == "warning"]
+    known = "no error in it" if warnings else "nothing wrong with it"
+    usable = f"{plural(form.size, 'id')}, {known}; engines that read GGUF files can use it"
+    if isinstance(pre, bytes) and file.value(MODEL) == BPE.encode() and pre.decode(errors="replace") in SPLITS:
+        usable += ", and `infer --tokenizer inside`"
+    reasons = tuple(errors) if errors else (usable, *warnings)
     standing: Standing = "refused" if errors else "usable"
     return Candidate(origin="inside", path=path, standing=standing, reasons=reasons, fingerprint=form.fingerprint)
 
@@ -149,7 +193,11 @@ def _candidate(model: Path, place: Place, *, inside: Candidate, rows: int | None
     if place.complaint:
         return Candidate(origin=place.origin, path=place.path, standing="refused", reasons=(place.complaint,))
     try:
-        found = ask("form", [place.path]) if inside.fingerprint is None else ask("form against", [model, place.path])
+        with unchanged(place.path):
+            if inside.fingerprint is None:
+                found = ask("form", [place.path])
+            else:
+                found = ask("form against", [model, place.path])
     except Unreadable as error:
         if place.origin == "named":
             raise
@@ -157,7 +205,12 @@ def _candidate(model: Path, place: Place, *, inside: Candidate, rows: int | None
         return Candidate(origin=place.origin, path=place.path, standing="refused", reasons=(reason,))
     standing, reasons = _judged(found, rows=rows, held_against=inside.fingerprint is not None)
     return Candidate(
-        origin=place.origin, path=place.path, standing=standing, reasons=reasons, fingerprint=found["fingerprint"]
+        origin=place.origin,
+        path=place.path,
+        standing=standing,
+        reasons=reasons,
+        fingerprint=found["fingerprint"],
+        read=found["read"],
     )
 
 

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import io
 import json
 import signal
 import subprocess
 import sys
+import threading
 from pathlib import Path
 
 import pytest
@@ -169,9 +171,33 @@ def test_the_command_lists_makes_and_describes(tmp_path: Path, capsys: pytest.Ca
     assert main(["models", "make", "llama", "--out", str(tmp_path / "made")]) == 0
     capsys.readouterr()
     assert main(["models", "describe", str(tmp_path / "made"), "--json"]) == 0
-    told = json.loads(capsys.readouterr().out)
+    printed = capsys.readouterr()
+    assert "trying mlx-pipeline with the files of made (engine 6 of 6)" in printed.err
+    told = json.loads(printed.out)
     assert told["sha256"] == DIGESTS["llama"]
     assert told["engines"]["mlx-pipeline"]["2"].endswith("has no pipeline for llama; take mlx-tensor")
     assert main(["models", "make", "lama", "--out", str(tmp_path / "other")]) == 64
     assert main(["models", "describe", str(tmp_path)]) == 64
     assert "no config.json" in capsys.readouterr().err
+
+
+def test_what_takes_long_is_said_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A step of `models describe` is named on standard error at once, and again with its time while it goes on."""
+    from harness.cli import models
+
+    said: list[str] = []
+    twice = threading.Event()
+
+    class Heard(io.StringIO):
+        def write(self, text: str) -> int:
+            said.append(text)
+            if " s\n" in "".join(said):
+                twice.set()
+            return len(text)
+
+    monkeypatch.setattr(models, "EVERY", 0.001)
+    monkeypatch.setattr("sys.stderr", Heard())
+    with models._said("trying hf-single"):
+        assert said[0] == "rankproof models: trying hf-single"
+        assert twice.wait(30)
+    assert "rankproof models: trying hf-single: 0 s" in "".join(said)

@@ -84,6 +84,24 @@ def test_llama_cpp_gives_the_tokens_of_the_model_itself(tmp_path: Path, capsys: 
     assert "blk.1.attn_q.weight" in capsys.readouterr().err
 
 
+@pytest.mark.whole
+def test_the_tokenizer_inside_a_model_is_offered_and_used(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """A model that names no repository is run with its own tokenizer, which gives the ids of the one it came from."""
+    model = tmp_path / "models" / "tiny.gguf"
+    model.parent.mkdir()
+    tiny_llama(model)
+    assert infer(model) == STRICT
+    assert "--tokenizer inside uses it" in capsys.readouterr().err
+    rows = []
+    for given in ("inside", str(tokenizer_of_it(tmp_path / "its"))):
+        assert infer(model, "--tokenizer", given, "--max-tokens", "4", "--json") == PASS
+        rows.append(json.loads(capsys.readouterr().out.splitlines()[-1]))
+    assert rows[0]["tokenizer"] == "inside the model, written out"
+    assert [rows[0][key] for key in ("prompt_ids", "ids", "text")] == [
+        rows[1][key] for key in ("prompt_ids", "ids", "text")
+    ]
+
+
 def test_nothing_stands_in(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """Without a tokenizer that is proven, with another one, with a mock, or for an unknown engine nothing is run."""
     model = tmp_path / "model.gguf"

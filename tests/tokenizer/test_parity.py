@@ -206,3 +206,35 @@ def test_llama_cpp_agrees_with_what_a_file_was_made_from(tmp_path: Path) -> None
         with Engine(str(tmp_path / model)) as first, Engine(str(other)) as second:
             found = parity(first, second, count=300)
         assert found.mismatch is None
+
+
+@pytest.mark.slow
+@pytest.mark.whole
+@pytest.mark.parametrize("kind", ["a key twice", "two ids with one token", "a link out", "an unknown split", "cut"])
+@pytest.mark.parametrize("records", [True, False])
+def test_a_contract_takes_what_resolve_takes(kind: str, records: bool, tmp_path: Path) -> None:
+    """A tokenizer that `resolve` refuses is neither recorded nor held against a golden file, though engines load it."""
+    golden = tmp_path / "golden.json"
+    good = write_json(tmp_path, "good.json", llama_3())
+    command = ["tokenizer", "contract", "--golden", str(golden), "--texts", "1"]
+    assert main([*command, good, "--record"]) == 0
+    text = json.dumps(llama_3())
+    bad = tmp_path / "bad.json"
+    bad.write_text(text)
+    if kind == "a key twice":
+        bad.write_text(text[:-1] + ', "version": "1.0"}')
+    elif kind == "two ids with one token":
+        bad.write_text(text.replace('"vocab": {', '"vocab": {"a": 9999, ', 1))
+    elif kind == "a link out":
+        bad = tmp_path / "folder"
+        bad.mkdir()
+        (bad / "tokenizer.json").symlink_to(good)
+    else:
+        bad = tmp_path / "bad.gguf"
+        made = of_serialised(llama_3(), pre="llama-bpe" if kind == "cut" else "new-bpe")
+        bad.write_bytes(made.bytes()[: -1 if kind == "cut" else None])
+    if records:
+        golden.unlink()
+        command.append("--record")
+    assert main([*command, str(bad)]) == 5
+    assert golden.exists() != records

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import argparse
 import json
+from contextlib import ExitStack
 from pathlib import Path
 
 from harness.cli import FAIL, INCONCLUSIVE, PASS, USAGE, give_up
@@ -33,20 +34,29 @@ def main(options: argparse.Namespace) -> int:
     """Record, or compare and print what differs."""
     from harness.tokenizer.contract import broken, read, record, write
     from harness.tokenizer.engines import Engine, EngineFailed
+    from harness.tokenizer.loading.intact import unchanged
     from harness.tokenizer.problem import Unreadable
+    from harness.tokenizer.resolution import admit
 
     if options.record and options.golden.exists():
         return give_up("tokenizer contract", f"{options.golden}: is there already; remove it to make it anew", USAGE)
     try:
         if not options.record:
             contract = read(options.golden)
-        with Engine(options.tokenizer) as engine:
+        with ExitStack() as stack:
+            if not options.tokenizer.startswith(("http://", "https://")):
+                # What is looked at here, loaded by the engine and asked has to be the same file all along.
+                stack.enter_context(unchanged(Path(options.tokenizer)))
+                admit(Path(options.tokenizer))
+            engine = stack.enter_context(Engine(options.tokenizer))
             if options.record:
                 made = record(engine, count=options.texts, seed=options.seed)
-                write(made, options.golden)
-                print(f"{options.golden}: {plural(len(made.texts), 'text')} with ids from {made.made_with}")
-                return PASS
-            rows = broken(engine, contract)
+            else:
+                rows = broken(engine, contract)
+        if options.record:
+            write(made, options.golden)
+            print(f"{options.golden}: {plural(len(made.texts), 'text')} with ids from {made.made_with}")
+            return PASS
     except Unreadable as error:
         return unreadable("contract", error)
     except EngineFailed as error:

@@ -91,8 +91,8 @@ def _models(options: argparse.Namespace, tokenizer: Path) -> tuple[ModelRecord, 
         LoadError: one cannot be read or fetched, or holds another tokenizer.
     """
     from harness.tokenizer.loading import fetch
-    from harness.tokenizer.loading.models import belongs, of_fetched, of_file, together
     from harness.tokenizer.loading.source import Limits
+    from harness.tokenizer.locked_models import belongs, of_fetched, of_file, together
 
     found: list[ModelRecord] = []
     for text in options.model:

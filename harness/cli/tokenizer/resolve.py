@@ -39,7 +39,7 @@ def arguments(parser: argparse.ArgumentParser) -> None:
 
 def main(options: argparse.Namespace) -> int:
     """Print what was found."""
-    from harness.tokenizer.candidates import hub_cache
+    from harness.tokenizer.loading.hub_cache import hub_cache
     from harness.tokenizer.problem import Unreadable
     from harness.tokenizer.resolution import resolve
 
@@ -60,6 +60,8 @@ def main(options: argparse.Namespace) -> int:
     if found.chosen is not None:
         how = "proven: " if found.proven else ""
         print(f"{visible(str(found.chosen.path))} ({found.chosen.origin}): {how}{visible(found.chosen.reasons[0])}")
+        for reason in () if options.explain else found.chosen.reasons[1:]:
+            print(f"    {visible(reason)}")
     else:
         print(_refusal(code, found))
     if found.fingerprint is not None:

@@ -33,7 +33,7 @@ def arguments(parser: argparse.ArgumentParser) -> None:
 def main(options: argparse.Namespace) -> int:
     """Load under the lock, say what differs."""
     from harness.tokenizer.loading import LoadError, read_lock, verify
-    from harness.tokenizer.loading.models import difference
+    from harness.tokenizer.locked_models import difference
 
     try:
         decided(options)

@@ -11,6 +11,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Sequence
+from contextlib import nullcontext
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
@@ -19,7 +20,8 @@ from harness.forms.extras import missing
 from harness.forms.text import visible
 from harness.tokenizer.engines.adapter import Ids, Mode
 from harness.tokenizer.folder import environment
-from harness.tokenizer.problem import Absent, TokenizerError
+from harness.tokenizer.loading.intact import unchanged
+from harness.tokenizer.problem import Absent, TokenizerError, Unreadable
 
 MEMORY = 4 << 30
 """Bytes of address space."""
@@ -88,7 +90,11 @@ class Engine:
 
     Raises:
         EngineFailed: it does not load the tokenizer.
+        Unreadable: the file is a damaged one of a cache, or changed while the engine read it.
     """
+
+    about: str
+    modes: tuple[Mode, ...]
 
     def __init__(
         self,
@@ -100,6 +106,17 @@ class Engine:
         threads: int = 1,
     ) -> None:
         self.where, self.name, self._seconds = where, name or engine_of(where), seconds
+        on_disk = self.name != "server"
+        try:
+            with unchanged(Path(where)) if on_disk else nullcontext():
+                self._start(where, memory=memory, seconds=seconds * threads)
+        except Unreadable:
+            # It may have started before the file was found to have changed.
+            if hasattr(self, "_process"):
+                self.close()
+            raise
+
+    def _start(self, where: str, *, memory: int, seconds: int) -> None:
         self._process = subprocess.Popen(
             [sys.executable, "-P", "-m", "harness.tokenizer.engines.process"],
             stdin=subprocess.PIPE,
@@ -111,12 +128,12 @@ class Engine:
         )
         self._held = b""
         try:
-            told = self._answer({"engine": self.name, "where": where, "memory": memory, "seconds": seconds * threads})
+            told = self._answer({"engine": self.name, "where": where, "memory": memory, "seconds": seconds})
         except BaseException:
             self.close()
             raise
-        self.about: str = visible(told["about"])
-        self.modes: tuple[Mode, ...] = tuple(told["modes"])
+        self.about = visible(told["about"])
+        self.modes = tuple(told["modes"])
 
     def __enter__(self) -> Self:
         return self

@@ -27,6 +27,7 @@ from harness.tokenizer.form.form import (
 )
 from harness.tokenizer.form.gguf import ALWAYS, NEVER, around, spaces
 from harness.tokenizer.form.splits import split_of_components
+from harness.tokenizer.gguf.lost import in_words, lost
 from harness.tokenizer.serialised import Serialised
 
 BEGINS = "▁"
@@ -101,19 +102,18 @@ def serialised_form(
 
 
 def missing_bytes(ids: Mapping[str, int], *, chain: list[Component], falls_back: bool) -> list[str]:
-    """What is said where a byte-level tokenizer, or one that falls back to bytes, lacks the token of a byte."""
+    """What is lost where a byte-level tokenizer, or one that falls back to bytes, lacks the token of a byte."""
+    whole: list[int] = []
     if falls_back:
-        lost = [byte for token, byte in BYTES.items() if token not in ids]
+        missing = [byte for token, byte in BYTES.items() if token not in ids]
+        # Bytes are asked for only where a character has no token of its own.
+        whole = [ord(" " if text == BEGINS else text) for text in ids if len(text) == 1]
     elif chain and chain[-1]["type"] == "ByteLevel":
-        # These never occur in UTF-8.
-        lost = sorted(byte for letter, byte in BYTE_LEVEL.items() if letter not in ids and byte not in (0xC0, 0xC1))
-        lost = [byte for byte in lost if byte < 0xF5]
+        missing = [byte for letter, byte in BYTE_LEVEL.items() if letter not in ids]
     else:
         return []
-    if not lost:
-        return []
-    shown = ", ".join(f"0x{byte:02x}" for byte in lost[:3]) + (f" and {len(lost) - 3} more" if len(lost) > 3 else "")
-    return [f"there is no token for byte {shown}: text that holds it is lost"]
+    what = lost(missing, whole=whole)
+    return [f"no token covers {in_words(missing)}; {what.words}"] if what.ranges else []
 
 
 def _by_id(ids: Mapping[str, int], added: list[dict[str, Any]], *, falls_back: bool) -> tuple[list[bytes], bytes]:

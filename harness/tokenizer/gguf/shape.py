@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections import Counter
 from collections.abc import Iterator
 
 from harness.forms.text import listed, plural, quoted
@@ -121,22 +122,57 @@ def data(file: GgufFile) -> Iterator[Finding]:
 
 def _blocks(file: GgufFile, name: str) -> Iterator[Finding]:
     key = file.keys.get(f"{name}.block_count")
-    there = {int(one[1]) for one in map(re.compile(r"blk\.(\d{1,6})\.").match, file.tensors) if one}
     count = _number(key)
-    if key is None or count is None or not there or "split.count" in file.keys:
+    parts = _number(file.keys.get("split.count"))
+    if parts is not None and parts > 1:
+        message = f"is {parts}: the file is one part of a model, and the other parts were not looked at"
+        yield finding(file, "split.count", "split", "note", message)
         return
-    missing = sorted(set(range(min(count, 1 << 16))) - there)
-    beyond = sorted(number for number in there if number >= count)
-    if missing or beyond:
+    blocks: dict[int, set[str]] = {}
+    for one in map(re.compile(r"blk\.(\d{1,6})\.(.*)").match, file.tensors):
+        if one:
+            blocks.setdefault(int(one[1]), set()).add(one[2])
+    where = f"{name}.block_count"
+    if key is None and not file.tensors:
+        message = "is not there, and the file holds no tensor: it has no weights to run"
+        yield finding(file, where, "blocks", "warning", message, "use it for its tokenizer alone")
+    elif key is None and blocks:
+        message = f"is not there, and {plural(len(blocks), 'block')} have tensors: engines refuse the file"
+        yield finding(file, where, "blocks", "error", message, _CONVERT)
+    if key is None or count is None:
+        return
+    missing = sorted(set(range(min(count, 1 << 16))) - set(blocks))
+    beyond = sorted(number for number in blocks if number >= count)
+    if count and not file.tensors:
+        message = f"is {count}, and the file holds no tensor: it describes a model, and has no weights to run"
+        remedy = "use it for its tokenizer alone, or take the file with the weights"
+        yield finding(file, key.name, "blocks", "error", message, remedy)
+    elif missing or beyond:
         what = f"tensors of block {missing[0]} are missing" if missing else f"there are tensors of block {beyond[0]}"
         yield finding(
             file,
             key.name,
             "blocks",
             "error",
-            f"is {count}, and {what}: {plural(len(there), 'block')} have tensors",
+            f"is {count}, and {what}: {plural(len(blocks), 'block')} have tensors",
             _CONVERT,
         )
+    yield from _uneven(file, blocks)
+
+
+def _uneven(file: GgufFile, blocks: dict[int, set[str]]) -> Iterator[Finding]:
+    """A single block that lacks what most others have. Models with several kinds of blocks have several of each."""
+    alike = Counter(frozenset(names) for names in blocks.values())
+    if not alike:
+        return
+    usual, many = max(alike.items(), key=lambda one: (one[1], len(one[0])))
+    for number, names in sorted(blocks.items()):
+        lacks = sorted(usual - names)
+        if names < usual and alike[frozenset(names)] == 1:
+            others = "another block has" if many == 1 else f"{many} other blocks have"
+            more = f" (and {len(lacks) - 1} more)" if lacks[1:] else ""
+            message = f"block {number} has no {lacks[0]}{more}, which {others}"
+            yield finding(file, f"blk.{number}", "blocks", "warning", message, _CONVERT)
 
 
 def _heads(file: GgufFile, name: str) -> Iterator[Finding]:

@@ -27,6 +27,7 @@ from harness.tokenizer.gguf.known import (
     UGM,
     WITHOUT,
 )
+from harness.tokenizer.gguf.lost import in_words, lost
 from harness.tokenizer.gguf.reader import Array, GgufFile
 from harness.tokenizer.gguf.shape import embedding_rows
 
@@ -272,9 +273,13 @@ def _special(vocabulary: _Vocabulary) -> Iterator[Finding]:
 
 
 def _bytes(vocabulary: _Vocabulary) -> Iterator[Finding]:
-    """Bytes of UTF-8 for which there is no token: text that holds them cannot be encoded, or is lost."""
+    """Bytes without a token, and the text that cannot be encoded for want of them.
+
+    An error where a character that people write is lost; a warning where only code points are that nobody sees.
+    """
     if vocabulary.model == BPE:
-        wanted = {letter.encode(): byte for letter, byte in BYTE_LEVEL.items() if _in_utf8(byte)}
+        wanted = {letter.encode(): byte for letter, byte in BYTE_LEVEL.items()}
+        whole: set[int] = set()
     elif vocabulary.model == SPM:
         wanted = {b"<0x%02X>" % byte: byte for byte in range(256)}
         if not any(token in vocabulary.ids for token in wanted):
@@ -288,23 +293,34 @@ def _bytes(vocabulary: _Vocabulary) -> Iterator[Finding]:
             shown = f"id {untyped[0]}, {_token(vocabulary.tokens[untyped[0]])}"
             message = f"{shown}, is {kind} and not BYTE{_more(len(untyped) - 1)}"
             yield finding(vocabulary.file, TYPES, "byte-token", "error", message, _CONVERT)
+        # Bytes are asked for only where a character has no token of its own.
+        whole = set(_characters(vocabulary))
     else:
         return
-    missing = [(token, byte) for token, byte in wanted.items() if token not in vocabulary.ids]
-    if missing:
-        token, byte = missing[0]
-        message = (
-            f"holds no token for byte 0x{byte:02x}, {_token(token)}{_more(len(missing) - 1)}: text with it is lost"
-        )
-        yield _about_tokens(vocabulary, "missing-byte", "error", message)
+    missing = [byte for token, byte in wanted.items() if token not in vocabulary.ids]
+    if not missing:
+        return
+    what = lost(missing, whole=whole)
+    severity: Severity = "note"
+    if what.ranges:
+        severity = "error" if what.common else "warning"
+    message = f"no token covers {in_words(missing)}; {what.words}"
+    yield _about_tokens(vocabulary, "missing-byte", severity, message)
 
 
-def _in_utf8(byte: int) -> bool:
-    return byte not in (0xC0, 0xC1) and byte < 0xF5
+def _characters(vocabulary: _Vocabulary) -> Iterator[int]:
+    """Code points with a token of their own in a SentencePiece vocabulary, where "▁" stands for a space."""
+    for number, token in enumerate(vocabulary.tokens):
+        if len(token) > 4 or vocabulary.type(number) not in (NORMAL, USER_DEFINED) or not is_text(token):
+            continue
+        character = token.decode()
+        if len(character) == 1:
+            yield ord(" ") if character == "▁" else ord(character)
 
 
 def _about_tokens(vocabulary: _Vocabulary, code: str, severity: Severity, message: str) -> Finding:
-    return finding(vocabulary.file, TOKENS, code, severity, message, _CONVERT)
+    remedy = "" if severity == "note" else _CONVERT
+    return finding(vocabulary.file, TOKENS, code, severity, message, remedy)
 
 
 def _more(count: int) -> str:

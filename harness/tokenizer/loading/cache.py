@@ -6,7 +6,6 @@ passed over, and what is damaged is put aside and not destroyed.
 
 from __future__ import annotations
 
-import json
 import shutil
 import time
 from collections.abc import Callable, Iterator
@@ -21,12 +20,10 @@ from harness.tokenizer.loading.held import held
 from harness.tokenizer.loading.lease import alone
 from harness.tokenizer.loading.listing import promises, resolve
 from harness.tokenizer.loading.manifest import Manifest
-from harness.tokenizer.loading.snapshot import Damaged, Store, compare, manifest_of
+from harness.tokenizer.loading.snapshot import ASIDE, Damaged, Store, manifest_of, verified
 from harness.tokenizer.loading.source import HubRepository, Limits
 from harness.tokenizer.loading.transfer import writing
 from harness.tokenizer.loading.wire import Wire
-
-ASIDE = ".quarantine"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -120,13 +117,10 @@ def harm(store: Store, one: Kept, *, wire: Wire | None = None) -> str | None:
     manifest = one.manifest
     repository = HubRepository(endpoint=manifest.endpoint, name=manifest.repository)
     names = tuple(file.path for file in manifest.files)
-    if one.place not in {
-        store.place(repository, manifest.commit),
-        store.place(repository, manifest.commit, names),
-    }:
-        return f"{one.place} does not lie where {manifest.repository} of {manifest.endpoint} belongs"
+    if one.place.parent.parent != store.root:
+        return f"{one.place} is not in the cache {store.root}"
     try:
-        compare(one.place, manifest)
+        verified(one.place)
     except Damaged as damage:
         return str(damage)
     if wire is None:
@@ -148,14 +142,7 @@ def put_aside(store: Store, one: Kept, why: str) -> Removed:
     Raises:
         CacheFailed: the cache cannot be written.
     """
-    target = store.root / ASIDE / f"{one.place.parent.name}-{one.place.name}-{time.time_ns():x}"
-
-    def move() -> None:
-        target.parent.mkdir(parents=True, exist_ok=True)
-        one.place.rename(target)
-        (target / "reason.json").write_text(json.dumps({"snapshot": one.words, "harm": why}) + "\n", encoding="utf-8")
-
-    return _alone(store, one.place, move)
+    return _alone(store, one.place, partial(store.put_aside, one.place, why))
 
 
 def set_aside(store: Store) -> list[tuple[Path, str]]:

@@ -287,7 +287,7 @@ class Fetch:
         try:
             return self.store.find(self.repository, commit, self.names)
         except Damaged as damage:
-            said = f"the snapshot was damaged and is fetched again: {damage}"
+            said = f"the snapshot was damaged and has to be fetched again: {damage}"
             if said not in self.remarks:
                 self.remarks.append(said)
             return None
@@ -302,6 +302,7 @@ class Fetch:
             raise HubFailed(
                 f"{self.wire.forbidden} forbids requests, and the cache {self.store.root} cannot say {what} of "
                 f"{self.repository.name} is: load it once with the hub, or pass a commit or a lock it has"
+                + "".join(f" ({remark})" for remark in self.remarks)
             )
 
 

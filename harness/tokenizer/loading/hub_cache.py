@@ -13,11 +13,20 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from harness.tokenizer.candidates import hub_cache
 from harness.tokenizer.loading.listing import Promise
 from harness.tokenizer.loading.source import HubRepository
 
-_PREFIX = "models--"
+PREFIX = "models--"
+
+
+def hub_cache() -> Path:
+    """Where huggingface_hub keeps what it fetched, by its own variables; it is read, never written."""
+    if given := os.environ.get("HF_HUB_CACHE") or os.environ.get("HUGGINGFACE_HUB_CACHE"):
+        return Path(given).expanduser()
+    if home := os.environ.get("HF_HOME"):
+        return Path(home).expanduser() / "hub"
+    base = os.environ.get("XDG_CACHE_HOME")
+    return (Path(base) if base else Path.home() / ".cache") / "huggingface" / "hub"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -36,7 +45,7 @@ class HubCache:
 
         By its digest, or, since a lock does not know git's id of a file, by the link that its name at the commit is.
         """
-        place = self.root / f"{_PREFIX}{repository.name.replace('/', '--')}"
+        place = self.root / f"{PREFIX}{repository.name.replace('/', '--')}"
         blobs = place / "blobs"
         named = [blobs / name for name in (promise.sha256, promise.blob) if name]
         named.append(Path(os.path.realpath(place / "snapshots" / commit / promise.path)))
@@ -46,7 +55,7 @@ class HubCache:
 
     def blobs(self) -> Iterator[Path]:
         """Every blob, by repository and name. What a link leads to elsewhere is not one."""
-        for folder in sorted(self.root.glob(f"{_PREFIX}*/blobs")):
+        for folder in sorted(self.root.glob(f"{PREFIX}*/blobs")):
             if folder.is_symlink() or folder.parent.is_symlink():
                 continue
             yield from sorted(path for path in folder.iterdir() if _is_plain(path))

@@ -28,6 +28,7 @@ from harness.tokenizer.loading.fetch import (
     snapshots,
     stored_token,
 )
+from harness.tokenizer.loading.intact import damage, unchanged
 from harness.tokenizer.loading.lease import Lease
 from harness.tokenizer.loading.library import build, versions
 from harness.tokenizer.loading.lockfile import Lock, ModelRecord, lockable
@@ -36,7 +37,7 @@ from harness.tokenizer.loading.manifest import FileRecord, changes, examine, rec
 from harness.tokenizer.loading.snapshot import Snapshot, Store
 from harness.tokenizer.loading.source import HubRepository, Limits, check_limits, parse
 from harness.tokenizer.loading.wire import Wire
-from harness.tokenizer.problem import TokenizerError
+from harness.tokenizer.problem import TokenizerError, Unreadable
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -167,10 +168,15 @@ def load(
         if pinned is not None:
             _same_files(pinned, snapshot)
         make = partial(build, trust_remote_code=trust_remote_code, options=chosen)
-        if lease is None:
-            tokenizer, logs = make(snapshot.folder, snapshot.files)
-        else:
-            tokenizer, logs = _made_in_peace(make, snapshot, lease)
+        try:
+            # What is built from was compared with its manifest above, and is compared again when it is built.
+            with unchanged(snapshot.folder):
+                if lease is None:
+                    tokenizer, logs = make(snapshot.folder, snapshot.files)
+                else:
+                    tokenizer, logs = _made_in_peace(make, snapshot, lease)
+        except Unreadable as error:
+            raise (SourceRefused if lease is None else CacheFailed)(str(error)) from error
         if isinstance(where, Path) and (said := changes(snapshot.files, records(where, only_tokenizer_files=True))):
             raise SourceRefused(f"{where} changed while it was loaded: {'; '.join(said[:3])}: load it again")
         identity = _checked(tokenizer, wanted, pinned, remarks)
@@ -208,6 +214,9 @@ def _made_in_peace(
 
 
 def _folder(folder: Path, *, limits: Limits) -> Snapshot:
+    # Before its files are read: what a damaged one makes the reader say would not name the reason.
+    if (said := damage(folder)) is not None:
+        raise SourceRefused(f"{folder}: {said}")
     check_limits(sizes(folder, only_tokenizer_files=True), limits=limits)
     files = records(folder, only_tokenizer_files=True)
     examine(folder, (file.path for file in files))

@@ -54,13 +54,19 @@ Files = Annotated[tuple[FileRecord, ...], Strict(False), Field(min_length=1), Af
 
 
 class Manifest(Model):
-    """What a snapshot in the cache holds: exactly these files, and no other."""
+    """What a snapshot in the cache holds: exactly these files, and no other.
+
+    Attributes:
+        chosen: whether they were asked for by name, and need not be the whole tokenizer; None in older snapshots, which
+            did not say.
+    """
 
     schema_: SchemaVersion = Field(alias="schema")
     endpoint: str
     repository: str
     commit: Commit
     files: Files
+    chosen: bool | None = None
 
 
 def sizes(folder: Path, *, only_tokenizer_files: bool) -> list[tuple[str, int]]:

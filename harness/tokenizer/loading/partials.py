@@ -18,12 +18,13 @@ OF = "of"
 """Beside the files of such a folder: which snapshot it is a part of."""
 ABANDONED = 24 * 3600.0
 """Seconds after which nobody goes on from one."""
-_PREFIX, _NOBODY = ".partial-", "nobody"
+PARTIAL = ".partial-"
+_NOBODY = "nobody"
 
 
 def name(root: Path) -> Path:
     """A new name for a folder of this process."""
-    return root / f"{_PREFIX}{_here()}-{os.getpid()}-{secrets.token_hex(4)}"
+    return root / f"{PARTIAL}{_here()}-{os.getpid()}-{secrets.token_hex(4)}"
 
 
 def own(root: Path, place: Path) -> Path:
@@ -59,7 +60,7 @@ def leave(partial: Path) -> None:
     """Let whoever fetches this next go on from here, whether this process lives or not; nothing is left of nothing."""
     if any(path.is_file() for path in (partial / "files").rglob("*")):
         with contextlib.suppress(OSError):
-            partial.rename(partial.parent / f"{_PREFIX}{_NOBODY}-0-{secrets.token_hex(4)}")
+            partial.rename(partial.parent / f"{PARTIAL}{_NOBODY}-0-{secrets.token_hex(4)}")
 
 
 def left(root: Path) -> list[Path]:
@@ -68,14 +69,14 @@ def left(root: Path) -> list[Path]:
     Raises:
         OSError: the cache cannot be read.
     """
-    return sorted(path for path in root.iterdir() if path.name.startswith(_PREFIX) and _is_left(path))
+    return sorted(path for path in root.iterdir() if path.name.startswith(PARTIAL) and _is_left(path))
 
 
 def _is_left(partial: Path) -> bool:
     """Whether nobody works in it: its process has ended; another machine's, or container's, only after a day."""
     import psutil
 
-    here, _, rest = partial.name.removeprefix(_PREFIX).partition("-")
+    here, _, rest = partial.name.removeprefix(PARTIAL).partition("-")
     pid = rest.partition("-")[0]
     if here == _NOBODY:
         return True

@@ -16,8 +16,10 @@ from __future__ import annotations
 
 import contextlib
 import errno
+import json
 import os
 import shutil
+import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -32,6 +34,9 @@ from harness.tokenizer.loading.manifest import FileRecord, Manifest, changes, ex
 from harness.tokenizer.loading.source import HubRepository
 from harness.tokenizer.loading.transfer import Progress, Transfer, unwritable, writing
 from harness.tokenizer.loading.wire import Wire
+
+ASIDE = ".quarantine"
+"""Where damaged snapshots are put; nothing there is used."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -80,6 +85,7 @@ def compare(place: Path, manifest: Manifest) -> None:
         CacheFailed: it cannot be read.
     """
     try:
+        _only_files(place / "files", manifest)
         there = records(place / "files", only_tokenizer_files=False)
     except CacheFailed as failure:
         cause = failure.__cause__
@@ -91,6 +97,52 @@ def compare(place: Path, manifest: Manifest) -> None:
         raise Damaged(f"{place} was taken away while it was read: {failure}") from failure
     if said := changes(manifest.files, there):
         raise Damaged(f"{place}: {'; '.join(said[:3])}")
+
+
+def _only_files(folder: Path, manifest: Manifest) -> None:
+    """A snapshot is made of files in plain folders: what a link leads to can change, or hide a whole folder."""
+    wanted = {folder, *(above for file in manifest.files for above in (folder / file.path).parents)}
+    if folder.is_symlink():
+        raise Damaged(f"{folder} is a link, and a snapshot has none")
+    for place, folders, names in os.walk(folder):
+        for name in (*folders, *names):
+            path = Path(place, name)
+            if path.is_symlink():
+                raise Damaged(f"{path} is a link, and a snapshot has none")
+            if name in folders and path not in wanted:
+                raise Damaged(f"{path} was not there")
+
+
+def verified(place: Path, *, by_name: bool = True) -> Manifest:
+    """The manifest of the snapshot at a place, where the place and every byte are what it says.
+
+    This is the one comparison: verifying the cache, loading, fetching and resolving all come through here.
+
+    Args:
+        place: the snapshot's folder.
+        by_name: whether its name has to be that of the repository and commit in the manifest, as in a cache.
+
+    Raises:
+        Damaged: a file is missing, has other bytes or is one too many, or the place belongs to another snapshot.
+        CacheFailed: it cannot be read.
+    """
+    manifest = manifest_of(place)
+    if manifest is None:
+        raise Damaged(f"{place} was taken away")
+    if by_name:
+        repository = HubRepository(endpoint=manifest.endpoint, name=manifest.repository)
+        names = tuple(file.path for file in manifest.files)
+        store = Store(place.parent.parent)
+        whole, chosen = (store.place(repository, manifest.commit, given) for given in ((), names))
+        # A few files that were asked for by name would otherwise pass for the whole tokenizer.
+        allowed = {True: {chosen}, False: {whole}, None: {whole, chosen}}[manifest.chosen]
+        if place not in allowed:
+            raise Damaged(
+                f"{place} holds commit {manifest.commit} of {manifest.repository} from {manifest.endpoint}, "
+                "which does not belong there"
+            )
+    compare(place, manifest)
+    return manifest
 
 
 class Store:
@@ -119,14 +171,13 @@ class Store:
             CacheFailed: it cannot be read at all.
         """
         place = self.place(repository, commit, names)
-        manifest = manifest_of(place)
-        if manifest is None:
+        if manifest_of(place) is None:
             return None
+        manifest = verified(place)
         if (manifest.endpoint, manifest.repository, manifest.commit) != (repository.endpoint, repository.name, commit):
             raise Damaged(f"{place} holds commit {manifest.commit} of {manifest.repository} from {manifest.endpoint}")
         if names and tuple(file.path for file in manifest.files) != names:
             raise Damaged(f"{place} holds other files than {', '.join(names)}")
-        compare(place, manifest)
         return Snapshot(folder=place / "files", files=manifest.files)
 
     def fetching(
@@ -198,7 +249,12 @@ class Store:
             # Once, here: bytes that are compared with the manifest at every load need no second look.
             examine(partial / "files", (file.path for file in files))
             manifest = Manifest(
-                schema=1, endpoint=repository.endpoint, repository=repository.name, commit=commit, files=files
+                schema=1,
+                endpoint=repository.endpoint,
+                repository=repository.name,
+                commit=commit,
+                files=files,
+                chosen=bool(names),
             )
             with writing(partial):
                 shutil.rmtree(partial / "tags", ignore_errors=True)
@@ -235,13 +291,33 @@ class Store:
                 if error.errno not in {errno.ENOTEMPTY, errno.EEXIST, errno.ENOTDIR}:
                     raise unwritable(place, error) from error
             # Somebody was faster, on a file system without locks, or a damaged snapshot is in the way.
-            with contextlib.suppress(Damaged):
+            why = "another process put a snapshot with other files there"
+            try:
                 there = self.find(repository, commit, names)
                 if there is not None and there.files == files:
                     return there
+            except Damaged as damage:
+                why = str(damage)
             with contextlib.suppress(FileNotFoundError):
-                self.take_away(place)
+                self.put_aside(place, why)
         raise CacheFailed(f"{place} is replaced by another process again and again: give each its own cache")
+
+    def put_aside(self, place: Path, why: str) -> None:
+        """Move a snapshot where nothing is used, with the reason beside it: first its name, in one step.
+
+        Raises:
+            OSError: it is gone already, or cannot be moved.
+        """
+        target = self.root / ASIDE / f"{place.parent.name}-{place.name}-{time.time_ns():x}"
+        target.parent.mkdir(parents=True, exist_ok=True)
+        words = f"{place.parent.name}/{place.name}"
+        with contextlib.suppress(Damaged, CacheFailed):
+            manifest = manifest_of(place)
+            words = f"{manifest.repository}@{manifest.commit}" if manifest is not None else words
+        place.rename(target)
+        # Where the place was a file or a link there is no room beside it, and the name has to be enough.
+        with contextlib.suppress(OSError):
+            (target / "reason.json").write_text(json.dumps({"snapshot": words, "harm": why}) + "\n", encoding="utf-8")
 
     def take_away(self, place: Path) -> None:
         """Remove a snapshot: first its name, in one step, so that nobody finds half of it.

@@ -19,7 +19,7 @@ _REVISION = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.+/@-]{0,254}")
 _SUFFIXES = frozenset(
     {".bpe", ".codes", ".jinja", ".json", ".model", ".py", ".spm", ".tiktoken", ".tokenizer", ".txt", ".vocab"}
 )
-_TEMPLATES = "additional_chat_templates"
+TEMPLATES = "additional_chat_templates"
 # Files with those suffixes at the root of model repositories that no tokenizer reads.
 _NOT_TOKENIZER = re.compile(r".*\.index\.json|license.*|requirements.*\.txt|.*trainer_state\.json", re.IGNORECASE)
 
@@ -151,7 +151,7 @@ def is_tokenizer_file(name: str) -> bool:
     if path.suffix == ".py":
         return True
     if len(path.parts) == 2:
-        return path.parts[0] == _TEMPLATES and path.suffix == ".jinja"
+        return path.parts[0] == TEMPLATES and path.suffix == ".jinja"
     if len(path.parts) != 1 or name.startswith(".") or _NOT_TOKENIZER.fullmatch(name):
         return False
     return path.suffix in _SUFFIXES or name.startswith("tokenizer.model")

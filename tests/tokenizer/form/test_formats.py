@@ -231,7 +231,7 @@ def test_a_missing_byte_is_said_of_a_tokenizer_json() -> None:
     vocabulary[f"{letter}{letter}{letter}"] = vocabulary.pop(letter)
     content["model"]["merges"] = [one for one in content["model"]["merges"] if letter not in "".join(one)]
     said = identify(tokenizer(content)).parts["remarks"]
-    assert "there is no token for byte 0x" in said
+    assert "no token covers byte 0x00; code point U+0000 cannot be encoded" in said
 
 
 # What stands between two texts has no field in any other format.

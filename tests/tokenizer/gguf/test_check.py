@@ -12,7 +12,9 @@ from typing import Any
 import pytest
 
 from harness.cli import main
+from harness.tokenizer.components import BYTE_LEVEL
 from harness.tokenizer.gguf import Finding, GgufFile, check
+from harness.tokenizer.gguf.lost import lost
 from tests.tokenizer.gguf.writing import File, Tensor, bpe, spm
 
 GGML = "tokenizer.ggml."
@@ -57,6 +59,29 @@ def index(token: str) -> int:
     return position
 
 
+def byte(*numbers: int) -> Change:
+    """Leave the tokens of these bytes out."""
+
+    def change(file: File) -> None:
+        for letter, number in BYTE_LEVEL.items():
+            if number in numbers:
+                file.keys[GGML + "tokens"][1][index(letter)] = f"<unused {number}>"
+
+    return change
+
+
+def blocks(*numbers: int, count: int) -> Change:
+    """Give a model of so many blocks two tensors in each of these."""
+
+    def change(file: File) -> None:
+        put("llama.block_count", "uint32", count)(file)
+        del file.tensors[1:]
+        for number in numbers:
+            file.tensors += [Tensor(f"blk.{number}.{name}.weight", (8,), 0, 32) for name in ("attn_norm", "ffn_norm")]
+
+    return change
+
+
 BPE: dict[str, tuple[Change, str, str]] = {
     "no architecture": (drop("general.architecture"), "error", "architecture"),
     "an architecture that is a number": (put("general.architecture", "uint32", 7), "error", "key-type"),
@@ -64,6 +89,32 @@ BPE: dict[str, tuple[Change, str, str]] = {
     "a name that is not text": (put("general.name", "string", b"\xff\xff"), "error", "encoding"),
     "a key with a space": (put("general. name", "string", "x"), "warning", "key-name"),
     "more blocks announced than there are": (put("llama.block_count", "uint32", 2), "error", "blocks"),
+    "blocks and no tensor": (lambda file: file.tensors.clear(), "error", "blocks"),
+    "neither blocks nor a tensor": (
+        lambda file: (file.tensors.clear(), drop("llama.block_count")(file)),
+        "warning",
+        "blocks",
+    ),
+    "blocks that nobody counts": (drop("llama.block_count"), "error", "blocks"),
+    "blocks and an embedding alone": (lambda file: file.tensors.pop(), "error", "blocks"),
+    "a block missing in the middle": (blocks(0, 2, count=3), "error", "blocks"),
+    "the first block missing": (blocks(1, 2, count=3), "error", "blocks"),
+    "a tensor missing in a block": (
+        lambda file: (blocks(0, 1, 2, count=3)(file), file.tensors.pop()),
+        "warning",
+        "blocks",
+    ),
+    "a part of a model": (put("split.count", "uint16", 2), "note", "split"),
+    "a part of a model without a tensor": (
+        lambda file: (put("split.count", "uint16", 2)(file), file.tensors.clear()),
+        "note",
+        "split",
+    ),
+    "one part that is all, without a tensor": (
+        lambda file: (put("split.count", "uint16", 1)(file), file.tensors.clear()),
+        "error",
+        "blocks",
+    ),
     "a million blocks": (put("llama.block_count", "uint32", 1_000_000), "error", "blocks"),
     "blocks as a text": (put("llama.block_count", "string", "1"), "error", "key-type"),
     "a block too many": (tensor(Tensor("blk.1.attn_norm.weight", (8,), 0, 32)), "error", "blocks"),
@@ -82,6 +133,13 @@ BPE: dict[str, tuple[Change, str, str]] = {
     "a token without text": (append(GGML + "tokens", ""), "warning", "empty-token"),
     "a token that is not UTF-8": (element(GGML + "tokens", index("ll"), b"\xff"), "error", "encoding"),
     "a byte without a token": (element(GGML + "tokens", index("o"), "oo"), "error", "missing-byte"),
+    "a byte of no assigned character without a token": (byte(0xF1), "warning", "missing-byte"),
+    "a control character without a token": (byte(0x01), "warning", "missing-byte"),
+    "invisible tags without a token": (byte(0xF3), "warning", "missing-byte"),
+    "bytes of no UTF-8 without a token": (byte(0xC0, 0xC1, 0xFF), "note", "missing-byte"),
+    "a newline without a token": (byte(0x0A), "error", "missing-byte"),
+    "a lead byte without a token": (byte(0xF1, 0xC3), "error", "missing-byte"),
+    "a continuation byte without a token": (byte(0x80), "error", "missing-byte"),
     "more tokens than rows": (rows(100), "error", "more-tokens-than-rows"),
     "padding": (rows(300), "note", "padding"),
     "no pre-tokenizer": (drop(GGML + "pre"), "error", "pre-tokenizer"),
@@ -160,6 +218,49 @@ def test_each_fault_is_named(
     named = [one for one in findings if (one.severity, one.code) == (severity, code)]
     assert named, findings
     assert all(one.message and one.where and (one.remedy or severity == "note") for one in named)
+
+
+@pytest.mark.parametrize(
+    ("missing", "words"),
+    [
+        ((0xF1,), "code points U+40000 to U+7FFFF cannot be encoded; no letter"),
+        ((0xF1, 0xF2), "code points U+40000 to U+BFFFF cannot be encoded; no letter"),
+        ((0xF4, 0xF5), "code points U+100000 to U+10FFFF cannot be encoded; no letter"),
+        ((0xC0, 0xC1, *range(0xF5, 0x100)), "they occur in no UTF-8 text, so nothing is lost"),
+        ((0x61,), "code point U+0061 cannot be encoded, among them U+0061 (a)"),
+        ((0xC3,), "code points U+00C0 to U+00FF cannot be encoded, among them U+00C0 (À)"),
+    ],
+)
+def test_what_is_lost_is_worked_out(missing: tuple[int, ...], words: str) -> None:
+    """A missing byte is told by the code points that need it, and by the characters among them."""
+    found = lost(missing)
+    assert found.words.startswith(words)
+    for first, last in found.ranges:
+        assert all(set(chr(number).encode()) & set(missing) for number in (first, last))
+
+
+def test_a_byte_that_every_character_can_do_without_is_not_missed(tmp_path: Path) -> None:
+    """A SentencePiece character with a token of its own needs no bytes; a byte-level one always does."""
+    made = spm()
+    element(GGML + "tokens", 3 + 0x61, "a")(made)
+    element(GGML + "token_type", 3 + 0x61, 1)(made)
+    (one,) = found(made, tmp_path / "model.gguf")
+    assert (one.severity, one.code) == ("note", "missing-byte")
+    assert "byte 0x61; every character that needs them has a token of its own" in one.message
+
+
+def test_a_tokenizer_without_a_rare_byte_is_usable(tmp_path: Path) -> None:
+    """A byte-level vocabulary without byte 0xF1 is offered, with a warning that says what is lost."""
+    from harness.tokenizer.resolution import resolve
+
+    made = bpe()
+    byte(0xF1)(made)
+    (tmp_path / "model.gguf").write_bytes(made.bytes())
+    found = resolve(tmp_path / "model.gguf", caches=[])
+    assert found.chosen is not None
+    assert found.chosen.standing == "usable"
+    assert "warning" in found.chosen.reasons[1]
+    assert "U+40000 to U+7FFFF cannot be encoded" in found.chosen.reasons[1]
 
 
 def test_a_template_is_not_run(tmp_path: Path) -> None:

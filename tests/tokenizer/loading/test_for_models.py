@@ -12,7 +12,7 @@ import pytest
 from harness.cli import FAIL, INCONCLUSIVE, PASS, USAGE, main
 from harness.cli.tokenizer import ABSENT, DAMAGED, STRICT
 from harness.hub.layouts.sentencepiece import llama_model
-from harness.tokenizer.loading.for_models import models_below, repositories
+from harness.tokenizer.for_models import models_below, repositories
 from tests.tokenizer.form.conversion import llama_3, of_pieces, of_serialised
 from tests.tokenizer.loading.hubs import COMMIT, FakeHub
 

@@ -65,7 +65,7 @@ def test_a_snapshot_is_found_again(fake: FakeHub, tmp_path: Path) -> None:
         (lambda folder: (folder / "added_tokens.json").write_text("{}"), "added_tokens.json was not there"),
         (lambda folder: (folder.parent / "manifest.json").write_text("{"), "manifest.json cannot be read"),
         (lambda folder: (folder.parent / "manifest.json").unlink(), "has no manifest.json"),
-        (lambda folder: (folder / "listed.txt").symlink_to("gone"), "was taken away while it was read"),
+        (lambda folder: (folder / "listed.txt").symlink_to("gone"), "is a link, and a snapshot has none"),
     ],
 )
 def test_a_damaged_snapshot_is_not_used(fake: FakeHub, tmp_path: Path, harm: object, words: str) -> None:

@@ -15,8 +15,8 @@ from harness.tokenizer.gguf.reader import GgufFile, Malformed
 from harness.tokenizer.loading.failure import HubFailed, LoadError, SourceRefused
 from harness.tokenizer.loading.fetch import Fetched
 from harness.tokenizer.loading.lockfile import Lock
-from harness.tokenizer.loading.models import difference
 from harness.tokenizer.loading.source import DEFAULT_ENDPOINT, checked_repository
+from harness.tokenizer.locked_models import difference
 from harness.tokenizer.problem import Unreadable, refused
 from harness.tokenizer.resolution import Resolution, resolve
 
@@ -98,7 +98,10 @@ def _wanted(model: Path, lock: Lock | None, said: list[str]) -> Iterator[tuple[s
         said.append(why)
     named = list(repositories(model))
     if not named:
-        said.append("the model names no repository that it is from: name one with --tokenizer, or make a lock")
+        said.append(
+            "the model names no repository that it is from: name one with --tokenizer, make a lock, or use the "
+            "tokenizer inside the model, if nothing is wrong with it"
+        )
     yield from ((name, None) for name in named)
 
 

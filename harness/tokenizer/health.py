@@ -12,6 +12,7 @@ from harness.tokenizer.engines import Engine, EngineFailed
 from harness.tokenizer.folder import identify_folder
 from harness.tokenizer.gguf import GgufFile, check
 from harness.tokenizer.gguf.reader import Malformed
+from harness.tokenizer.loading.intact import unchanged
 from harness.tokenizer.problem import TokenizerError
 from harness.tokenizer.resolution import resolve
 
@@ -52,7 +53,10 @@ def health(model: Path, *, tokenizer: Path | None = None) -> Health:
             return Health(model=model, word="ill", tokenizer=None, said=("no tokenizer of it was found", *said))
         proof = found.chosen.reasons[0] if found.proven else "only the tokenizer inside is there"
         place = found.chosen.path
-        kept = identify_folder(place).parts.get("round trip") if found.proven else None
+        kept = None
+        if found.proven:
+            with unchanged(place):
+                kept = identify_folder(place).parts.get("round trip")
         if kept is None:
             try:
                 engine = Engine(str(place))

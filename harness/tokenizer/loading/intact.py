@@ -1,0 +1,153 @@
+"""Whether a cached file is what was fetched, asked where the file is about to be used.
+
+A path belongs to a cache by where it is, whoever names it: as a candidate, on the command line, or as a model's folder.
+
+* A snapshot of ours is compared with its manifest, byte for byte, as `tokenizer cache verify` does.
+* A tokenizer file in huggingface_hub's cache has to be a link to a blob whose bytes have the digest in its name.
+* What was put aside, and what is still being fetched, is refused.
+
+`unchanged` asks before a file is used and again afterwards, so that damage in between is found too.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from harness.tokenizer.loading.failure import CacheFailed
+from harness.tokenizer.loading.hub_cache import PREFIX, harm
+from harness.tokenizer.loading.partials import PARTIAL
+from harness.tokenizer.loading.snapshot import ASIDE, Damaged, manifest_of, verified
+from harness.tokenizer.loading.source import COMMIT, TEMPLATES, is_tokenizer_file
+from harness.tokenizer.problem import Unreadable
+
+_SNAPSHOT = re.compile(rf"{COMMIT.pattern}(-[0-9a-f]{{8}})?")
+State = dict[str, tuple[int, ...]]
+
+
+def damage(path: Path) -> str | None:
+    """In words why a path must not be used; None if it belongs to no cache, or its files are as they were fetched."""
+    # Both spellings: a link may lead out of a cache, or into one.
+    as_named = os.path.abspath(path)  # noqa: PTH100 - Path.resolve would follow the links
+    for spelled in dict.fromkeys((as_named, os.path.realpath(path))):
+        if (said := _damage(Path(spelled))) is not None:
+            return said
+    return None
+
+
+@contextmanager
+def unchanged(path: Path) -> Iterator[None]:
+    """Use a file, or the tokenizer files of a folder, that stay as they are meanwhile.
+
+    Raises:
+        Unreadable: it is damaged, or it changed while it was used.
+    """
+    # The state is taken first: a change between it and the comparison is then found at the end.
+    before = state(path)
+    if (said := damage(path)) is not None:
+        raise Unreadable(f"{path}: {said}")
+    yield
+    if (said := damage(path)) is not None:
+        raise Unreadable(f"{path}: was damaged while it was read: {said}")
+    if (after := state(path)) != before:
+        changed = sorted(name for name in before.keys() | after.keys() if before.get(name) != after.get(name))
+        raise Unreadable(f"{path}: changed while it was read ({changed[0]}): try again")
+
+
+def state(path: Path) -> State:
+    """Inode, size and times of a file, or of the tokenizer files in a folder, by name.
+
+    A file's change time cannot be set back by whoever writes it, so equal states mean that nothing was written.
+    """
+    try:
+        names = sorted(_files(path)) if path.is_dir() else [""]
+    except OSError as error:
+        return {"": (error.errno or 0,)}
+    found: State = {}
+    for name in names:
+        try:
+            link, file = (path / name).lstat(), (path / name).stat()
+        except OSError as error:
+            found[name] = (error.errno or 0,)
+            continue
+        found[name] = (
+            link.st_ino,
+            link.st_ctime_ns,
+            file.st_dev,
+            file.st_ino,
+            file.st_size,
+            file.st_mtime_ns,
+            file.st_ctime_ns,
+        )
+    return found
+
+
+def _files(folder: Path) -> Iterator[str]:
+    """The tokenizer files in a folder and in that of its templates; the folder above a model may hold anything else."""
+    for place in (folder, folder / TEMPLATES):
+        if not place.is_dir():
+            continue
+        for path in place.iterdir():
+            name = path.relative_to(folder).as_posix()
+            if is_tokenizer_file(name):
+                yield name
+
+
+def _damage(path: Path) -> str | None:
+    for part in path.parts:
+        if part == ASIDE:
+            return f"is in {ASIDE}, where damaged files are kept for inspection: nothing there is used"
+        if part.startswith(PARTIAL):
+            return "is part of a fetch that has not finished"
+    for folder in (path, *path.parents):
+        above = folder.parent
+        if folder.name == "files" and _is_snapshot(above):
+            return _of_ours(above)
+        if above.name == "snapshots" and above.parent.name.startswith(PREFIX):
+            return _of_hub(above.parent, folder, path)
+    return None
+
+
+def _is_snapshot(place: Path) -> bool:
+    """By its name, so that a manifest which was damaged or removed frees nothing; else by a manifest of ours."""
+    if _SNAPSHOT.fullmatch(place.name):
+        return True
+    try:
+        return manifest_of(place) is not None
+    except (Damaged, CacheFailed):
+        return False
+
+
+def _of_ours(place: Path) -> str | None:
+    try:
+        verified(place, by_name=_SNAPSHOT.fullmatch(place.name) is not None)
+    except Damaged as error:
+        return f"is damaged, and not used: {error}"
+    except CacheFailed as error:
+        return f"cannot be verified, and is not used: {error}"
+    return None
+
+
+def _of_hub(repository: Path, folder: Path, path: Path) -> str | None:
+    """A tokenizer file of a snapshot, or all of them; weights are not read."""
+    names = sorted(_files(folder)) if path == folder else [path.relative_to(folder).as_posix()]
+    blobs = repository / "blobs"
+    real = os.path.realpath(blobs)
+    try:
+        # Where the hub's library could not make links it copies, and keeps no blob: then no digest is known.
+        linked = blobs.is_dir() and any(blobs.iterdir())
+        for name in filter(is_tokenizer_file, names):
+            file = folder / name
+            blob = Path(os.path.realpath(file))
+            if linked and os.path.realpath(blob.parent) != real:
+                return f"is damaged, and not used: {file} does not lead to one of the blobs beside it"
+            if linked and (said := harm(blob)) is not None:
+                return f"is damaged, and not used: {file}: {said}"
+    except OSError as error:
+        return f"cannot be verified, and is not used: {error.filename}: {error.strerror}"
+    except CacheFailed as error:
+        return f"cannot be verified, and is not used: {error}"
+    return None
