@@ -44,6 +44,8 @@ GROUPS = ("rankproof.faults", "rankproof.checks", "rankproof.backends", "rankpro
 # The function that a rank calls in the file of a kind.
 CALLED = {"rankproof.faults": "inside", "rankproof.backends": "join", "rankproof.subjects": "run"}
 NOT_CODE = ("__pycache__", ".dist-info", ".egg-info")
+# Folders of programs, into which an installer writes the path of the interpreter.
+PROGRAMS = frozenset({"bin", "Scripts"})
 
 NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*")
 
@@ -62,7 +64,8 @@ class Plugin(Model):
         name: the kind.
         distribution: normal name of the distribution.
         version: its version.
-        sha256: digest of its files as they are installed, without metadata and bytecode: of its `sha256  path` lines.
+        sha256: digest of its files as they are installed, without metadata, programs and what Python caches: of its
+            `sha256  path` lines.
     """
 
     group: str
@@ -84,7 +87,7 @@ class Imported(Model):
         distribution: its normal name.
         version: its version.
         sha256: digest of its files as they are installed, every file of its RECORD and of the packages that its entry
-            points name, without metadata and bytecode: of its `sha256  path` lines.
+            points name, without metadata, programs and what Python caches: of its `sha256  path` lines.
     """
 
     distribution: str
@@ -153,6 +156,8 @@ class Registry(Mapping[str, T], Generic[T]):
 
     def reason(self, name: str) -> str:
         """Why the kind of a plug-in cannot be used; empty where it can, or where no plug-in brings it."""
+        if name in self.own:
+            return ""  # a plug-in that wants its name is listed as broken, and keeps nobody from using ours
         self._load(name)
         return self._broken.get(name, "")
 
@@ -307,11 +312,7 @@ def imported() -> list[Imported]:
     However it was imported: by its entry point, by a `.pth` file, or by another module; and also where its kinds could
     not be used.
     """
-    loaded = {
-        os.path.realpath(file)
-        for module in list(sys.modules.values())
-        if isinstance(file := getattr(module, "__file__", None), str)
-    }
+    loaded = {os.path.realpath(file) for module in list(sys.modules.values()) for file in _places(module)}
     by_name: dict[str, dict[str, Path]] = {}
     versions: dict[str, str] = {}
     failed: set[str] = set()
@@ -333,6 +334,13 @@ def imported() -> list[Imported]:
         for name, files in sorted(by_name.items())
         if name in failed or any(os.path.realpath(path) in loaded for path in files.values())
     ]
+
+
+def _places(module: object) -> Iterator[str]:
+    """Where a loaded module says that it came from, in either of the two ways."""
+    for place in (getattr(module, "__file__", None), getattr(getattr(module, "__spec__", None), "origin", None)):
+        if isinstance(place, str):
+            yield place
 
 
 def _plugin(point: importlib.metadata.EntryPoint) -> Plugin:
@@ -439,22 +447,44 @@ def _imported(body: Iterable[ast.stmt]) -> Iterator[str]:
 def _files(point: importlib.metadata.EntryPoint, distribution: importlib.metadata.Distribution) -> dict[str, Path]:
     """The files of a plug-in: those of its distribution, and of the package that the entry point names.
 
-    An editable installation lists no code of its own, so its package is looked up.
+    An editable installation lists no code of its own, so its package is looked up. The package may be another
+    distribution's: then the files of that one are among them, because its modules beside the package act as well.
     """
-    paths: dict[str, Path] = {}
-    for listed in distribution.files or ():
-        if not _is_code(Path(str(listed))) or ".." in listed.parts:
-            continue
-        paths[str(listed)] = Path(str(distribution.locate_file(listed)))
-    top = point.module.partition(".")[0]
-    spec = importlib.util.find_spec(top)
+    paths = _listed(distribution)
+    found = _package(point.module.partition(".")[0])
+    own = {os.path.realpath(path) for path in paths.values()}
+    if not own.issuperset(map(os.path.realpath, found.values())):
+        for other in importlib.metadata.distributions():
+            record = "\n" + (other.read_text("RECORD") or "")  # as a text: to parse all of them takes a second
+            if any(f"\n{name}," in record for name in found):
+                paths |= _listed(other)
+    return {name: path for name, path in (paths | found).items() if path.is_file()}
+
+
+def _package(top: str) -> dict[str, Path]:
+    """The files of a package or module, as it would be imported here; none where it is not found."""
+    try:
+        spec = importlib.util.find_spec(top)
+    except (ImportError, ValueError):  # a module may take away what says where it came from
+        return {}
     if spec is not None and spec.submodule_search_locations:
-        for folder in map(Path, spec.submodule_search_locations):
-            paths |= {path.relative_to(folder.parent).as_posix(): path for path in folder.rglob("*") if _is_code(path)}
-    elif spec is not None and spec.origin is not None:
-        paths[Path(spec.origin).name] = Path(spec.origin)
-    return {name: path for name, path in paths.items() if path.is_file()}
+        folders = [Path(folder) for folder in spec.submodule_search_locations]
+        files = [(folder, path) for folder in folders for path in folder.rglob("*") if _is_code(path)]
+        return {path.relative_to(folder.parent).as_posix(): path for folder, path in files}
+    if spec is not None and spec.origin is not None:
+        return {Path(spec.origin).name: Path(spec.origin)}
+    return {}
+
+
+def _listed(distribution: importlib.metadata.Distribution) -> dict[str, Path]:
+    """What the RECORD of a distribution lists, without what an installer wrote: metadata, programs, caches, `.pth`."""
+    return {
+        str(listed): Path(str(distribution.locate_file(listed)))
+        for listed in distribution.files or ()
+        if _is_code(Path(str(listed))) and not (".." in listed.parts and PROGRAMS & {*listed.parts})
+    }
 
 
 def _is_code(path: Path) -> bool:
-    return path.suffix not in (".pyc", ".pth") and not any(part.endswith(NOT_CODE) for part in path.parts)
+    """Whether its content is the distribution's own: bytecode is where there is no source beside it."""
+    return path.suffix != ".pth" and not any(part.endswith(NOT_CODE) for part in path.parts)

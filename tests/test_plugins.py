@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib
 import os
+import py_compile
 import subprocess
 import sys
 import textwrap
@@ -168,6 +169,63 @@ def test_what_was_imported_is_named_with_all_its_files(
     (folder / "helper.py").write_text("patched = True\n")
     (changed,) = imported()
     assert len({before.sha256, with_helper.sha256, changed.sha256}) == 3
+
+
+def test_a_module_without_a_source_is_a_module(
+    install: Install, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Bytecode alone can be imported, so it is one of the files by which a distribution is known."""
+    monkeypatch.setattr(plugins, "TRIED", set())
+    install(GOOD)
+    folder = tmp_path / "brings-mine"
+    py_compile.compile(str(folder / "brings.py"), cfile=str(folder / "brings.pyc"))
+    (folder / "brings.py").unlink()
+    (folder / "brings_mine-1.0.dist-info" / "RECORD").write_text("brings.pyc,,\n")
+    plugins._by_group.cache_clear()
+    importlib.import_module("brings")
+    (before,) = imported()
+    (folder / "brings.pyc").write_bytes((folder / "brings.pyc").read_bytes() + b"\0")
+    (after,) = imported()
+    assert before.sha256 != after.sha256
+
+
+@pytest.mark.parametrize("hides", ["del __file__", "__spec__ = None", "__file__ = 'elsewhere.py'"])
+def test_a_module_that_hides_one_of_its_two_places_is_seen(
+    install: Install, monkeypatch: pytest.MonkeyPatch, hides: str
+) -> None:
+    """A module says twice where it came from, and one of them is enough."""
+    monkeypatch.setattr(plugins, "TRIED", set())
+    install(f"{hides}\n", module="other", point="mine = other:Kind")
+    importlib.import_module("other")
+    assert [one.distribution for one in imported()] == ["brings-mine"]
+
+
+def test_the_package_of_a_third_distribution_brings_its_helpers(
+    install: Install, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """An entry point may name another distribution's package: the modules beside that package are in the digest too."""
+    monkeypatch.setattr(plugins, "TRIED", set())
+    install("", name="third", module="other")
+    third = tmp_path / "third"
+    (third / "third-1.0.dist-info" / "entry_points.txt").unlink()
+    (third / "helper.py").write_text("patched = False\n")
+    with (third / "third-1.0.dist-info" / "RECORD").open("a") as record:
+        record.write("helper.py,,\n")
+    install("", point="mine = other:Kind")
+    importlib.import_module("other")
+    (before,) = imported()
+    (third / "helper.py").write_text("patched = True\n")
+    (after,) = imported()
+    assert (before.distribution, after.distribution) == ("brings-mine", "brings-mine")
+    assert before.sha256 != after.sha256
+
+
+def test_a_plug_in_takes_no_name_of_ours_away(install: Install) -> None:
+    """Whoever installs a plug-in with a name of ours can still use ours; the plug-in is listed as broken."""
+    install(GOOD.replace("mine", "agree"), point="agree = brings:Kind")
+    registry = checks()
+    assert registry.reason("agree") == ""
+    assert "agree" in registry.broken
 
 
 def test_a_plug_in_that_could_not_be_imported_is_named_too(install: Install, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -17,6 +17,7 @@ from harness.forms.problem import complaint
 from harness.forms.units import Age
 from harness.forms.validation import parse_model
 from harness.plugins import Imported, Plugin
+from harness.record.facts import StartFile
 
 PATH = ".rankproof/policy.yaml"
 Role = Literal["developer", "ci", "release"]
@@ -57,15 +58,26 @@ class LeastTrials(Model):
     control: Annotated[int, Field(ge=1)] = Field(1, description="Of the control.")
 
 
+class AllowedStartFile(Model):
+    """A file that Python may have read at its start, before anybody's code."""
+
+    name: Line = Field(description="Its name, as a report says it.")
+    sha256: Sha256 | None = Field(None, description="Digest of the file (default: any).")
+
+    def allows(self, file: StartFile) -> bool:
+        """Whether it is this file."""
+        return self.name == file.name and self.sha256 in (None, file.sha256)
+
+
 class Environment(Model):
     """Where the runs must have taken place."""
 
     nix: bool = Field(default=False, description="Whether it must be the Nix environment.")
     locks: Listed[Inside] = Field((), description="Lock files; the run's must equal one of them, as trusted.")
-    start_files: Listed[Line] | None = Field(
+    start_files: Listed[AllowedStartFile] | None = Field(
         None,
-        description="Names of the .pth, sitecustomize and usercustomize files that Python may have read at its start "
-        "(default: any).",
+        description="The .pth, sitecustomize and usercustomize files that Python may have read at its start, in the "
+        "harness's environment and in those of arms (default: any).",
     )
 
 

@@ -210,13 +210,16 @@ def _nix(basis: Basis, _required: Required, report: Report) -> Ruling:
 
 
 def _start_files(basis: Basis, _required: Required, report: Report) -> Ruling:
-    wanted = basis.policy.environment.start_files
-    there = [one.name for one in report.record.run.environment.start_files]
+    wanted, run = basis.policy.environment.start_files, report.record.run
     if wanted is None:
         return "MET", "not asked"
-    if strange := [name for name in there if name not in wanted]:
-        return "REFUSED", f"Python read {some(strange)} at its start, which the policy does not list"
-    return "MET", f"{plural(len(there), 'file')} read by Python at its start, by the policy"
+    there = [*run.environment.start_files, *(one for own in run.environments.values() for one in own.start_files)]
+    strange = [f"{one.name} (sha256 {one.sha256[:12]})" for one in there if not any(ok.allows(one) for ok in wanted)]
+    if strange:
+        return "REFUSED", f"Python may read {some(strange)} at its start, which the policy does not list"
+    if run.machines is not None or run.farm is not None:
+        return "CANNOT TELL", "what Python reads at its start on other machines is not in the record"
+    return "MET", f"{plural(len(there), 'file')} that Python may read at its start, by the policy"
 
 
 def _lock(basis: Basis, _required: Required, report: Report) -> Ruling:

@@ -7,7 +7,6 @@ import json
 import os
 import platform
 import shutil
-import site
 import subprocess
 import sys
 from functools import cache
@@ -15,8 +14,8 @@ from pathlib import Path
 
 from harness.forms.digest import sha256
 from harness.forms.distribution import wheel_digest
-from harness.record import nix
-from harness.record.facts import Environment, Package, StartFile
+from harness.record import nix, start_files
+from harness.record.facts import Environment, Package
 from harness.world.names import hide
 
 # Exact names and prefixes: a deny-list on words like "token" hides TOKENIZERS_PARALLELISM and misses the next secret.
@@ -55,7 +54,7 @@ def capture() -> Environment:
         variables=variables,
         other_variables=len(os.environ) - len(variables),
         packages=packages(),
-        start_files=start_files(),
+        start_files=start_files.of_this_interpreter(),
     )
 
 
@@ -123,16 +122,6 @@ def _first_line(command: list[str]) -> str | None:
         return None
     text = (done.stdout.strip() or done.stderr.strip()) if done.returncode == 0 else ""
     return text.splitlines()[0][:VALUE_LIMIT] if text else None
-
-
-def start_files() -> list[StartFile]:
-    """What this interpreter read or ran at its start: `.pth` files, sitecustomize and usercustomize, by name."""
-    folders = [*site.getsitepackages(), *([site.getusersitepackages()] if site.ENABLE_USER_SITE else [])]
-    files = [file for folder in dict.fromkeys(folders) for file in sorted(Path(folder).glob("*.pth"))]
-    customs = [getattr(sys.modules.get(name), "__file__", None) for name in ("sitecustomize", "usercustomize")]
-    files += [Path(file) for file in customs if isinstance(file, str)]
-    found = [StartFile(name=file.name, sha256=sha256(file.read_bytes())) for file in files if file.is_file()]
-    return sorted(found, key=lambda one: (one.name, one.sha256))
 
 
 def packages() -> list[Package]:

@@ -43,9 +43,12 @@ class Package(Model):
 
 
 class StartFile(Model):
-    """A file that the interpreter read or ran at its start: a `.pth` file, sitecustomize or usercustomize.
+    """A file that an interpreter may read or run at its start: a `.pth` file, sitecustomize or usercustomize.
 
     A `.pth` file may import anything before anybody's code runs, so it can change what judges a run.
+
+    Attributes:
+        name: of the file; of a package with its folder, such as `sitecustomize/__init__.py`.
     """
 
     name: str
@@ -91,7 +94,7 @@ class Environment(Model):
         memory: bytes.
         lock: name of the lock file the environment was made from, with its sha256; None where it was made by hand.
         nix: what Nix says of the environment, or None where it is not one of Nix.
-        start_files: what the harness's interpreter read or ran at its start, by name.
+        start_files: what the harness's interpreter may have read or run at its start, by name.
     """
 
     python: str
@@ -242,6 +245,7 @@ class ArmEnvironmentFacts(Model):
         packages: everything that is installed, by name.
         requirements: sha256 of the file of requirements; None where the scenario names none.
         checkouts: packages that were built from a commit, by normal name.
+        start_files: what its interpreter may read or run at its start, by name.
     """
 
     python: str
@@ -249,6 +253,13 @@ class ArmEnvironmentFacts(Model):
     packages: list[Installed]
     requirements: str | None = None
     checkouts: dict[str, CheckoutFacts] = Field(default_factory=dict)
+    start_files: list[StartFile] = Field(default_factory=list)
+
+    @model_serializer(mode="wrap")
+    def _without_start_files(self, handler: SerializerFunctionWrapHandler) -> dict[str, JsonValue]:
+        """Where there are none, and in records from before they were kept, nothing is said of them."""
+        found: dict[str, JsonValue] = handler(self)
+        return {name: value for name, value in found.items() if name != "start_files" or value}
 
     @property
     def digest(self) -> str:

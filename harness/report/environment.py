@@ -8,7 +8,7 @@ from harness.forms.text import plural
 from harness.record import facts
 from harness.record.arms import installed
 from harness.record.elsewhere import MachineFacts
-from harness.record.facts import Environment, RunFacts
+from harness.record.facts import ArmEnvironmentFacts, Environment, RunFacts
 from harness.record.model import Record
 from harness.report.blocks import (
     Block,
@@ -52,7 +52,7 @@ def environment_section(record: Record) -> list[Block]:
         ("host", Text(Verbatim(here.host), " (digest of its boot id)")),
         *(("plug-in", Foreign(f"{one}, sha256 {one.sha256}")) for one in run.plugins),
         *(("imported beside it", Foreign(f"{one}, sha256 {one.sha256}")) for one in run.imported),
-        *([("read by Python at its start", Foreign(_start_files(here)))] if here.start_files else []),
+        *([("Python may read at its start", Foreign(_start_files(here)))] if here.start_files else []),
         ("run", f"{run.seconds} s, {plural(run.jobs, 'world')} at a time, ranks started {run.start}; {processes}"),
         ("home, caches, temporary folder", _room(run)),
     ]
@@ -110,7 +110,7 @@ def _machine(one: MachineFacts) -> str:
     return f"{one.system}, Python {one.python}, {size}; {clock}"
 
 
-def _start_files(here: Environment) -> str:
+def _start_files(here: Environment | ArmEnvironmentFacts) -> str:
     return ", ".join(f"{one.name} (sha256 {one.sha256[:12]})" for one in here.start_files)
 
 
@@ -163,6 +163,9 @@ def _own(record: Record) -> list[Block]:
     names = sorted(set[str]().union(*(one.versions for one in made.values())))
     differ = [name for name in names if len({packages.get(name) for _, packages in sides}) > 1 or len(sides) == 1]
     rows += [_row(name, [packages.get(name) for _, packages in sides]) for name in differ]
+    read = [_start_files(made.get(arm, record.run.environment)) for arm in arms]
+    if any(own.start_files for own in made.values()):
+        rows.append(_row("Python may read at its start", [one or "nothing" for one in read]))
     wheels = "\n".join(
         f"{name}: {package.name}=={package.version} wheel sha256:{package.wheel} files sha256:{package.record}"
         for name, arm in zip(called, arms, strict=True)

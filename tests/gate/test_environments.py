@@ -6,14 +6,17 @@ import hashlib
 from collections.abc import Callable
 from dataclasses import replace
 from datetime import UTC, datetime
+from types import SimpleNamespace
+from typing import Any
 
 from harness.gate.basis import read_basis
 from harness.gate.discrepancies import differs
 from harness.gate.objects import Objects
-from harness.record.facts import ArmEnvironmentFacts, CheckoutFacts
+from harness.gate.rules import RULES
+from harness.record.facts import ArmEnvironmentFacts, CheckoutFacts, StartFile
 from harness.record.model import Record
 from harness.scenario.environment import Checkout, Environment
-from tests.gate.conftest import Copy, Place
+from tests.gate.conftest import POLICY, Copy, Place
 
 Make = Callable[[], Copy]
 
@@ -56,3 +59,24 @@ def test_what_an_environment_is_made_from(place: Place, copy: Make) -> None:
     assert ran(f"{text}# more\n", rev=whole, commit=whole) == (
         "the candidate's file of requirements is not the trusted one",
     )
+
+
+def test_what_python_reads_at_the_start_of_an_arm(place: Place, copy: Make) -> None:
+    """A `.pth` file of an arm's own environment is held against the policy; of other machines nothing is known."""
+    place.policy(base=POLICY + "environment: {start_files: []}\n")
+    basis = read_basis(
+        Objects(place.repo), commit="HEAD", path=".rankproof/policy.yaml", ref="origin/main", now=datetime.now(UTC)
+    )
+    record = Record.decode((copy().facts(environment={"start_files": []}).sign().folder / "results.json").read_bytes())
+    evil = StartFile(name="evil.pth", sha256="0" * 64)
+    own = ArmEnvironmentFacts(python="3.13.0", implementation="cpython", packages=[], start_files=[evil])
+
+    def ruled(**changed: Any) -> str:
+        report: Any = SimpleNamespace(record=record.model_copy(update={"run": record.run.model_copy(update=changed)}))
+        required: Any = None
+        return RULES["start_files"](basis, required, report)[0]
+
+    assert ruled() == "MET"
+    assert ruled(environments={"control": own}) == "REFUSED"
+    assert ruled(machines=SimpleNamespace()) == "CANNOT TELL"
+    assert ruled(farm=SimpleNamespace()) == "CANNOT TELL"

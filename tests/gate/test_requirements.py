@@ -67,12 +67,25 @@ def test_what_a_run_had_imported_is_the_policys_to_allow(place: Place, copy: Mak
     assert listed or "had imported brings-mine 1.0" in row(found, "plugins").reason
 
 
-@pytest.mark.parametrize(("listed", "met"), [("[evil.pth]", True), ("[]", False), ("[good.pth]", False), (None, True)])
+EVIL_PTH = {"name": "evil.pth", "sha256": "0" * 64}
+
+
+@pytest.mark.parametrize(
+    ("listed", "met"),
+    [
+        ("[{name: evil.pth}]", True),
+        (f"[{{name: evil.pth, sha256: '{'0' * 64}'}}]", True),
+        (f"[{{name: evil.pth, sha256: '{'1' * 64}'}}]", False),
+        ("[{name: good.pth}]", False),
+        ("[]", False),
+        (None, True),
+    ],
+)
 def test_what_python_read_at_its_start(place: Place, copy: Make, listed: str | None, met: bool) -> None:
     """A `.pth` file may import anything before anybody's code runs: a policy can list those that may be there."""
     if listed is not None:
         place.policy(base=POLICY + f"environment: {{start_files: {listed}}}\n")
-    copy().facts(environment={"start_files": [{"name": "evil.pth", "sha256": "0" * 64}]}).sign()
+    copy().facts(environment={"start_files": [EVIL_PTH]}).sign()
     assert not_met(place.gate()) == ({} if met else {"start_files": "REFUSED"})
 
 

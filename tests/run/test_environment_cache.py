@@ -15,6 +15,7 @@ from pathlib import Path
 
 import pytest
 
+from harness.forms.digest import sha256
 from harness.forms.distribution import wheel_digest
 from harness.run.environments import cache
 from harness.run.environments.cache import ArmEnvironment, EnvironmentProblem, Unavailable, provide
@@ -57,6 +58,17 @@ def test_an_environment_is_made_once_and_holds_only_what_was_asked_for(offered: 
     assert provide(asked(greeting="2.0"), says=told.append) == made
     assert len(told) == 2
     assert cache.is_unchanged(made)
+
+
+@pytest.mark.slow
+@pytest.mark.whole
+def test_what_an_environment_reads_at_its_start_is_named(offered: dict[str, str]) -> None:
+    """A wheel may bring a `.pth` file, which runs in every rank before the code under test, also out of the cache."""
+    line = b"import sys; sys.evil = True\n"
+    wheels.write(Path(offered["PIP_FIND_LINKS"]), "tool", "1.0", "", more={"evil.pth": line})
+    for _ in range(2):
+        read = {one.name: one.sha256 for one in provide(asked(tool="1.0")).facts.start_files}
+        assert read["evil.pth"] == sha256(line)
 
 
 @pytest.mark.slow

@@ -25,6 +25,7 @@ from harness.forms.cache import cache_folder
 from harness.forms.digest import fold, lines, sha256
 from harness.forms.model import Model
 from harness.reason import Skip, SkipCode
+from harness.record import start_files
 from harness.record.arms import own_environments
 from harness.record.facts import ArmEnvironmentFacts
 from harness.run.environments import interpreters
@@ -127,7 +128,13 @@ def provide(wanted: Environment, supply: Supply = NOTHING, *, says: Says = lambd
             f"the environment with {words} cannot be kept in the cache: {error.strerror}"
         ) from None
     folder = place / stamp.folder
-    facts = stamp.facts.model_copy(update={"checkouts": named_as_now(stamp.facts.checkouts, supply.checkouts)})
+    facts = stamp.facts.model_copy(
+        update={
+            "checkouts": named_as_now(stamp.facts.checkouts, supply.checkouts),
+            # Looked for anew: the interpreter that it was made from is not part of what the stamp holds.
+            "start_files": start_files.of_environment(folder, base.stdlib),
+        }
+    )
     named = {*wanted.versions, *wanted.checkouts, *(one.name for one in supply.requirements)}
     return ArmEnvironment(
         python=folder / "bin" / "python",
