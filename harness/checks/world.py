@@ -187,17 +187,24 @@ def _executed(history: History, rank: int) -> RankFinding:
 
 
 def _heard(history: History, rank: int) -> RankFinding:
-    """What the rank reported is whole: no garbage, no flood, not closed before its end.
+    """What the rank reported is whole: no garbage, no flood, not closed before its last words.
 
-    A program may close its channel once it was ready, and come to its end in silence, as if it had no more to say: what
-    it does not say is missing in the checks (docs/adr/0032). A rank of Python says until its end what it has loaded.
+    A program may close its channel once it was ready, and exit in silence, as if it had no more to say: what it does
+    not say is missing in the checks (docs/adr/0032). A rank of Python says last what it has loaded: nothing can be lost
+    after that (docs/adr/0126).
     """
     words = {
         "channel.garbage": "it wrote lines to the event channel that are no events",
         "channel.overflow": "it flooded the event channel",
         "channel.closed": "it closed the event channel before it ended",
     }
-    if history.is_of_programs and history.began(rank) and history.returned(rank) is not None:
+    if history.is_of_programs:
+        end = history.exit(rank)
+        is_heard = history.began(rank) and end is not None and end.event.values.get("code") is not None
+    else:
+        returned = history.returned(rank)
+        is_heard = any(returned and seen.line > returned.line for seen in history.said(rank, "subject.loaded"))
+    if is_heard:
         del words["channel.closed"]
     for name, reason in words.items():
         if bad := history.noted(name, rank):

@@ -349,3 +349,25 @@ def test_twenty_trials_leak_no_descriptor(live: Live) -> None:
     for turn in range(20):
         live(("calm:alone", "raising:bare", "leaving:killed", "wrecking:close_and_return")[turn % 4], after_failure=0.1)
     assert len(list(Path("/proc/self/fd").iterdir())) == before
+
+
+def test_a_rank_that_is_reaped_late_has_not_closed_its_channel(live: Live) -> None:
+    """A busy machine may reap a rank a second after the kernel closed its channel: nothing is wrong with the rank."""
+    lived = live("leaving:reaped_late", backend="none")
+    assert not lived.history.noted("channel.closed")
+    assert lived.findings["channel-is-whole"].passed
+    assert lived.findings["finished"].passed
+
+
+def test_a_channel_that_is_closed_after_the_last_word_is_whole(live: Live) -> None:
+    """What a rank does when it has said everything takes no word away, however long it takes."""
+    lived = live("leaving:closes_at_exit", backend="none")
+    assert lived.history.noted("channel.closed", 1)
+    assert lived.passed
+
+
+def test_a_channel_that_is_closed_before_the_last_word_is_not(live: Live) -> None:
+    """A rank that closes its channel at the very end of its work is no pass, however soon it ends."""
+    lived = live("leaving:closes_and_returns", backend="none")
+    assert 1 in lived.findings["finished"].failed_ranks
+    assert not lived.passed
