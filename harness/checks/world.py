@@ -223,6 +223,25 @@ def _kept(history: History) -> Finding:
     return Finding(check="world:kept-to-the-end", kind=KIND, reason=reason, line=line)
 
 
+def _why_stopped(history: History, rank: int) -> str:
+    """Why the harness stopped a rank, as far as it told: the records of earlier versions do not say who had failed."""
+    values = history.noted("world.stopped")[0].event.values
+    failed, deadline = values.get("failed"), history.noted("world.deadline")
+    if not isinstance(failed, list):
+        return "it hung until the deadline" if deadline else "it did not end after another rank had failed"
+    if deadline:
+        return "it had not ended at the deadline"
+    if values.get("why") == "hang" and history.noted("world.still"):
+        return "it was stopped: its world stood still"
+    if values.get("why") == "hang":
+        return "it was stopped: a hang was looked for, and could not be shown any more"
+    if any(one != rank for one in failed):
+        return "it did not end after another rank had failed"
+    if history.noted(MACHINE_LOST) or history.noted(MACHINE_ENDED):
+        return "it did not end after a machine of its world was lost"
+    return "it was stopped"
+
+
 def _finished(history: History) -> Finding:
     """The subject returned on every rank before the deadline, and nobody had to be stopped."""
     stopped = [rank for seen in history.noted("world.stopped") for rank in seen.event.values.get("ranks", ())]
@@ -234,7 +253,7 @@ def _finished(history: History) -> Finding:
             return RankFinding(rank=rank, passed=not reason, reason=reason, line=returned.line)
         error, end = history.error(rank), history.exit(rank)
         if rank in stopped:
-            reason = "it hung until the deadline" if deadline else "it did not end after another rank had failed"
+            reason = _why_stopped(history, rank)
         elif error is not None:
             reason = f"it raised {error.event.values.get('type')}"
         else:

@@ -345,7 +345,7 @@ class World:
         if self._launch.program and values["code"] == 0:
             self._states.finished.add(rank)  # a program has no other way to say that it is done
         if (values["code"] != 0 or rank not in self._states.finished) and rank not in self._expected:
-            self._ending.failed()
+            self._ending.failed(rank)
         self._line.look()
 
     def _read_events(self, rank: int, descriptor: int) -> int:

@@ -157,7 +157,7 @@ def test_a_program_that_hangs_is_stopped_without_being_asked_for_stacks(play: An
     assert len(lived.history.noted("rank.state", 0)) == 1
     sent = {seen.event.values["signal"] for seen in lived.history.served(None, "world.signalled")}
     assert sent == {"SIGKILL"}
-    assert all(part.reason == "it hung until the deadline" for part in lived.findings["finished"].ranks)
+    assert all(part.reason == "it had not ended at the deadline" for part in lived.findings["finished"].ranks)
 
 
 def test_a_program_that_never_gets_ready_holds_the_others_at_the_line(play: Any) -> None:
