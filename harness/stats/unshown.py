@@ -239,7 +239,7 @@ class Unshown:
                 "the ledgers hold no collective call or transfer between ranks: each rank may have worked alone, and "
                 "nothing is shown about what happens between ranks"
             )
-        hint = "" if self._scenario.subject.program else " (observe: [collectives] does)"
+        hint = "" if self._scenario.subject.program else " (observe: collectives does)"
         return f"nothing recorded whether the ranks exchanged anything{hint}: each of them may have worked alone"
 
     def _take_failed(self, cell: Cell, findings: Sequence[Finding]) -> None:
