@@ -187,17 +187,24 @@ def _executed(history: History, rank: int) -> RankFinding:
 
 
 def _heard(history: History, rank: int) -> RankFinding:
-    """What the rank reported is whole: no garbage, no flood, not closed before its end.
+    """What the rank reported is whole: no garbage, no flood, not closed before its last words.
 
-    A program may close its channel once it was ready, and come to its end in silence, as if it had no more to say: what
-    it does not say is missing in the checks (docs/adr/0032). A rank of Python says until its end what it has loaded.
+    A program may close its channel once it was ready, and exit in silence, as if it had no more to say: what it does
+    not say is missing in the checks (docs/adr/0032). A rank of Python says last what it has loaded: nothing can be lost
+    after that (docs/adr/0126).
     """
     words = {
         "channel.garbage": "it wrote lines to the event channel that are no events",
         "channel.overflow": "it flooded the event channel",
         "channel.closed": "it closed the event channel before it ended",
     }
-    if history.is_of_programs and history.began(rank) and history.returned(rank) is not None:
+    if history.is_of_programs:
+        end = history.exit(rank)
+        is_heard = history.began(rank) and end is not None and end.event.values.get("code") is not None
+    else:
+        returned = history.returned(rank)
+        is_heard = any(returned and seen.line > returned.line for seen in history.said(rank, "subject.loaded"))
+    if is_heard:
         del words["channel.closed"]
     for name, reason in words.items():
         if bad := history.noted(name, rank):
@@ -216,6 +223,25 @@ def _kept(history: History) -> Finding:
     return Finding(check="world:kept-to-the-end", kind=KIND, reason=reason, line=line)
 
 
+def _why_stopped(history: History, rank: int) -> str:
+    """Why the harness stopped a rank, as far as it told: the records of earlier versions do not say who had failed."""
+    values = history.noted("world.stopped")[0].event.values
+    failed, deadline = values.get("failed"), history.noted("world.deadline")
+    if not isinstance(failed, list):
+        return "it hung until the deadline" if deadline else "it did not end after another rank had failed"
+    if deadline:
+        return "it had not ended at the deadline"
+    if values.get("why") == "hang" and history.noted("world.still"):
+        return "it was stopped: its world stood still"
+    if values.get("why") == "hang":
+        return "it was stopped: a hang was looked for, and could not be shown any more"
+    if any(one != rank for one in failed):
+        return "it did not end after another rank had failed"
+    if history.noted(MACHINE_LOST) or history.noted(MACHINE_ENDED):
+        return "it did not end after a machine of its world was lost"
+    return "it was stopped"
+
+
 def _finished(history: History) -> Finding:
     """The subject returned on every rank before the deadline, and nobody had to be stopped."""
     stopped = [rank for seen in history.noted("world.stopped") for rank in seen.event.values.get("ranks", ())]
@@ -227,7 +253,7 @@ def _finished(history: History) -> Finding:
             return RankFinding(rank=rank, passed=not reason, reason=reason, line=returned.line)
         error, end = history.error(rank), history.exit(rank)
         if rank in stopped:
-            reason = "it hung until the deadline" if deadline else "it did not end after another rank had failed"
+            reason = _why_stopped(history, rank)
         elif error is not None:
             reason = f"it raised {error.event.values.get('type')}"
         else:

@@ -13,6 +13,8 @@ from pathlib import Path
 PR_SET_PDEATHSIG = 1
 PR_SET_DUMPABLE = 4
 PROC = Path("/proc")
+# A flag of /proc/PID/stat: the kernel has begun to end this process.
+PF_EXITING = 0x4
 
 
 @dataclass(frozen=True)
@@ -51,6 +53,20 @@ def signal_name(number: int) -> str:
     except ValueError:
         first = getattr(signal, "SIGRTMIN", None)
         return f"SIGRTMIN+{number - first}" if first is not None and number > first else str(number)
+
+
+def lives_on(pid: int) -> bool:
+    """Whether a process runs on: the kernel has not begun to end it. False where the system does not tell.
+
+    The kernel closes what a process had open after it marked the process as ending (PF_EXITING). So whoever finds a
+    pipe closed and its process without the mark knows that the process itself closed it, however busy the machine is.
+    """
+    try:
+        text = (PROC / str(pid) / "stat").read_bytes()
+    except OSError:
+        return False
+    fields = text.rpartition(b")")[2].split()
+    return fields[0] not in (b"Z", b"X") and not int(fields[6]) & PF_EXITING
 
 
 def inspect(pid: int) -> Process | None:

@@ -10,9 +10,15 @@ from harness.record.model import Record
 from harness.report.blocks import Block, BulletList, Claim, Evidence, Foreign, Heading, Paragraph, Part, Verbatim
 from harness.report.words import percent
 from harness.scenario.placement import machines_of
+from harness.stats.unshown import EDITION_OF_THE_KNOWN
 
-WARM = (
+WARM_BEFORE = (
     "Ranks were forked from a server that had imported torch and transformers: races during import, the hash seed and "
+    "cold memory are not exercised (start: fresh does)."
+)
+"""What reports of editions before 5 say, also where neither library was there."""
+WARM = (
+    "Ranks were forked from a server that may have imported libraries before: races during import, the hash seed and "
     "cold memory are not exercised (start: fresh does)."
 )
 SHARED = (
@@ -24,6 +30,18 @@ ROOM = (
     "The bound takes trials as independent. Home folder, caches and temporary folder were laid out anew before each "
     "world; what a subject keeps elsewhere from trial to trial is not undone: at a path that it spells out, such as "
     "/tmp/name, in shared memory, or in a service."
+)
+ROOM_OF_ALL = (
+    "The bound takes trials as independent. Home folder, caches and temporary folder were laid out anew before each "
+    "world. What a subject leaves elsewhere a later trial, of any arm, can read: at a path that it spells out, such as "
+    "/tmp/name, in shared memory, in a service{kept}."
+)
+HOME_OF_ALL = (
+    "The bound takes trials as independent, and the trials of all arms had the user's own home folder, caches and "
+    "temporary folder (world.home: shared): what one left there, a later one could read."
+)
+LEFT_FOR_THE_OTHER = (
+    "That also holds between {first} and {second}: where they agree, one may have read what the other left behind."
 )
 SHARED_HOME = (
     "The bound takes trials as independent, and all of them had the user's own home folder, caches and temporary "
@@ -90,8 +108,9 @@ def limits_section(record: Record) -> list[Block]:
     if sizes:
         noun = "world size" if len(sizes) == 1 else "world sizes"
         items.append(f"Only {noun} {', '.join(map(str, sizes))} on {', '.join(backends)} were run.")
+    is_known = record.run.edition >= EDITION_OF_THE_KNOWN
     if record.run.start == "warm":
-        items.append(WARM)
+        items.append(WARM if is_known else WARM_BEFORE)
     if record.run.source.dirty is not False:
         items.append(
             "The tree was changed since the commit, or git could not say: the commit does not identify what ran."
@@ -108,7 +127,8 @@ def limits_section(record: Record) -> list[Block]:
     if record.scenario.use is not None:
         items.append(READY.format(use=record.scenario.use))
     items += _of_code(record)
-    room = SHARED_HOME if record.run.room.home == "shared" else ROOM
+    room_before = SHARED_HOME if record.run.room.home == "shared" else ROOM
+    room = _left_behind(record) if is_known else room_before
     hosts = record.scenario.hosts
     where = TEST_HOSTS.format(count=hosts) if hosts > 1 else ONE_MACHINE
     if record.run.farm is not None:
@@ -120,6 +140,19 @@ def limits_section(record: Record) -> list[Block]:
         where = f"{where} {TEST_MACHINES}"
     items += [where, SHARED, LOADED, room, TIME]
     return [Heading(2, "What this does not show"), BulletList(tuple(items)), *_printed(record)]
+
+
+def _left_behind(record: Record) -> str:
+    """What a trial can read that an earlier one left, of its own arm or of another."""
+    room = record.run.room
+    kept = [f"what compilers keep ({', '.join(room.compiled)})"] if room.compiled else []
+    kept += [f"the user's folders of tools ({', '.join(room.kept)})"] if room.kept else []
+    told = HOME_OF_ALL if room.home == "shared" else ROOM_OF_ALL.format(kept="".join(f", in {one}" for one in kept))
+    other = "a" if record.scenario.called else "the reference" if "reference" in record.arms else ""
+    if not other:
+        return told
+    second = "b" if record.scenario.called else "the ranks"
+    return f"{told} {LEFT_FOR_THE_OTHER.format(first=other, second=second)}"
 
 
 def _of_machines(over: MachinesFacts, placed: Iterable[tuple[int, int | None]]) -> str:

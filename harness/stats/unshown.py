@@ -13,6 +13,7 @@ from harness.checks import Finding
 from harness.checks.agree import AgreeCheck
 from harness.checks.arrays import A, AgainstCheck
 from harness.checks.finding import canonical
+from harness.checks.influence import InfluenceCheck
 from harness.checks.ledger_agrees import LedgerAgreesCheck
 from harness.checks.requests import RequestsCheck
 from harness.checks.transfers_intact import TransfersIntactCheck
@@ -20,8 +21,9 @@ from harness.faults.proof import STRUCK, noted
 from harness.forms.digest import sha256
 from harness.forms.model import Model
 from harness.forms.problem import closest
+from harness.forms.strict_json import JSON
 from harness.forms.text import plural
-from harness.history import ARTEFACT_FOUND, History, artefact_found
+from harness.history import ARTEFACT_FOUND, CODED_END, LEDGERS_COMPARED, History, artefact_found
 from harness.scenario import Cell, Scenario
 from harness.scenario.lint import OF_ONE, unasked, unsplit
 from harness.stats.outcome import Arm, Trial
@@ -78,7 +80,11 @@ class Unshown:
         self._names = [check.id for check in scenario.checks]
         self._cells: dict[str, Cell] = {}
         self._failed: defaultdict[str, set[str]] = defaultdict(set)
+        # The checks that trials of the control failed only because there was nothing to compare.
+        self._wanting: defaultdict[str, set[str]] = defaultdict(set)
         self._controls: Counter[str] = Counter()
+        # Cells of several ranks, of those in which a trial passed: whether an exchange between ranks was recorded.
+        self._talked: dict[str, bool] = {}
         self._reported: dict[tuple[str, Arm], str] = {}
         self._swallowed: set[tuple[str, str]] = set()
         self._struck: Counter[str] = Counter()
@@ -123,10 +129,12 @@ class Unshown:
             self._values.update(f"{event.name}.{key}" for event in said for key in event.values)
         if arm == "control":
             self._controls[cell.id] += 1
-            self._failed[cell.id].update(finding.check for finding in findings if not finding.passed)
+            self._take_failed(cell, findings)
         elif trial.outcome == "pass":
             self._take_strikes(trial, history)
             self._take_alike(history)
+            if cell.ranks > 1:
+                self._talked[cell.id] = self._talked.get(cell.id, False) or _has_talked(history)
             if self.edition >= EDITION_OF_PARITY and cell.id not in self._unseen:
                 axes = cell.axes if self.edition >= EDITION_OF_THE_KNOWN else None
                 self._unseen[cell.id] = unseen(self._scenario, history, axes=axes)
@@ -152,6 +160,9 @@ class Unshown:
         left += self._by_cell({cell.id: unsplit(self._scenario.checks, cell.ranks) for cell in self._cells.values()})
         left += self._by_cell({cell.id: OF_ONE for cell in self._cells.values() if cell.ranks == 1})
         left += self._by_cell({name: self._unfailed(name) for name in self._cells if self._controls[name]})
+        left += self._by_cell({name: self._wanted(name) for name in self._cells})
+        if self.edition >= EDITION_OF_THE_KNOWN:
+            left += self._by_cell({name: self._silent() for name, talked in self._talked.items() if not talked})
         left += [sentence for name in self._scenario.show if (sentence := self._not_reported(name))]
         left += [sentence for axis in self._axes if (sentence := self._changed_nothing(axis))]
         left += [
@@ -219,8 +230,48 @@ class Unshown:
             for sentence, about in cells.items()
         ]
 
+    def _silent(self) -> str:
+        """What to say of a cell in which no exchange between ranks was recorded."""
+        if any(isinstance(check, InfluenceCheck) for check in self._scenario.checks):
+            return ""  # what one rank changes, another one computes with
+        if "collectives" in self._scenario.observe:
+            return (
+                "the ledgers hold no collective call or transfer between ranks: each rank may have worked alone, and "
+                "nothing is shown about what happens between ranks"
+            )
+        hint = "" if self._scenario.subject.program else " (observe: collectives does)"
+        return f"nothing recorded whether the ranks exchanged anything{hint}: each of them may have worked alone"
+
+    def _take_failed(self, cell: Cell, findings: Sequence[Finding]) -> None:
+        """Which checks a trial of the control failed: by what they look at, or for want of something to compare."""
+        control = self._scenario.subject.control
+        stated = control.must_fail.check if control is not None else None
+        compares = {check.id: check.properties.compares for check in self._scenario.checks}
+        for finding in findings:
+            if finding.passed:
+                continue
+            parts = [part for part in finding.ranks if not part.passed]
+            compared = compares.get(finding.check, False)
+            is_want = not finding.reason and all(part.want(compares=compared) for part in parts)
+            if self.edition >= EDITION_OF_THE_KNOWN and is_want and finding.check != stated:
+                self._wanting[cell.id].add(finding.check)
+            else:
+                self._failed[cell.id].add(finding.check)
+
+    def _wanted(self, cell: str) -> str:
+        """That the control failed these checks by giving nothing to compare, which does not show what they see."""
+        names = [name for name in self._names if name in self._wanting[cell] - self._failed[cell]]
+        if not names:
+            return ""
+        noun, who = ("the check", "it sees") if len(names) == 1 else ("the checks", "they see")
+        control = self._scenario.subject.named("control")
+        return (
+            f"{control} failed {noun} {', '.join(names)} only because it gave nothing to compare: nothing here shows "
+            f"that {who} a wrong value"
+        )
+
     def _unfailed(self, cell: str) -> str:
-        left = [name for name in self._names if name not in self._failed[cell]]
+        left = [name for name in self._names if name not in self._failed[cell] | self._wanting[cell]]
         if not left:
             return ""
         noun, who = ("the check", "it") if len(left) == 1 else ("the checks", "they")
@@ -350,6 +401,29 @@ class Unshown:
                 line, text = traceback
                 printed = Printed(cell=cell.id, index=trial.index, rank=rank, path=path, line=line, text=text)
                 self.printed.append(printed)
+
+
+def _has_talked(history: History) -> bool:
+    """Whether an exchange between ranks was recorded: a call in a ledger, or one whose payload tells whose it is.
+
+    Where checks held calls of ranks against each other, that counts; else that there were calls at all.
+    """
+    coded = [seen.event.values.get("calls") for rank in range(history.size) for seen in history.said(rank, CODED_END)]
+    if any(isinstance(many, int) and many > 0 for many in coded):
+        return True
+    for seen in history.noted(LEDGERS_COMPARED):
+        ranks, checks = seen.event.values.get("ranks"), seen.event.values.get("checks")
+        held = [one.get(key) for one in _mappings(checks) for key in ("matched", "compared")]
+        counts = [many for some in held if isinstance(some, list) for many in some]
+        counts = counts or [one.get("calls") for one in _mappings(ranks)]
+        if any(isinstance(many, int) and many > 0 for many in counts):
+            return True
+    return False
+
+
+def _mappings(values: object) -> list[dict[str, JSON]]:
+    every = values.values() if isinstance(values, dict) else values if isinstance(values, list) else ()
+    return [one for one in every if isinstance(one, dict)]
 
 
 def _swallowed(arm: str | None, name: str) -> str:

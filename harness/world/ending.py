@@ -12,6 +12,7 @@ import time
 from pathlib import Path
 
 from harness.faults.world_control import WorldControl
+from harness.forms.strict_json import JSON
 from harness.rank.lifecycle import STACK_SIGNAL, STACKS
 from harness.rank.process import inspect
 from harness.world.capture import Recorder, read_stack
@@ -70,6 +71,7 @@ class Ending:
         self._stacks_at: float | None = None
         self._last_words_by: float | None = None
         self._why = ""
+        self._failed: list[int] = []
         # The signal that asks Python for its stacks would end a program.
         self._has_stacks = not launch.program
         self._sizes: dict[int, int] = {}
@@ -86,8 +88,9 @@ class Ending:
         """End the world as soon as a hang is proved, or cannot be any more; a rank that fails first ends nothing."""
         self._watch = watch
 
-    def failed(self) -> None:
-        """A rank failed: the first time this is heard, the others' time begins to run."""
+    def failed(self, rank: int | None = None) -> None:
+        """A rank failed, or a machine: the first time this is heard, the others' time begins to run."""
+        self._failed += [] if rank is None else [rank]
         if self._stop_at is None and self._watch is None:
             self._stop_at = time.monotonic() + self._grace
 
@@ -213,5 +216,7 @@ class Ending:
 
     def _kill(self) -> None:
         self._last_words_by = time.monotonic() + self._grace + self._last_words_within
-        self._world.note("world.stopped", ranks=self._states.living(), why=self._why)
+        # Who had failed by then: the others may be stopped for another reason, a hang or a machine that was lost.
+        failed: list[JSON] = [*sorted(self._failed)]
+        self._world.note("world.stopped", ranks=self._states.living(), why=self._why, failed=failed)
         self._world.signal(signal.SIGKILL)

@@ -16,7 +16,7 @@ from harness.backends import prepare
 from harness.events import Event
 from harness.forms.digest import mark
 from harness.forms.strict_json import JSON
-from harness.rank.process import signal_name
+from harness.rank.process import lives_on, signal_name
 from harness.world.capture import Capture, Recorder
 from harness.world.channel import Channel
 from harness.world.ending import Ending
@@ -39,7 +39,6 @@ from harness.world.start_line import StartLine
 
 __all__ = ["Cancelled", "Launch", "World"]
 
-CLOSED_EARLY = 500_000_000
 # What a keeper says that is an event as it is.
 TOLD = {kind: f"rank.{kind}" for kind in ("started", "stopped", "continued", *PRESSED.values())}
 TOLD |= {"executed": "program.started", "survivors": "world.survivors"}
@@ -83,7 +82,6 @@ class World:
         self._hosts = HostControl(launch, self._recorder, self._states)
         self._machines = MachineControl(launch, self._recorder, self._states)
         self._channels: dict[int, Channel] = {}
-        self._closed: dict[int, int] = {}
         self._gates = Gates(lambda rank, order: self._pipes.answer(rank, order))  # noqa: PLW0108 - not there yet
         self._line = StartLine(launch, self._recorder, self._states, self._gates, let_go=self._let_go)
         self._expected: set[int] = set()
@@ -342,15 +340,12 @@ class World:
         self._states.exited[rank] = ns
         if self._hang is not None:
             self._hang.heard()
-        # Every channel closes when its rank ends; one that closed long before was closed by the subject.
-        if ns - (closed := self._closed.get(rank, ns)) > CLOSED_EARLY:
-            self._recorder.add(Event(ns=closed, by="harness", rank=rank, name="channel.closed"))
         self._recorder.add(Event(ns=ns, by="server", rank=rank, pid=pid, name="rank.exited", values=values))
         self._gates.held.pop(rank, None)
         if self._launch.program and values["code"] == 0:
             self._states.finished.add(rank)  # a program has no other way to say that it is done
         if (values["code"] != 0 or rank not in self._states.finished) and rank not in self._expected:
-            self._ending.failed()
+            self._ending.failed(rank)
         self._line.look()
 
     def _read_events(self, rank: int, descriptor: int) -> int:
@@ -358,8 +353,10 @@ class World:
         data = self._pipes.read(descriptor)
         for event in channel.close() if data is None else channel.feed(data):
             self._take(event)
-        if data is None:
-            self._closed[rank] = time.monotonic_ns()
+        # Every channel closes when its rank ends; where the rank runs on, the subject closed it. Of ranks on other
+        # machines these say so.
+        if data is None and self._launch.machines is None and lives_on(self._states.started.get(rank, -1)):
+            self._recorder.note("channel.closed", rank=rank)
         return len(data or b"")
 
     def _read_log(self, rank: int, descriptor: int) -> int:

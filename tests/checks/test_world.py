@@ -126,10 +126,14 @@ def test_a_program_may_close_its_channel_and_end(history: Make) -> None:
     assert failing(history(closed())) == {}
 
 
+def test_a_program_that_closed_its_channel_fails_by_its_exit_code(history: Make) -> None:
+    """How long it took from one to the other says nothing: what failed is that it exited with 3."""
+    assert failing(history(closed(on(1, "rank.exited", values={"code": 3})))) == {"world:finished": (1,)}
+
+
 @pytest.mark.parametrize(
     "change",
     [
-        on(1, "rank.exited", values={"code": 3}),
         on(1, "rank.exited", values={"code": None, "signal": "SIGKILL"}),
         on(1, "rank.exited", by="rank"),
         on(1, "ready"),

@@ -27,12 +27,21 @@ from tests.machines.machine_room import Room
 pytestmark = pytest.mark.whole
 LEASE = 1.5
 SUBJECT = """
+import os
 import time
 
 def meet(context, missing=False):
     assert not missing
     context.emit("met", ranks=[got.decode() for got in context.group.all_gather(str(context.rank).encode())])
     print("rank", context.rank, "was here")
+
+def falls_silent(context):
+    context.group.barrier()
+    if context.rank == 1:
+        os.closerange(200, 4096)
+        end = time.monotonic() + 1
+        while time.monotonic() < end:
+            pass
 
 def steps(context):
     step = 0
@@ -138,6 +147,14 @@ def test_ranks_of_three_machines_meet(fleet: Fleet, code: Path) -> None:
             lived = [name for name in own if name not in ("rank.stopped", "rank.continued")]
             assert lived[:3] == ["rank.started", "rank.begin", "backend.ready"]
             assert lived[-1] == "rank.exited"
+
+
+def test_a_machine_tells_which_rank_closed_its_channel(fleet: Fleet, code: Path) -> None:
+    """It looks at its own rank as the channel closes; of ranks that end well nothing is told."""
+    assert not named(world(fleet, code, "meet").run(), "channel.closed")
+    capture = world(fleet, code, "falls_silent").run()
+    assert [(event.by, event.rank) for event in named(capture, "channel.closed")] == [("harness", 1)]
+    assert {event.rank for event in named(capture, "subject.end")} == {0, 2}
 
 
 def test_a_machine_that_is_cut_off(fleet: Fleet, code: Path, room: Room) -> None:

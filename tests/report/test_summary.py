@@ -258,3 +258,27 @@ def test_a_control_that_no_rank_failed_is_worded() -> None:
 def shown_control(control: Sequence[list[Event]]) -> str:
     made = record().model_copy(update={"judgement": judged(clean(59), control)})
     return text(made).split("## Negative control")[1].split("\n## ")[0]
+
+
+@pytest.mark.parametrize(
+    ("run", "said", "unsaid"),
+    [
+        ({"edition": 4}, "a server that had imported torch and transformers", "may have imported"),
+        ({"edition": 5}, "a server that may have imported libraries before", "had imported torch"),
+        (
+            {"edition": 5, "room": {"home": "room", "kept": ["CARGO_HOME"], "compiled": ["TRITON_CACHE_DIR"]}},
+            "in what compilers keep (TRITON_CACHE_DIR), in the user's folders of tools (CARGO_HOME).",
+            "as independent, and",
+        ),
+        (
+            {"edition": 5, "room": {"home": "shared", "kept": [], "compiled": []}},
+            "the trials of all arms had the user's own home folder",
+            "That also holds between",
+        ),
+    ],
+)
+def test_what_was_not_looked_at_is_not_said(run: dict[str, Any], said: str, unsaid: str) -> None:
+    """Nobody recorded what a server had imported; what a trial leaves behind, trials of the other arm can read."""
+    page = re.sub(r"\\", "", text(record(run=run)))
+    assert said in page
+    assert unsaid not in page

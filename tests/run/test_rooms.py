@@ -86,7 +86,7 @@ def test_a_cold_cache_is_cold_in_every_trial_of_every_run(scenario: Write, rankp
     assert verified(shared, rankproof)
     report = (shared.folder / "report.md").read_text()
     assert "the user's own, shared by all worlds" in report
-    assert "what one left there, the next one found" in report
+    assert "what one left there, a later one could read" in report
 
 
 @pytest.mark.slow

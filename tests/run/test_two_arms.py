@@ -364,3 +364,44 @@ def test_two_revisions_are_compared_and_reproduced(tmp_path: Path) -> None:
     alike = run_command(tmp_path, "run", str(top / "check"), "--set", "subject.compare.a.rev=fixed~0")
     assert alike.code == 2, alike.out + alike.err
     assert [reason.code for cell in alike.record.judgement.cells for reason in cell.reasons] == [VerdictCode.ARMS_ALIKE]
+
+
+LEFT = """
+from pathlib import Path
+
+def score(context, *, fast, place):
+    file = Path(place, f"score-{context.rank}")
+    if not fast:
+        file.write_text(str(7.5 + context.rank))
+    context.emit("score", loss=[float(file.read_text())])
+"""
+AGREES = """
+schema: 1
+id: left
+title: The fast way computes what the plain one computes
+question: Do both give the same values?
+subject:
+  entry: subject:score
+  compare:
+    a: {with: {fast: false, place: PLACE}}
+    b: {with: {fast: true, place: PLACE}}
+    defect: {value: score.loss, ranks: every, absolute: 0.25}
+matrix: {ranks: [2], backend: [none]}
+world: {deadline: 30s}
+seed: "7"
+trials: {candidate: 4, control: 4, accept: {failure_rate_below: 60%}, max_voids: 0}
+checks:
+  - {id: loss, kind: close, ranks: every, value: score.loss, against: a, atol: 0.125}
+"""
+
+
+def test_b_may_read_what_a_left_behind(tmp_path: Path) -> None:
+    """No record shows that b computed what it reports: that it may have read it is told, and that nothing was heard."""
+    (tmp_path / "scenario.yaml").write_text(AGREES.replace("PLACE", str(tmp_path)))
+    (tmp_path / "subject.py").write_text(LEFT)
+    done = run_command(tmp_path, "run", str(tmp_path))
+    assert done.code == 0, done.out + done.err
+    text = (done.folder / "report.md").read_text()
+    assert "between a and b: where they agree, one may have read what the other left behind" in text
+    assert "Nothing recorded whether the ranks exchanged anything" in text
+    assert "imported torch" not in text

@@ -21,6 +21,7 @@ THREAD = """
     worker.start()
     worker.join()
 """
+SILENT = "Nothing recorded whether the ranks exchanged anything"
 
 
 @pytest.mark.slow
@@ -38,6 +39,7 @@ def test_what_a_pass_does_not_show_is_told(scenario: Write, rankproof: Run) -> N
         == ran.record.judgement.unshown
         == [
             "No check asks rank 1 of 2 for anything but how it ended.",
+            f"{SILENT} (observe: collectives does): each of them may have worked alone.",
             "The axis speed changed nothing that ranks reported: nothing shows that it was used.",
             "In 10 trials of the candidate that passed, a rank printed a traceback.",
         ]

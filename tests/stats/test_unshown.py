@@ -8,6 +8,7 @@ import pytest
 
 from harness.events import Event
 from harness.forms.strict_json import JSON
+from harness.history import CODED_END, LEDGERS_COMPARED
 from harness.report.blocks import Block, BulletList, Foreign, Verbatim
 from harness.report.limits import limits_section
 from harness.scenario import cells, parse_scenario
@@ -31,6 +32,7 @@ subject:
     must_fail: {check: ready, ranks: nonzero, error: AssertionError, source: assert tokenizer}
 matrix: {ranks: [2], backend: [gloo]}
 trials: {candidate: 4, control: 4, accept: {failure_rate_below: 70%}}
+observe: [collectives]
 checks:
   - {id: ready, kind: event, ranks: every, event: tokenizer.ready}
 """
@@ -52,10 +54,21 @@ going on
 """
 
 
+def ledgers(*, calls: int, **checks: JSON) -> Event:
+    """What the harness notes of the ledgers of two ranks."""
+    values: dict[str, JSON] = {"ranks": [{"calls": calls}, {"calls": calls}], "checks": checks}
+    return Event(ns=18_500_000, by="harness", rank=None, pid=None, name=LEDGERS_COMPARED, values=values)
+
+
+def talking(size: int) -> list[Event]:
+    """A healthy trial whose ranks called collectives."""
+    return [*healthy(size), ledgers(calls=3)]
+
+
 def judged(
     text: str,
     *,
-    candidate: Callable[[int], list[Event]] = healthy,
+    candidate: Callable[[int], list[Event]] = talking,
     control: Callable[[int], list[Event]] = lambda _: broken(),
     change: Callable[[Mapping[str, object]], Change] = lambda _: lambda event: event,
     logs: Mapping[str, bytes] | None = None,
@@ -121,7 +134,7 @@ def test_what_ledgers_and_digests_cannot_see_is_told() -> None:
     """Two equal receives in each other's place, which coded payloads alone see; splits, which no ledger held once."""
     told = "swapped are not seen by step, whole: every call has its other end, and every byte arrives as it was sent"
     asked = "  - {id: step, kind: ledger-agrees, ranks: every}\n  - {id: whole, kind: transfers-intact, ranks: every}\n"
-    text = TEXT.replace("checks:\n", "observe: [collectives, digests]\nchecks:\n") + asked
+    text = TEXT.replace("observe: [collectives]", "observe: [collectives, digests]") + asked
     assert [told in sentence for sentence in judged(text).unshown].count(True) == 1
     splits = "Splits of an all-to-all that contradict each other are not seen by step."
     assert [splits in judged(text, edition=edition).unshown for edition in (1, 2, 3)] == [False, True, False]
@@ -303,3 +316,70 @@ def test_values_that_never_vary_are_told(
         "would pass."
     )
     assert [one for one in judgement.unshown if "one value" in one] == ([words] if told else [])
+
+
+SILENT = "The ledgers hold no collective call or transfer between ranks"
+UNSEEN = "Nothing recorded whether the ranks exchanged anything"
+
+
+@pytest.mark.parametrize(
+    ("noted", "is_told"),
+    [
+        ([], True),
+        ([ledgers(calls=0)], True),
+        ([ledgers(calls=2)], False),
+        ([ledgers(calls=2, step={"matched": [0, 0]})], True),
+        ([ledgers(calls=2, step={"matched": [2, 2]})], False),
+        ([ledgers(calls=2, step={"matched": [0, 0]}, whole={"compared": [1, 1]})], False),
+    ],
+)
+def test_a_world_that_never_talks_is_told(noted: list[Event], is_told: bool) -> None:
+    """Ranks whose ledgers hold no call, or no call that another rank took part in, may each have worked alone."""
+    found = judged(TEXT, candidate=lambda size: [*healthy(size), *noted])
+    assert any(sentence.startswith(SILENT) for sentence in found.unshown) is is_told
+    assert not any(SILENT in sentence for sentence in judged(TEXT, candidate=healthy, edition=EDITION - 1).unshown)
+
+
+def test_a_world_that_nobody_observed_is_told() -> None:
+    """Without ledgers a report of ranks that work alone would read the same; a world of one has nobody to talk to."""
+    text = TEXT.replace("observe: [collectives]\n", "")
+    assert any(sentence.startswith(UNSEEN) for sentence in judged(text, candidate=healthy).unshown)
+    alone = text.replace("ranks: [2]", "ranks: [1]").replace("ranks: nonzero", "ranks: [0]")
+    found = judged(alone, candidate=healthy, control=lambda _: broken(ranks=(0,)))
+    assert not any(UNSEEN in sentence for sentence in found.unshown)
+    coded = Event(ns=18_000_000, by="rank", rank=0, pid=200, name=CODED_END, values={"calls": 1})
+    found = judged(text, candidate=lambda size: [*healthy(size), coded])
+    assert not any(UNSEEN in sentence for sentence in found.unshown)
+
+
+def test_a_check_that_failed_for_want_of_a_value_is_named() -> None:
+    """A control that dies before it reports fails every check; it shows that the one it fails as stated can fail."""
+    text = TEXT + "  - {id: text, kind: equal, ranks: every, value: decode.text, to: Hello world}\n"
+
+    def silent(_: int) -> list[Event]:
+        return [event for event in broken() if event.name != "decode"]
+
+    found = judged(text, control=silent)
+    assert found.verdict == "PASS", found.reasons
+    said = (
+        "The control failed the check text only because it gave nothing to compare: nothing here shows that it sees a "
+        "wrong value."
+    )
+    assert said in found.unshown
+    assert said not in judged(text, control=silent, edition=EDITION - 1).unshown
+
+    def wrong(_: int) -> list[Event]:
+        return [event._replace(values={"text": "x"}) if event.name == "decode" else event for event in broken()]
+
+    assert not any("text" in sentence for sentence in judged(text, control=wrong).unshown)
+
+
+def test_a_check_is_named_in_the_cells_whose_control_never_failed_it() -> None:
+    """Where the control is stated to hold, the checks it failed in other cells are named all the same."""
+    text = TWO.replace("source: assert tokenizer}", "source: assert tokenizer, cells: {size: [2]}}")
+
+    of_cells = iter([talking(2), broken()])
+    found = judged(text, control=lambda _: next(of_cells))
+    held = "No trial of the control failed the check ready: nothing here shows that it can fail"
+    assert f"{held} (ranks=2,backend=gloo,size=1)." in found.unshown
+    assert not any("size=2" in sentence for sentence in found.unshown)

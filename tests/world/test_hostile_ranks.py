@@ -11,6 +11,7 @@ from typing import Any
 import psutil
 import pytest
 
+from harness.world.hang import Hang
 from harness.world.preload import Preload
 
 pytestmark = pytest.mark.slow  # each is short; together they take longer than the inner loop has
@@ -27,7 +28,8 @@ def test_a_rank_that_hangs_is_a_failure_with_stacks(live: Live, prompt: Prompt, 
     assert prompt(lived, after=0.7)
     assert lived.findings["finished"].failed_ranks == (0, 1)
     assert lived.findings["finished"].reason == "the world was not done after 0.7 s"
-    assert lived.history.noted("world.stopped")[0].event.values == {"ranks": [0, 1], "why": "deadline"}
+    stopped = lived.history.noted("world.stopped")[0].event.values
+    assert stopped == {"ranks": [0, 1], "why": "deadline", "failed": []}
     assert sorted(lived.capture.stacks) == [0, 1]
     for text in lived.capture.stacks.values():
         assert f'File "{entry.partition(":")[0]}.py", line'.encode() in text
@@ -107,7 +109,9 @@ def test_an_endless_thread_is_a_hang(live: Live) -> None:
 def test_the_others_are_stopped_after_the_first_failure(live: Live) -> None:
     """When one rank raises, the others get their time, then their stacks are taken and they are stopped."""
     lived = live("stuck:one_raises", after_failure=0.3)
-    assert lived.history.noted("world.stopped")[0].event.values == {"ranks": [0], "why": "after-failure"}
+    stopped = lived.history.noted("world.stopped")[0].event.values
+    assert stopped == {"ranks": [0], "why": "after-failure", "failed": [1]}
+    assert lived.findings["finished"].ranks[0].reason == "it did not end after another rank had failed"
     assert b"waiting_for_nobody" in lived.capture.stacks[0]
     assert lived.error(1)["message"] == "broken"
     assert not lived.history.noted("world.deadline")
@@ -349,3 +353,43 @@ def test_twenty_trials_leak_no_descriptor(live: Live) -> None:
     for turn in range(20):
         live(("calm:alone", "raising:bare", "leaving:killed", "wrecking:close_and_return")[turn % 4], after_failure=0.1)
     assert len(list(Path("/proc/self/fd").iterdir())) == before
+
+
+def test_a_rank_that_is_reaped_late_has_not_closed_its_channel(live: Live) -> None:
+    """A busy machine may reap a rank a second after the kernel closed its channel: nothing is wrong with the rank."""
+    lived = live("leaving:reaped_late", backend="none")
+    assert not lived.history.noted("channel.closed")
+    assert lived.findings["channel-is-whole"].passed
+    assert lived.findings["finished"].passed
+
+
+def test_a_channel_that_is_closed_after_the_last_word_is_whole(live: Live) -> None:
+    """What a rank does when it has said everything takes no word away, however long it takes."""
+    lived = live("leaving:closes_at_exit", backend="none")
+    assert lived.history.noted("channel.closed", 1)
+    assert lived.passed
+
+
+def test_a_channel_that_is_closed_before_the_last_word_is_not(live: Live) -> None:
+    """A rank that closes its channel at the very end of its work is no pass, however soon it ends."""
+    lived = live("leaving:closes_and_returns", backend="none")
+    assert 1 in lived.findings["finished"].failed_ranks
+    assert not lived.passed
+
+
+@pytest.mark.parametrize(
+    ("entry", "hang", "reason"),
+    [
+        ("hanging:silent_socket", Hang(window=0.6, within=6.0), "it was stopped: its world stood still"),
+        (
+            "hanging:computes",
+            Hang(window=0.6, within=1.4),
+            "it was stopped: a hang was looked for, and could not be shown any more",
+        ),
+    ],
+)
+def test_no_rank_is_said_to_have_failed_where_none_had(live: Live, entry: str, hang: Hang, reason: str) -> None:
+    """A world that is stopped for its hang, or because it does not hang, is not one in which another rank failed."""
+    lived = live(entry, backend="none", warm=False, deadline=60.0, hang=hang)
+    assert lived.history.noted("world.stopped")[0].event.values["failed"] == []
+    assert {part.reason for part in lived.findings["finished"].ranks} == {reason}

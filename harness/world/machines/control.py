@@ -135,6 +135,8 @@ class MachineControl:
                 return True
             case "state":
                 self._recorder.note("rank.state", rank=message["rank"], state=message["state"])
+            case "silenced":
+                self._recorder.note("channel.closed", rank=message["rank"])
             case "stood":
                 self._ending.stood = True
             case "machine-lost":

@@ -214,6 +214,8 @@ class Relay:
                 self._write(rank, kind, content)
             case "closed":
                 self._close_pipe(rank, str(message.get("what")))
+                if message.get("early") is True:
+                    self._tell({"is": "silenced", "rank": rank})
             case "file":
                 self._left.begin(rank, str(message.get("name")), odd=bool(message.get("odd")))
             case "part":

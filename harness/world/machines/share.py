@@ -23,6 +23,7 @@ from harness.backends import Opened, Rendezvous
 from harness.rank.artefacts import FOLDER as KEPT
 from harness.rank.failure import FILE_NAME
 from harness.rank.lifecycle import STACKS
+from harness.rank.process import lives_on
 from harness.world import names
 from harness.world.fork_server import Server, ServerFailed
 from harness.world.launch import Launch, describe
@@ -286,7 +287,9 @@ class Share:
     def _read(self, kind: str, index: int, descriptor: int) -> int:
         data = self._pipes.read(descriptor)
         if data is None:
-            self.say({"is": "closed", "what": kind, "rank": self.ranks[index]})
+            rank = self.ranks[index]
+            early = {"early": True} if kind == "events" and lives_on(self._pids.get(rank, -1)) else {}
+            self.say({"is": "closed", "what": kind, "rank": rank, **early})
         elif data:
             self.say({"is": kind, "rank": self.ranks[index]}, data)
         return len(data or b"")

@@ -1,10 +1,13 @@
 """Subjects whose process ends in a way of its own."""
 
+import atexit
 import ctypes
 import os
 import resource
 import signal
+import subprocess
 import sys
+import time
 from pathlib import Path
 
 
@@ -60,3 +63,37 @@ def no_exit(context):
     """Replace what ends a process."""
     os._exit = print
     sys.exit = print
+
+
+def reaped_late(context):
+    """End well while the process that waits for this one is stopped, for a second after this one is a zombie."""
+    if context.rank == 1:
+        script = (
+            f"kill -STOP {os.getppid()}; echo; "
+            f"until grep -q '^State:.Z' /proc/{os.getpid()}/status; do :; done; "
+            f"sleep 1; kill -CONT {os.getppid()}"
+        )
+        helper = subprocess.Popen(["/bin/sh", "-c", script], stdout=subprocess.PIPE, start_new_session=True)
+        helper.stdout.read(1)
+    context.emit("there")
+
+
+def closes_at_exit(context):
+    """Close the channel when everything is said, and take a second to leave."""
+
+    def leave():
+        os.closerange(200, 4096)
+        end = time.monotonic() + 1
+        while time.monotonic() < end:
+            pass
+
+    if context.rank == 1:
+        atexit.register(leave)
+    context.emit("there")
+
+
+def closes_and_returns(context):
+    """Close the channel, and end well without a word more."""
+    context.emit("there")
+    if context.rank == 1:
+        os.closerange(200, 4096)
