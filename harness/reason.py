@@ -58,6 +58,8 @@ class DeviationCode(StrEnum):
     HANG_UNREADABLE = "control:hang-unreadable"
     HANG_NOT_WITHIN = "control:hang-not-within"
     HANG_ELSEWHERE = "control:hang-elsewhere"
+    HANG_DOUBTFUL = "control:hang-doubtful"
+    HANG_NOT_WATCHED = "control:hang-not-watched"
 
 
 class VoidCode(StrEnum):

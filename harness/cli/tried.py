@@ -119,6 +119,10 @@ def _outcome(scenario: Scenario, one: TriedArm) -> str:
         return f"void, it would not count: {visible(str(trial.void), LINE_LIMIT)}"
     if one.arm == "candidate":
         return "passed" if trial.outcome == "pass" else "FAILED"
+    if trial.as_stated and one.history.noted("world.still"):
+        return (
+            "hung as stated, by a window of stillness: a run watches one trial for all of within, which --try does not"
+        )
     if trial.as_stated:
         return "failed as stated" if trial.outcome == "fail" else "held, as stated of this cell"
     control = scenario.subject.control

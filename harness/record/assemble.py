@@ -42,6 +42,7 @@ from harness.record.facts import (
 )
 from harness.record.farmed import demand_farmed, demand_over_machines
 from harness.record.frames import Frames
+from harness.record.hangs import Hangs
 from harness.record.ledgers import Ledgers
 from harness.record.library import FOLDER as LIBRARY_FOLDER
 from harness.record.library import Libraries
@@ -128,9 +129,9 @@ def assemble(read: Read, names: Collection[str], *, described: Callable[[str], N
         )
         for arm, summary in arms.items()
     }
-    witness, ledgers = Witness(run, read), Ledgers(scenario, read)
+    witness, ledgers, frames = Witness(run, read), Ledgers(scenario, read), Frames(arms, read)
     arrays = Arrays(scenario, read, edition=run.edition)
-    accounts, frames = Accounts(scenario, read, edition=run.edition), Frames(arms, read)
+    accounts, hangs = Accounts(scenario, read, edition=run.edition), Hangs(scenario, arms, read, edition=run.edition)
     others = differing(scenario, run.environments, {arm: one.named for arm, one in environments.items()})
     libraries, changed = Libraries(run, others, read, arms=compared(arms)), Changed(arms, read)
 
@@ -140,7 +141,8 @@ def assemble(read: Read, names: Collection[str], *, described: Callable[[str], N
         if evidence not in heard:  # cells may share a reference
             heard.add(evidence)
             payload = partial(_demand_payload, run)
-            for hear_trial in (witness.hear, arrays.hear, ledgers.hear, accounts.hear, frames.hear, payload):
+            hearers = (witness.hear, arrays.hear, ledgers.hear, accounts.hear, frames.hear, hangs.hear, payload)
+            for hear_trial in hearers:
                 hear_trial(evidence, history)
             libraries.hear(history)
             changed.hear(history)

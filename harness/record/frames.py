@@ -42,7 +42,7 @@ class Frames:
             seen = history.error(rank)
             if seen is None:
                 continue
-            loaded = _loaded(history, rank)
+            loaded = loaded_files(history, rank)
             for frame in _frames(seen.event):
                 file, line = frame.get("file"), frame.get("line")
                 if not isinstance(file, str) or not isinstance(line, int) or file not in files:
@@ -74,7 +74,7 @@ def _text(data: bytes) -> list[str]:
         return []
 
 
-def _loaded(history: History, rank: int) -> dict[str, JSON]:
+def loaded_files(history: History, rank: int) -> dict[str, JSON]:
     """The digest of each file of the arm that a rank says it loaded."""
     found: dict[str, JSON] = {}
     for seen in history.said(rank, "subject.loaded"):

@@ -35,7 +35,8 @@ class Plan:
 class MadeTrial:
     """A trial that was made: whether it is void, and whether it ended as a right candidate or a stated control does.
 
-    `lost` is the node that took it along, if one did.
+    `lost` is the node that took it along, if one did. `watched` says that it had to stand still for all of `within`,
+    `hung` that it was proved to.
     """
 
     cell: Cell
@@ -43,6 +44,8 @@ class MadeTrial:
     void: bool
     as_expected: bool
     lost: int | None = None
+    watched: bool = False
+    hung: bool = False
 
 
 class Progress:

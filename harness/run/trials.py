@@ -50,8 +50,9 @@ class Trials:
         declared: Mapping[str, Collection[str]] | None = None,
         differing: Collection[str] = (),
         over: OverMachines | None = None,
+        watches: bool = True,
     ) -> None:
-        """Make none yet; the arguments are those of `Worlds`."""
+        """Make none yet; the arguments are those of `Worlds`. Without `watches`, hangs are proved by a window alone."""
         self._scenario = scenario
         self._stated = scenario.subject.control.must_fail if scenario.subject.control is not None else None
         self._arms = preparation.arms
@@ -64,6 +65,10 @@ class Trials:
         self._progress = progress or Progress()
         self._farm: Farm | None = None
         self._silences: dict[str, float] = {}
+        # Cells of which a trial is watched for all of `within`, and those of which one was, and hung.
+        self._watching: set[str] = set()
+        self._watched: set[str] = set()
+        self._watches = watches
         self.worlds = Worlds(
             scenario,
             preparation=preparation,
@@ -108,6 +113,10 @@ class Trials:
                 done, running = wait(running, return_when=FIRST_COMPLETED)
                 for future in done:
                     made = future.result()
+                    if made.watched:
+                        self._watching.discard(made.cell.id)
+                        if made.hung:
+                            self._watched.add(made.cell.id)
                     self._progress.ended(made)
                     used = voids.setdefault((made.cell.id, made.arm), set())
                     cause = ("node", made.lost) if made.lost is not None else ("trial", len(used))
@@ -149,12 +158,34 @@ class Trials:
             return False
         return self._stated.applies(cell.values)
 
-    def _hang(self, cell: Cell, arm: str) -> Hang | None:
+    def _hang(self, cell: Cell, arm: str, *, watched: bool) -> Hang | None:
         """What is to be proved of a trial: the candidate's trials of the cell say how long nothing may move."""
         if self._stated is None or self._stated.hang is None or not self._hangs(cell, arm):
             return None
         seconds = window(self._silences.get(cell.id, 0.0))
-        return Hang(window=seconds, within=self._stated.within, spins=self._stated.hang.spins)
+        stated = self._stated.hang
+        return Hang(
+            window=seconds,
+            within=self._stated.within,
+            spins=stated.spins,
+            polls=stated.polls,
+            watched=watched and self._watches,
+            of_programs=self._scenario.subject.program is not None,
+        )
+
+    def _is_watched(self, cell: Cell, arm: str) -> bool:
+        """Whether the next trial has to stand still for all of `within`: until one of its cell did.
+
+        Where every trial must hang one at a time is watched; else whichever hangs first may be any of them.
+        """
+        if not self._hangs(cell, arm) or self._stated is None or self._stated.hang is None:
+            return False
+        if self._stated.hang.spins:
+            return True
+        if cell.id in self._watched or (self._stated.share.every and cell.id in self._watching):
+            return False
+        self._watching.add(cell.id)
+        return True
 
     def _submit(
         self, executor: ThreadPoolExecutor, counts: dict[str, dict[Arm, int]], cell: Cell, arm: Arm
@@ -162,11 +193,11 @@ class Trials:
         index = counts[cell.id][arm]
         counts[cell.id][arm] += 1
         self._progress.began(cell)
-        return executor.submit(self._make, cell, arm, index)
+        return executor.submit(self._make, cell, arm, index, watched=self._is_watched(cell, arm))
 
-    def _make(self, cell: Cell, arm: Arm, index: int) -> MadeTrial:
+    def _make(self, cell: Cell, arm: Arm, index: int, *, watched: bool) -> MadeTrial:
         scenario, made = self._scenario, self._references.of(cell)
-        hang = self._hang(cell, arm)
+        hang = self._hang(cell, arm, watched=watched)
         if self._farm is not None:
             capture = self._farm.make(cell, arm, index, hang=hang)
         else:
@@ -187,6 +218,8 @@ class Trials:
             void=ended == "void",
             as_expected=(ended == "fail") == must_fail,
             lost=trial.node if trial.void is not None and trial.void.code == VoidCode.NODE_LOST else None,
+            watched=watched,
+            hung=ended != "void" and bool(history.noted("world.still")) and not history.noted("world.unproved"),
         )
 
     def _keep_reference(self, arm: str, folder: str, capture: Capture) -> None:

@@ -175,6 +175,7 @@ def attempt(loaded: LoadedScenario, *, cell: str | None, jobs: int, progress: Pr
                 recipes=dict.fromkeys(staged, ""),  # nothing of this is signed
                 progress=clock,
                 port=ports.take(1)[0] if scenario.hub is not None else None,
+                watches=False,
             )
             trials.worlds.start_servers(lanes=1)
             if wrong := slips(loaded, staged, [chosen], look=trials.worlds.look):

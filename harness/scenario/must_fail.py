@@ -131,7 +131,13 @@ class HangsAt(Model):
     )
     spins: bool = Field(
         False,
-        description="The rank loops instead of waiting: its silence and its stacks count, which a slow loop shows too.",
+        description="The rank loops instead of waiting: a thread of it is always busy, and stays within the same "
+        "lines. A loop that would end later looks alike.",
+    )
+    polls: Listed[Annotated[Line, Field(max_length=255)]] = Field(
+        (),
+        description="Functions of Python threads that ask again and again and change nothing by it, such as a "
+        "heartbeat. Any other thread that does is a doubt, and no hang is proved.",
     )
 
     @model_validator(mode="after")

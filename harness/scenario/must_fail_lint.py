@@ -11,12 +11,14 @@ from harness.checks.equivalent import EquivalentCheck
 from harness.checks.influence import InfluenceCheck
 from harness.forms.problem import Problem, closest, shown
 from harness.forms.text import listed
+from harness.history import LEAST
 from harness.scenario.draft import Draft
 from harness.scenario.matrix import same
 from harness.scenario.model import World
 
 MUST_FAIL = ("subject", "control", "must_fail")
-LEAST_WITHIN = 2.0
+LEAST_WITHIN = 2 * LEAST
+"""A world is watched for all of `within`, in seconds: longer than the shortest window by which others are proved."""
 
 
 def names_a_check(draft: Draft) -> Iterator[Problem]:
@@ -107,8 +109,14 @@ def hangs_where_it_can_be_seen(draft: Draft) -> Iterator[Problem]:
             message = "is not a check that compares what ranks left when they were stopped, as ledger-agrees does"
             suggestion = closest(named, fitting)
             yield draft.problem((*MUST_FAIL, "hang", "fails"), message, suggestion=suggestion)
+    if is_program and stated.hang.polls:
+        message = "is for Python: nobody knows the threads of a program; remove it"
+        yield draft.problem((*MUST_FAIL, "hang", "polls"), message, at_key=True)
     if stated.within < LEAST_WITHIN:
-        yield draft.problem((*MUST_FAIL, "within"), f"is too short: a hang stands still for {LEAST_WITHIN:g}s or more")
+        yield draft.problem(
+            (*MUST_FAIL, "within"),
+            f"is too short: one trial of a cell is watched for all of it, which takes {LEAST_WITHIN:g}s or more",
+        )
     deadline = (draft.world or World()).deadline
     if stated.within >= deadline:
         message = f"must be less than world.deadline ({deadline:g}s), or the world is stopped before it is proved"

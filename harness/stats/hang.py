@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 
+from harness.events import Event
 from harness.forms.strict_json import JSON
 from harness.forms.text import numbered
 from harness.history import History, window
@@ -15,6 +16,11 @@ from harness.reason import DeviationCode
 from harness.scenario import HangsAt, MustFail
 from harness.stats.ends import how_it_ended
 
+WATCHED = "watched"
+"""A value of `world.still`: whether this world was watched for the whole of `within`."""
+FEW = 4
+"""So many samples of a thread that loops tell that it was at a line all the time."""
+CODES = {"unreadable": DeviationCode.HANG_UNREADABLE, "doubtful": DeviationCode.HANG_DOUBTFUL}
 # How much later than asked for the harness may look.
 SLACK = 1.0
 # Events of a rank's own clock and the harness' meet at the edge of the window.
@@ -44,7 +50,7 @@ def hang_deviation(
         return DeviationCode.HANG_NOT_WITHIN, f"{text}, and within is {must_fail.within:g} s"
     if unproved := history.noted("world.unproved"):
         values = unproved[0].event.values
-        code = DeviationCode.HANG_UNREADABLE if values.get("code") == "unreadable" else DeviationCode.HANG_MOVING
+        code = CODES.get(str(values.get("code")), DeviationCode.HANG_MOVING)
         return code, f"that it hangs is not proved: {values.get('why')}"
     if not (proved := history.noted("world.still")):
         return DeviationCode.NO_HANG, f"it did not hang: {_how_it_went(history)}"
@@ -52,12 +58,49 @@ def hang_deviation(
     seconds, started = still.values.get("seconds"), history.noted("world.start")
     if not isinstance(seconds, int | float) or seconds < needed:
         return DeviationCode.HANG_MOVING, f"it stood still for {seconds} s, and {needed:.1f} s are needed"
-    if not started or still.ns - started[0].event.ns > (must_fail.within + SLACK) * 1e9:
+    # Whoever is watched longer has stood still for long enough before.
+    enough = still.ns - int((seconds - needed) * 1e9)
+    if not started or enough - started[0].event.ns > (must_fail.within + SLACK) * 1e9:
         return DeviationCode.HANG_NOT_WITHIN, f"the hang was proved later than within {must_fail.within:g} s"
     since = still.ns - int(seconds * 1e9) + EDGE_NS
     if any(seen.event.by == "rank" and since < seen.event.ns <= still.ns for seen in history.seen):
         return DeviationCode.HANG_MOVING, "a rank emitted an event while the world is said to have stood still"
+    if WATCHED in still.values and (moved := _moved_since(still, history, since=since)):
+        return DeviationCode.HANG_MOVING, moved
     return _elsewhere(must_fail.hang, history, wanted, line_of)
+
+
+def _moved_since(still: Event, history: History, *, since: int) -> str:
+    """What moved after a world stood still and before it was stopped, in words; empty where nothing did."""
+    stopped = history.noted("world.stopped")
+    end = stopped[0].event.ns if stopped else still.ns
+    for seen in history.seen:
+        event = seen.event
+        is_late = event.ns > still.ns and event.by == "rank"
+        if event.ns <= end and (is_late or (event.ns > since and event.name == "rank.exited")):
+            return f"rank {event.rank} went on before it was stopped"
+    for rank in range(history.size):
+        if line := _moved_on(samples_of(history, rank)):
+            return f"rank {rank} left {line} for good while it was watched"
+    return ""
+
+
+def _moved_on(samples: Sequence[Sequence[Sequence[Mapping[str, JSON]]]]) -> str:
+    """A line at which a thread that loops was each time, and then no more, or never before; empty where none is.
+
+    A loop comes back to its lines. So a line that all of the first few samples have, and none of the others, was left.
+    """
+    lines = [_places(each) for each in samples]
+    for many in range(FEW, len(lines) - FEW + 1):
+        for near, far in ((lines[:many], lines[many:]), (lines[many:], lines[:many])):
+            left = near[0].intersection(*near).difference(*far)
+            if left:
+                return min(left)
+    return ""
+
+
+def _places(threads: Sequence[Sequence[Mapping[str, JSON]]]) -> set[str]:
+    return {f"{frame.get('file')}:{frame.get('line')}" for thread in threads for frame in thread}
 
 
 def _elsewhere(stated: HangsAt, history: History, wanted: Sequence[int], line_of: LineOf) -> OtherEnd | None:
@@ -77,13 +120,18 @@ def _stands(stated: HangsAt, history: History, rank: int, line_of: LineOf) -> bo
     if stated.after is not None:
         own = [seen.event.name for seen in history.seen if seen.event.by == "rank" and seen.event.rank == rank]
         return bool(own) and own[-1] == stated.after and rank in living(history)
-    samples = [list(threads_at(history, rank, sample)) for sample in (1, 2)]
-    if rank not in living(history) or not samples[0] or len(samples[0]) != len(samples[1]):
+    samples = samples_of(history, rank)
+    if rank not in living(history) or len(samples) < 2 or len({len(one) for one in samples}) != 1:
         return False
     return any(
-        all(any(_is_at(stated, frame, line_of) for frame in thread) for thread in both)
-        for both in zip(*samples, strict=True)
+        all(any(_is_at(stated, frame, line_of) for frame in thread) for thread in each)
+        for each in zip(*samples, strict=True)
     )
+
+
+def samples_of(history: History, rank: int) -> list[list[list[Mapping[str, JSON]]]]:
+    """The stacks of a rank's threads, each time that it was asked."""
+    return [list(threads_at(history, rank, number + 1)) for number in range(len(history.noted("rank.stack", rank)))]
 
 
 def _is_at(stated: HangsAt, frame: Mapping[str, JSON], line_of: LineOf) -> bool:

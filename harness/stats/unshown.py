@@ -90,6 +90,8 @@ class Unshown:
         self._struck: Counter[str] = Counter()
         self._after: Counter[str] = Counter()
         self._tracebacks = 0
+        self._hung = False
+        self._spun = False
         self._not_held = 0
         # Of checks against a: trials that passed, and those in which b had the bits of a.
         self._compared: Counter[str] = Counter()
@@ -129,6 +131,9 @@ class Unshown:
             self._values.update(f"{event.name}.{key}" for event in said for key in event.values)
         if arm == "control":
             self._controls[cell.id] += 1
+            proved = history.noted("world.still") if trial.as_stated else ()
+            self._hung = self._hung or bool(proved)
+            self._spun = self._spun or any(bool(seen.event.values.get("spins")) for seen in proved)
             self._take_failed(cell, findings)
         elif trial.outcome == "pass":
             self._take_strikes(trial, history)
@@ -171,6 +176,7 @@ class Unshown:
             if name not in self._axes
         ]
         left += [sentence] if (sentence := self._same_bits()) else []
+        left += self._of_hangs()
         if self.edition >= EDITION_OF_THE_KNOWN and (sentence := self._never_varied()):
             left.append(sentence)
         left += [
@@ -193,6 +199,21 @@ class Unshown:
             of = self._scenario.subject.named("candidate")
             left.append(f"in {self._tracebacks} {trials} of {of} that passed, a rank printed a traceback")
         return [f"{sentence[0].upper()}{sentence[1:]}{'' if sentence.endswith('?') else '.'}" for sentence in left]
+
+    def _of_hangs(self) -> list[str]:
+        """What the proof of a hang leaves open, where one was proved."""
+        if self.edition < EDITION_OF_THE_KNOWN or not self._hung:
+            return []
+        told = [
+            (
+                "that the control hangs is shown as far as the kernel shows what ends a wait. It does not show memory "
+                "that a process outside of the world shares, a device that still computes, somebody who may still "
+                "connect, and, where it hides the sockets of ranks from us, their timeouts (SO_RCVTIMEO)"
+            )
+        ]
+        if self._spun:
+            told.append("a loop that would end later than it was watched looks like one that never does")
+        return told
 
     def _left_unseen(self) -> list[str]:
         """What comparing logits leaves open, and the combinations that nobody tried."""

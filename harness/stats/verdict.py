@@ -17,7 +17,7 @@ from pydantic import Field, JsonValue, SerializerFunctionWrapHandler, model_seri
 from harness.checks.finding import canonical
 from harness.forms.digest import fold
 from harness.forms.model import Model
-from harness.history import History, longest_silence
+from harness.history import History
 from harness.reason import Skip, VerdictCode, VerdictReason
 from harness.scenario import Cell, Measure, Scenario, reference_of
 from harness.stats import measured, outcome, provenance, shown_trial
@@ -30,6 +30,7 @@ from harness.stats.stated import StatedEnd, stated_ends
 from harness.stats.tally import Tally, Word, decide, tally, tally_control
 from harness.stats.teeth import Teeth
 from harness.stats.unshown import EDITION, EDITION_OF_THE_KNOWN, Printed, Unshown
+from harness.stats.watches import Watches
 
 ORDER: tuple[Word, ...] = ("FAIL", "INCONCLUSIVE", "PASS")
 
@@ -251,21 +252,20 @@ def _judge_cell(
     common = {"id": cell.id, "slug": cell.slug, "ranks": cell.ranks, "backend": cell.backend, "hosts": cell.hosts}
     if facts.skipped is not None:
         return CellVerdict.model_validate({**common, "verdict": "SKIPPED", "reasons": [facts.skipped]})
-    silence = 0.0
     unproven = set(_alike(scenario, arms))
 
     def trials(arm: Arm, count: int) -> list[Trial]:
-        nonlocal silence
         line_of = arms[arm].lines(read)
         judged = []
         for index in range(count):
             evidence = f"{outcome.trial_folder(cell.slug, arm, index)}/{outcome.EVENTS}"
             history = History.read(read(evidence), size=cell.ranks, reference=reference)
             heard(evidence, history)
-            trial, findings = outcome.judge(scenario, cell, arm, index, history, silence=silence, line_of=line_of)
+            trial, findings = outcome.judge(
+                scenario, cell, arm, index, history, silence=watches.silence, line_of=line_of
+            )
             judged.append(trial)
-            if hangs and arm == "candidate" and trial.outcome == "pass":
-                silence = max(silence, longest_silence(history))
+            watches.take(arm, trial, history)
             if arm not in hung:
                 stood = shown_trial.hung_trial(arm, history, index=index, evidence=evidence, line_of=line_of)
                 hung.update({arm: stood} if stood is not None else {})
@@ -287,13 +287,13 @@ def _judge_cell(
             # A trial that failed shows more than one that passed.
             if trial.outcome != "void" and (arm not in samples or trial.outcome == "fail" != samples[arm].outcome):
                 samples[arm] = shown_trial.make(trial, findings, history, values=scenario.show, read=read, names=names)
-        return judged
+        return watches.judge(judged, ends, hung) if arm == "control" else judged
 
     samples: dict[str, shown_trial.ShownTrial] = {}
     hung: dict[Arm, shown_trial.HungTrial] = {}
     attributed: dict[Arm, Attribution] = {}
     ends: defaultdict[StatedEnd, list[int]] = defaultdict(list)
-    hangs = scenario.subject.control is not None and scenario.subject.control.must_fail.hang is not None
+    watches = Watches(scenario, cell, is_asked=unshown.edition >= EDITION_OF_THE_KNOWN)
     ran = provenance.Ran(read=read, names=names)
     values: dict[Arm, dict[tuple[str, int], list[float]]] = {"candidate": {}, "control": {}}
     histories, summary = references.read_reference(scenario, cell, read=read)

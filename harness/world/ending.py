@@ -17,10 +17,11 @@ from harness.rank.lifecycle import STACK_SIGNAL, STACKS
 from harness.rank.process import inspect
 from harness.world.capture import Recorder, read_stack
 from harness.world.fork_server import ServerFailed
-from harness.world.hang import HangWatch, catches, frames_as_evidence, holding_back
+from harness.world.hang import HangWatch, Seen, frames_as_evidence, holding_back
 from harness.world.launch import Launch
 from harness.world.rank_states import RankStates
 from harness.world.stacks import parse
+from harness.world.waits import catches
 
 # And for each rank that is asked: they take turns at the processors.
 STACKS_WITHIN, STACKS_EACH = 1.0, 0.05
@@ -77,7 +78,10 @@ class Ending:
         self._sizes: dict[int, int] = {}
         self._held_back: dict[int, frozenset[int]] = {}
         self._rounds = 0
+        self._concludes = False
         self._texts: dict[int, list[bytes]] = {}
+        # Ranks that loop are asked now and then while they are watched, and go on afterwards.
+        self._is_sampling = False
         self._waiting_since = self._begun_at
         self._awake_by = math.inf
         self._watch: HangWatch | None = None
@@ -129,19 +133,32 @@ class Ending:
             quiet = self._stacks_are_quiet()
             if quiet or (now >= latest and (now >= latest + WRITTEN_WITHIN or not self._writing())):
                 self._keep_stacks()
-                if self._rounds > 0:
-                    self._ask()
-                else:
-                    self._kill()
+                self._go_on()
         elif now >= self.deadline:
             self._world.note("world.deadline", after=self._after, ranks=self._states.living())
             self._take_stacks("deadline")
         elif self._stop_at is not None and now >= self._stop_at:
             self._take_stacks("after-failure")
         elif self._watch is not None and (seen := self._watch.look()) != "moving":
-            self._take_stacks("hang", rounds=2 if seen == "still" else 1)
+            self._seen(seen, self._watch)
         elif not self._states.started and now >= self._begun_at + START_WITHIN:
             raise ServerFailed(f"no rank was forked within {START_WITHIN:g} s of the request")
+
+    def _seen(self, seen: Seen, watch: HangWatch) -> None:
+        if seen == "sample":
+            self._sample(watch.looping())
+        else:
+            self._take_stacks("hang", rounds=2 if seen == "still" else 1)
+
+    def _go_on(self) -> None:
+        """The stacks of a round are kept: what comes next."""
+        if self._is_sampling:
+            self._is_sampling = False
+            self._stacks_at = None
+        elif self._rounds > 0:
+            self._ask()
+        else:
+            self._kill()
 
     def _next(self) -> float:
         if self._last_words_by is not None:
@@ -158,13 +175,27 @@ class Ending:
     def _take_stacks(self, why: str, *, rounds: int = 1) -> None:
         """Ask every living rank where it stands, but none that is stopped, or has not begun and would die of it."""
         self.took_stacks, self._why, self._rounds = True, why, rounds
+        self._concludes = rounds > 1
         for rank in self._states.living():
             process = inspect(self._states.started[rank])
             state = process.state if process else "gone"
-            self._world.note("rank.state", rank=rank, state=state)
             able = self._has_stacks and rank in self._states.begun and state not in ("T", "t", "Z", "gone")
-            if able and catches(self._states.started[rank], STACK_SIGNAL):
-                self._texts[rank] = []
+            asked = able and catches(self._states.started[rank], STACK_SIGNAL)
+            self._world.note("rank.state", rank=rank, state=state, asked=asked)
+            if asked:
+                self._texts.setdefault(rank, [])
+            elif self._watch is not None and rounds > 1:
+                self._watch.unasked(rank)
+        self._ask()
+
+    def _sample(self, ranks: list[int]) -> None:
+        """Ask ranks that loop where they are, and let them go on."""
+        if not self._has_stacks or not ranks:
+            return
+        self.took_stacks, self._is_sampling, self._rounds = True, True, 1
+        for rank in ranks:
+            if rank in self._states.begun and catches(self._states.started[rank], STACK_SIGNAL):
+                self._texts.setdefault(rank, [])
         self._ask()
 
     def _ask(self) -> None:
@@ -190,7 +221,10 @@ class Ending:
                 shorten=there.shorten if there is not None else self._recorder.shortened,
             )
             self._world.note("rank.stack", rank=rank, sample=len(texts), threads=threads)
-            if self._watch is not None and self._rounds == 0 and len(texts) > 1 and rank not in self._states.exited:
+            if self._watch is not None and self._concludes and not stacks and rank not in self._states.exited:
+                self._watch.unasked(rank)
+            is_last = self._rounds == 0 and self._concludes
+            if self._watch is not None and is_last and len(texts) > 1 and rank not in self._states.exited:
                 self._watch.conclude(rank, stacks, folder=self._recorder.code)
 
     def _stacks_are_quiet(self) -> bool:

@@ -16,6 +16,7 @@ from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
+from harness.history import LEAST
 from harness.world.descendants import processes
 from harness.world.waits import PROC, Unreadable, Wait, waits_in
 
@@ -26,6 +27,10 @@ IDLE_SHARE = 0.03
 # waits for its peer 0.58, a matrix product 0.02 to 0.09.
 SPIN_SHARE = 0.25
 SPIN_FAULTS = 4
+# A thread that loops runs, or is ready to, for at least this share of the time; one that sleeps in between does not.
+BUSY_SHARE = 0.9
+# Shorter than this, in seconds, a share is not told from what reading it takes.
+SPIN_LEAST = 0.5
 
 
 class ThreadState(NamedTuple):
@@ -37,6 +42,8 @@ class ThreadState(NamedTuple):
         faults: minor page faults.
         switches: times it gave the processor away by itself.
         call: text of its /proc/…/syscall.
+        busy: nanoseconds for which it ran, or was ready to (/proc/…/schedstat).
+        at: CLOCK_MONOTONIC seconds when it was read.
     """
 
     state: str
@@ -45,6 +52,13 @@ class ThreadState(NamedTuple):
     faults: int
     switches: int
     call: str
+    busy: int = 0
+    at: float = 0.0
+
+    @property
+    def place(self) -> tuple[str | int, ...]:
+        """What is the same for as long as it stands still."""
+        return self[:6]
 
 
 Threads = Mapping[tuple[int, int], ThreadState]
@@ -66,7 +80,9 @@ class Stillness:
     Attributes:
         begun: CLOCK_MONOTONIC seconds when the world began.
         deadline: CLOCK_MONOTONIC seconds when it is stopped anyway: a wait that ends before is sleep.
-        spins: the control is said to loop: then only its silence and its stacks count.
+        needed: seconds for which nothing may move: a native thread may idle in shorter waits, one after the other.
+        spins: the control is said to loop: a thread that is always busy stands, too.
+        polls: main threads of these processes may idle in short waits; whoever sees their stacks judges them.
         since: CLOCK_MONOTONIC seconds since when nothing has moved; None before the first look.
         moved: what moved last, in words.
         spinning: native threads that spun during the window.
@@ -75,13 +91,17 @@ class Stillness:
 
     begun: float
     deadline: float
+    needed: float = LEAST
     spins: bool = False
+    polls: Collection[int] = ()
     since: float | None = None
     moved: str = ""
     spinning: list[Spinning] = field(default_factory=list)
     starving: bool = False
     _first: Threads = field(default_factory=dict)
     _last: Threads = field(default_factory=dict)
+    # Since when each thread has been seen in the place in which it is: a lower bound of how long it has been there.
+    _since: dict[tuple[int, int], tuple[tuple[str | int, ...], float]] = field(default_factory=dict)
 
     def look(self, pids: Collection[int], *, spare: int | None = None) -> None:
         """Compare with what was seen before; where something moved, begin anew.
@@ -95,6 +115,9 @@ class Stillness:
         """
         now = time.monotonic()
         threads = self._last = snapshot(pids, spare=spare)
+        for who, thread in threads.items():
+            if who not in self._since or self._since[who][0] != thread.place:
+                self._since[who] = thread.place, now
         # Nobody to look at proves nothing: not where a rank has just ended, and not where /proc shows none.
         unseen = [pid for pid in pids if (pid, pid) not in threads]
         self.moved = f"process {unseen[0]} is not there" if unseen else self._difference(threads, now)
@@ -122,12 +145,60 @@ class Stillness:
         first, last = self._first.get((pid, tid)), self._last.get((pid, tid))
         if first is None or last is None:
             return "was not there for the whole window"
+        if self.spins and spun(first, last):
+            return ""
         return self._stands(pid, first, last)
+
+    def family(self) -> set[int]:
+        """The processes that were seen last."""
+        return {pid for pid, _ in self._last}
+
+    def doubts(self) -> dict[tuple[int, int], str]:
+        """Which threads beside the main ones are in a wait that ends by itself, (pid, tid) to what it is in words.
+
+        One that is shorter than the window is left to the idle rule: gloo's loop waits for 10 ms at a time.
+
+        Raises:
+            Unreadable: the kernel does not show it.
+        """
+        found = {}
+        for (pid, tid), thread in self._last.items():
+            if pid != tid and thread.state not in "RZX" and (why := self._doubt(pid, tid, thread)):
+                found[pid, tid] = why
+        return found
+
+    def _doubt(self, pid: int, tid: int, thread: ThreadState) -> str:
+        wait = self._wait(pid, thread)
+        if wait is None:
+            return ""
+        if not wait.is_known:
+            return f"is in {wait.call}, and whether that ends by itself is not known"
+        if wait.outlasts(self.deadline) or wait.ends is None:
+            return ""
+        length = wait.span if wait.span is not None else wait.ends - self._since[pid, tid][1]
+        if length < self.needed:
+            return ""
+        return f"waits in {wait.call} for {length:.1f} s, which ends by itself"
 
     def worked(self, pid: int, tid: int) -> bool:
         """Whether a thread used the processor during the window."""
         first, last = self._first.get((pid, tid)), self._last.get((pid, tid))
         return first is None or last is None or last.user + last.system - first.user - first.system > 1
+
+    def is_busy(self, pid: int, tid: int) -> bool:
+        """Whether a thread was busy for the whole window."""
+        first, last = self._first.get((pid, tid)), self._last.get((pid, tid))
+        return first is not None and last is not None and spun(first, last)
+
+    def busy(self) -> set[int]:
+        """The processes of which a thread was busy for the whole window."""
+        return {pid for pid, tid in self._last if self.is_busy(pid, tid)}
+
+    def polls_in_a_thread(self, pid: int) -> bool:
+        """Whether a thread of a process, beside its main one, went on during the window."""
+        return any(
+            owner == pid and first.place != self._last[owner, tid].place for (owner, tid), first in self._first.items()
+        )
 
     def waiting(self, pid: int) -> str:
         """The system call that the main thread of a process waits in.
@@ -139,20 +210,39 @@ class Stillness:
         wait = self._wait(pid, thread) if thread else None
         return wait.call if wait else "none"
 
+    def outlives(self, pid: int) -> float | None:
+        """How many seconds after the deadline the wait of a main thread ends by itself; None where it does not.
+
+        Raises:
+            Unreadable: the kernel does not show it.
+        """
+        thread = self._last.get((pid, pid))
+        wait = self._wait(pid, thread) if thread else None
+        return None if wait is None or wait.ends is None else round(wait.ends - self.deadline, 3)
+
     def _difference(self, threads: Threads, now: float) -> str:
         """What moved since the window began, in words; empty where nothing did."""
         first, self.spinning, self.starving = self._first, [], False
         if first.keys() != threads.keys():
             return "a process or a thread began or ended" if first else "nothing was seen before"
-        if self.spins:
-            return ""
         for (pid, tid), last in threads.items():
             if pid == tid:
-                if why := self._stands(pid, first[pid, tid], last):
+                if why := self._main(pid, first[pid, tid], last, now):
                     return f"process {pid} {why}"
             elif why := self._idles(pid, first[pid, tid], last, now):
                 return f"a thread of process {pid} {why}"
         return ""
+
+    def _main(self, pid: int, first: ThreadState, last: ThreadState, now: float) -> str:
+        """Why the main thread of a process does not stand still."""
+        why = self._stands(pid, first, last)
+        if not why:
+            return ""
+        if self.spins and last.at - first.at < SPIN_LEAST:
+            return ""
+        if self.spins:
+            return "" if spun(first, last) else f"{why}, and is not always busy"
+        return self._idles(pid, first, last, now) if pid in self.polls else why
 
     def _stands(self, pid: int, first: ThreadState, last: ThreadState) -> str:
         """Why a thread that has to stand still does not."""
@@ -161,9 +251,11 @@ class Stillness:
         wait = self._wait(pid, last)
         if wait is None:
             return "runs"
+        if not wait.is_known:
+            return f"is in {wait.call}, and whether that ends by itself is not known"
         if not wait.outlasts(self.deadline):
             return f"sleeps in {wait.call}, which ends by itself"
-        if last != first:
+        if last.place != first.place:
             return "went on"
         return ""
 
@@ -173,7 +265,10 @@ class Stillness:
         window = now - (self.since or now)
         if user + system <= IDLE_TICKS + IDLE_SHARE * window * os.sysconf("SC_CLK_TCK"):
             # On a busy machine one that computes gets as little of the processor as one that idles; but it asks for it.
-            self.starving = self.starving or last.state == "R"
+            # And one that waits for a disk goes on when that answers.
+            self.starving = self.starving or last.state in "RD"
+            return ""
+        if self.spins and spun(first, last):
             return ""
         if system < SPIN_SHARE * (user + system) or last.faults - first.faults > SPIN_FAULTS:
             return "computes"
@@ -182,6 +277,12 @@ class Stillness:
 
     def _wait(self, pid: int, thread: ThreadState) -> Wait | None:
         return waits_in(pid, thread.call, begun=self.begun)
+
+
+def spun(first: ThreadState, last: ThreadState) -> bool:
+    """Whether a thread was busy all the time: it ran, or waited for a processor."""
+    passed = last.at - first.at
+    return passed >= SPIN_LEAST and last.busy - first.busy >= BUSY_SHARE * passed * 1e9
 
 
 def snapshot(pids: Collection[int], *, spare: int | None = None) -> Threads:
@@ -214,8 +315,10 @@ def read_thread(pid: int, tid: int) -> ThreadState | None:
     try:
         fields = (folder / "stat").read_text().rpartition(")")[2].split()
         status = (folder / "status").read_text()
+        scheduled = (folder / "schedstat").read_text().split()
     except OSError:
         return None
+    at = time.monotonic()
     if fields[0] in "ZX":
         return None
     try:
@@ -227,7 +330,8 @@ def read_thread(pid: int, tid: int) -> ThreadState | None:
     switches = next(
         (int(line.split()[1]) for line in status.splitlines() if line.startswith("voluntary_ctxt_switches")), -1
     )
-    return ThreadState(fields[0], int(fields[11]), int(fields[12]), int(fields[7]), switches, call)
+    busy = int(scheduled[0]) + int(scheduled[1])
+    return ThreadState(fields[0], int(fields[11]), int(fields[12]), int(fields[7]), switches, call, busy, at)
 
 
 def _family(pids: Collection[int], *, spare: int | None) -> list[int]:

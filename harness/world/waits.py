@@ -1,14 +1,19 @@
 """What a thread waits for, read from /proc: for ever, until a moment that can be named, or not at all.
 
 A system call that ends by itself is sleep: `nanosleep`, or a futex, a poll or a select with a timeout. Only one that
-nobody but another process or thread can end makes a hang. A timeout that lies in the thread's memory is read there.
+nobody but another process or thread can end makes a hang. A timeout that lies in the thread's memory is read there, one
+of a socket from a copy of it. No table of system calls is whole: of one that is not listed nothing is known.
 """
 
 from __future__ import annotations
 
+import ctypes
 import os
+import socket
+import stat
 import struct
 import time
+from contextlib import suppress
 from pathlib import Path
 from typing import NamedTuple
 
@@ -22,18 +27,20 @@ TIMER_ABSTIME = 1
 NUMBERS: dict[str, dict[int, str]] = {
     "x86_64": {
         7: "poll", 23: "select", 35: "nanosleep", 128: "rt_sigtimedwait", 202: "futex", 208: "io_getevents",
-        220: "semtimedop", 230: "clock_nanosleep", 232: "epoll_wait", 242: "mq_timedsend", 243: "mq_timedreceive",
-        270: "pselect6", 271: "ppoll", 281: "epoll_pwait", 299: "recvmmsg", 426: "io_uring_enter",
-        441: "epoll_pwait2", 449: "futex_waitv", 0: "read", 1: "write", 34: "pause", 42: "connect", 43: "accept",
-        44: "sendto", 45: "recvfrom", 46: "sendmsg", 47: "recvmsg", 61: "wait4", 72: "fcntl", 73: "flock",
+        220: "semtimedop", 230: "clock_nanosleep", 232: "epoll_wait", 242: "mq_timedsend",
+        243: "mq_timedreceive", 270: "pselect6", 271: "ppoll", 281: "epoll_pwait", 299: "recvmmsg",
+        426: "io_uring_enter", 441: "epoll_pwait2", 449: "futex_waitv", 0: "read", 1: "write", 2: "open",
+        257: "openat", 19: "readv", 20: "writev", 34: "pause", 42: "connect", 43: "accept", 44: "sendto",
+        45: "recvfrom", 46: "sendmsg", 47: "recvmsg", 61: "wait4", 72: "fcntl", 73: "flock",
         130: "rt_sigsuspend", 247: "waitid", 288: "accept4",
     },
     "aarch64": {
         4: "io_getevents", 22: "epoll_pwait", 72: "pselect6", 73: "ppoll", 98: "futex", 101: "nanosleep",
         115: "clock_nanosleep", 137: "rt_sigtimedwait", 182: "mq_timedsend", 183: "mq_timedreceive",
         192: "semtimedop", 243: "recvmmsg", 426: "io_uring_enter", 441: "epoll_pwait2", 449: "futex_waitv",
-        63: "read", 64: "write", 95: "waitid", 202: "accept", 203: "connect", 206: "sendto", 207: "recvfrom",
-        211: "sendmsg", 212: "recvmsg", 242: "accept4", 260: "wait4", 25: "fcntl", 32: "flock", 133: "rt_sigsuspend",
+        56: "openat", 63: "read", 64: "write", 65: "readv", 66: "writev", 95: "waitid", 202: "accept",
+        203: "connect", 206: "sendto", 207: "recvfrom", 211: "sendmsg", 212: "recvmsg", 242: "accept4",
+        260: "wait4", 25: "fcntl", 32: "flock", 133: "rt_sigsuspend",
     },
 }  # fmt: skip
 # Calls whose end nothing here can tell: taken for sleep.
@@ -41,6 +48,10 @@ UNKNOWN_END = {
     "rt_sigtimedwait", "io_getevents", "semtimedop", "mq_timedsend", "mq_timedreceive", "recvmmsg", "io_uring_enter",
     "futex_waitv",
 }  # fmt: skip
+# Calls on a socket end with its own timeout, where it has one.
+RECEIVES = {"read", "readv", "recvfrom", "recvmsg", "accept", "accept4"}
+SENDS = {"write", "writev", "sendto", "sendmsg", "connect"}
+PIDFD_GETFD = 438
 
 
 class Wait(NamedTuple):
@@ -49,10 +60,14 @@ class Wait(NamedTuple):
     Attributes:
         call: name of the system call, or its number.
         ends: CLOCK_MONOTONIC seconds before which it may end by itself; None where only somebody else ends it.
+        span: seconds for which it was begun, where that is what the call is given; None where it names a moment.
+        is_known: whether it is known how the call ends.
     """
 
     call: str
     ends: float | None
+    span: float | None = None
+    is_known: bool = True
 
     def outlasts(self, moment: float) -> bool:
         """Whether it does not end by itself before `moment`, in CLOCK_MONOTONIC seconds."""
@@ -82,38 +97,86 @@ def waits_in(pid: int, line: str, *, begun: float) -> Wait | None:
     known = NUMBERS.get(os.uname().machine)
     if known is None:
         raise Unreadable(f"the system calls of {os.uname().machine} are not known here")
-    call = known.get(number, f"call {number}")
-    return Wait(call, _ends(call, arguments, pid, begun))
+    call = known.get(number)
+    if call is None:
+        return Wait(f"system call {number}", begun, is_known=False)
+    if call in UNKNOWN_END:
+        return Wait(call, begun, is_known=False)
+    if (moment := _moment(call, arguments, pid)) is not None:
+        return Wait(call, moment)
+    span = _span_of(call, arguments, pid)
+    return Wait(call, None if span is None else begun + span, span)
 
 
-def _ends(call: str, arguments: list[int], pid: int, begun: float) -> float | None:
-    span: float | None = None
+def _moment(call: str, arguments: list[int], pid: int) -> float | None:
+    """The moment until which a call waits, on CLOCK_MONOTONIC; None where it is given none."""
+    if call == "clock_nanosleep" and arguments[1] & TIMER_ABSTIME:
+        return _until(pid, arguments[2], clock=arguments[0])
+    if call != "futex" or arguments[1] & FUTEX_COMMANDS not in (FUTEX_WAIT_BITSET, FUTEX_LOCK_PI, FUTEX_LOCK_PI2):
+        return None
+    real = arguments[1] & FUTEX_COMMANDS == FUTEX_LOCK_PI or arguments[1] & FUTEX_CLOCK_REALTIME
+    return _until(pid, arguments[3], clock=time.CLOCK_REALTIME if real else time.CLOCK_MONOTONIC)
+
+
+def _span_of(call: str, arguments: list[int], pid: int) -> float | None:
+    """For how many seconds a call waits at most; None where it is given no such span."""
     match call:
         case "nanosleep":
-            span = _span(pid, arguments[0])
-        case "clock_nanosleep" if arguments[1] & TIMER_ABSTIME:
-            return _until(pid, arguments[2], clock=arguments[0])
+            return _span(pid, arguments[0])
         case "clock_nanosleep" | "ppoll":
-            span = _span(pid, arguments[2])
+            return _span(pid, arguments[2])
         case "poll":
-            span = _milliseconds(arguments[2])
+            return _milliseconds(arguments[2])
         case "epoll_wait" | "epoll_pwait":
-            span = _milliseconds(arguments[3])
+            return _milliseconds(arguments[3])
         case "epoll_pwait2":
-            span = _span(pid, arguments[3])
+            return _span(pid, arguments[3])
         case "pselect6":
-            span = _span(pid, arguments[4])
+            return _span(pid, arguments[4])
         case "select":
-            span = _span(pid, arguments[4], unit=1e6)
+            return _span(pid, arguments[4], unit=1e6)
         case "futex":
-            command, timeout = arguments[1] & FUTEX_COMMANDS, arguments[3]
-            if command in (FUTEX_WAIT_BITSET, FUTEX_LOCK_PI, FUTEX_LOCK_PI2):
-                real = command == FUTEX_LOCK_PI or arguments[1] & FUTEX_CLOCK_REALTIME
-                return _until(pid, timeout, clock=time.CLOCK_REALTIME if real else time.CLOCK_MONOTONIC)
-            span = _span(pid, timeout) if command == FUTEX_WAIT else 0.0
-        case _ if call in UNKNOWN_END:
-            span = 0.0
-    return None if span is None else begun + span
+            return _span_of_a_futex(pid, arguments)
+        case _ if call in RECEIVES:
+            return _patience(pid, arguments[0], socket.SO_RCVTIMEO)
+        case _ if call in SENDS:
+            return _patience(pid, arguments[0], socket.SO_SNDTIMEO)
+    return None
+
+
+def _span_of_a_futex(pid: int, arguments: list[int]) -> float | None:
+    command = arguments[1] & FUTEX_COMMANDS
+    if command in (FUTEX_WAIT_BITSET, FUTEX_LOCK_PI, FUTEX_LOCK_PI2):
+        return None
+    return _span(pid, arguments[3]) if command == FUTEX_WAIT else 0.0
+
+
+def _patience(pid: int, descriptor: int, option: int) -> float | None:
+    """The timeout of a socket of a process, in seconds; None where it has none, or the kernel does not let us ask.
+
+    What cannot be asked is a sentence of the report.
+    """
+    if not stat.S_ISSOCK(_mode(pid, descriptor)):
+        return None
+    copy = -1
+    with suppress(OSError):
+        process = os.pidfd_open(pid)
+        copy = ctypes.CDLL(None).syscall(PIDFD_GETFD, process, ctypes.c_int(descriptor & 0x7FFFFFFF), 0)
+        os.close(process)
+    if copy < 0:
+        return None
+    with suppress(OSError), socket.socket(fileno=copy) as found:
+        seconds, microseconds = struct.unpack("@ll", found.getsockopt(socket.SOL_SOCKET, option, 16))
+        timeout: float = seconds + microseconds / 1e6
+        return timeout or None
+    return None
+
+
+def _mode(pid: int, descriptor: int) -> int:
+    try:
+        return (PROC / str(pid) / "fd" / str(descriptor)).stat().st_mode
+    except OSError:
+        return 0
 
 
 def _milliseconds(argument: int) -> float | None:
@@ -174,3 +237,13 @@ def memory(pid: int, address: int, size: int) -> bytes:
     if len(content) != size:
         raise Unreadable(f"the memory of process {pid} cannot be read")
     return content
+
+
+def catches(pid: int, number: int) -> bool:
+    """Whether a process has a handler for a signal, as the kernel says."""
+    try:
+        status = (PROC / str(pid) / "status").read_text()
+    except OSError:
+        return False
+    mask = next((int(line.split()[1], 16) for line in status.splitlines() if line.startswith("SigCgt:")), 0)
+    return bool(mask >> (number - 1) & 1)

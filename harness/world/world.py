@@ -252,7 +252,12 @@ class World:
         self._ending = self._machines.ending(self, scratch)
         if launch.hang is not None:
             self._hang = HangWatch(
-                launch.hang, world=self, states=self._states, deadline=self._ending.deadline, busy=self._busy
+                launch.hang,
+                world=self,
+                states=self._states,
+                deadline=self._ending.deadline,
+                busy=self._busy,
+                served=os.getpid() if self._keeps_waiting is not None else None,
             )
             self._ending.prove(self._hang)
         if isinstance(server, MachineServer):

@@ -46,6 +46,7 @@ def problems(must_fail: str, subject: str = ENTRY) -> list[str]:
         ("hang: {source: dist.recv(x)}, ranks: [1]", ENTRY),
         ("hang: {function: recv, spins: true}, ranks: every, within: 15s", ENTRY),
         ("hang: {after: asked}, ranks: [1]", PROGRAM),
+        ("hang: {function: recv, polls: [beat, look]}, ranks: every, within: 4s", ENTRY),
         ("hang: {source: dist.recv(x)}, ranks: [1], also: [{ranks: [0], code: 3}]", ENTRY),
         ("check: same, ranks: [1], missing: true", ENTRY),
         ("check: same, ranks: [1], shape: true", ENTRY),
@@ -86,6 +87,9 @@ def test_what_can_be_stated(must_fail: str, subject: str) -> None:
         ("hang: {after: asked}, ranks: [1]", ENTRY, "is for programs"),
         ("hang: {function: f}, ranks: [1]", PROGRAM, "cannot be seen in a program"),
         ("hang: {function: f}, ranks: [1], within: 500ms", ENTRY, "is too short"),
+        ("hang: {function: f}, ranks: [1], within: 3.9s", ENTRY, "is too short"),
+        ("hang: {function: f, polls: f}, ranks: [1]", ENTRY, "polls"),
+        ("hang: {after: asked, polls: [beat]}, ranks: [1]", PROGRAM, "is for Python"),
         ("hang: {function: f}, ranks: [1], within: 20s", ENTRY, "must be less than world.deadline"),
     ],
 )

@@ -198,3 +198,57 @@ def test_a_hang_whose_ledgers_must_say_why_counts_only_where_they_do() -> None:
     assert said(passed=True) is DeviationCode.CHECK_HELD
     assert said(passed=False, reason="it left no ledger", uncompared=True) is DeviationCode.NOT_COMPARED
     assert does_not_say_why(HangsAt(function="combine"), []) is None
+
+
+def sampled(*lines: int) -> History:
+    """A world in which rank 0 was asked at each of these lines, one after the other, while it was watched."""
+    stacks = []
+    for number, line in enumerate(lines):
+        frames: list[JSON] = [frame(line), frame(3)]
+        values: dict[str, JSON] = {"sample": number + 1, "threads": [{"frames": frames}]}
+        stacks.append(Event(ns=SECOND + number, by="harness", rank=0, name="rank.stack", values=values))
+    history = hung({1: (5,)}, second={1: (5,)}, more=stacks, spins=True)
+    for seen in history.noted("world.still"):
+        seen.event.values["watched"] = True  # type: ignore[index]
+    return history
+
+
+@pytest.mark.parametrize(
+    ("lines", "code"),
+    [
+        ([7, 8, 9] * 7, None),
+        ([7] * 20, None),
+        ([7, 7, 7, 8, 9, 7] * 4, None),
+        ([9, *[7, 8] * 10], None),  # once at the beginning, which a rare line does too
+        ([7] * 4 + [8] * 16, DeviationCode.HANG_MOVING),
+        ([7] * 10 + [8] * 10, DeviationCode.HANG_MOVING),
+        ([7] * 16 + [8] * 4, DeviationCode.HANG_MOVING),
+        ([7, 8] * 8 + [9] * 5, DeviationCode.HANG_MOVING),
+    ],
+)
+def test_a_loop_comes_back_to_its_lines(lines: list[int], code: DeviationCode | None) -> None:
+    """A line that each of the first or last samples has and no other one was left: the rank went on, and is slow."""
+    assert judged(sampled(*lines), stated([0])) == code
+
+
+@pytest.mark.parametrize(("kind", "by", "rank"), [("rank.exited", "server", 1), ("said", "rank", 1)])
+def test_who_goes_on_before_it_is_stopped_does_not_hang(kind: str, by: Any, rank: int) -> None:
+    """An event or an end between the proof and the last stack is movement."""
+    ns = 3 * SECOND + 4
+    history = hung(more=[Event(ns=ns, by=by, rank=rank, pid=8, name=kind, values={"code": 0, "signal": None})])
+    assert judged(history, stated([0])) is None
+    for seen in history.noted("world.still"):
+        seen.event.values["watched"] = False  # type: ignore[index]
+    assert judged(history, stated([0])) == DeviationCode.HANG_MOVING
+
+
+def test_the_time_of_a_watch_is_not_counted_for_within() -> None:
+    """A world that stood still in time is proved in time, however long it is watched afterwards."""
+    assert judged(hung(seconds=10.0, at=19.0), stated([0])) is None
+    assert judged(hung(seconds=2.0, at=19.0), stated([0])) == DeviationCode.HANG_NOT_WITHIN
+
+
+def test_a_doubt_has_a_code_of_its_own() -> None:
+    """A world that stood still and may go on by itself is told from one that moved."""
+    doubt = Event(ns=4 * SECOND, by="harness", name="world.unproved", values={"code": "doubtful", "why": "a timer"})
+    assert judged(hung(more=[doubt]), stated([0])) == DeviationCode.HANG_DOUBTFUL

@@ -99,7 +99,7 @@ def test_a_world_that_is_only_slow_is_never_proved_to_hang(live: Callable[..., L
     for name, lived in together(live, pool, orders).items():
         unproved = lived.history.noted("world.unproved")
         assert unproved, (name, lived.history.noted("world.still"))
-        assert unproved[0].event.values["code"] == "moving", name
+        assert unproved[0].event.values["code"] in ("moving", "doubtful"), name
 
 
 def test_who_is_writing_its_stacks_is_seen_until_it_is_done() -> None:

@@ -11,6 +11,7 @@ exit, fork, print) stays in there.
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 
 from harness.forms.problem import closest
@@ -24,6 +25,7 @@ from harness.scenario import Arm, Cell, LoadedScenario, Problem, Scenario
 from harness.world import program
 from harness.world.environment import server_environment
 
+DEFINED = re.compile(r"^\s*(?:async\s+)?(?:def|class)\s+(\w+)", re.MULTILINE)
 Place = tuple[str | int, ...]
 Look = Callable[[str], Entry | None]
 
@@ -44,6 +46,7 @@ def slips(
         entry = _read(loaded.scenario.subject.function, arm)
         if entry is None or _problems(loaded, name, arm, entry):
             problems += _problems(loaded, name, arm, look(name))
+    problems += _nowhere(loaded, staged)
     return list(dict.fromkeys(problems))
 
 
@@ -59,6 +62,7 @@ def seen(loaded: LoadedScenario, staged: Mapping[str, StagedArm]) -> list[Proble
             problems += _problems(loaded, name, arm, entry)
             problems += _swallowed(loaded, name, arm, entry)
     problems += _of_the_reference(loaded, staged)
+    problems += _nowhere(loaded, staged)
     return list(dict.fromkeys(problems))
 
 
@@ -125,6 +129,26 @@ def _swallowed(loaded: LoadedScenario, name: str, arm: StagedArm, entry: Entry) 
         )
         what = "these cells are all the same" if argument in axes else "it changes nothing"
         yield loaded.problem(place, f"{message}{what}", at_key=True, kind="note")
+
+
+def _nowhere(loaded: LoadedScenario, staged: Mapping[str, StagedArm]) -> Iterator[Problem]:
+    """Where a hang is stated at a function or a line that no file of the control has."""
+    control, arm = loaded.scenario.subject.control, staged.get("control")
+    hang = control.must_fail.hang if control is not None else None
+    if hang is None or arm is None:
+        return
+    texts = [file.read_text("utf-8", "replace") for file in sorted(arm.folder.rglob("*.py")) if file.is_file()]
+    place: Place = ("subject", "control", "must_fail", "hang")
+    if hang.function is not None and not hang.function.startswith("<"):
+        names = sorted({name for text in texts for name in DEFINED.findall(text)})
+        if hang.function not in names:
+            message = "is the name of no function in the code of the control"
+            yield loaded.problem((*place, "function"), message, suggestion=closest(hang.function, names))
+    if hang.source is not None:
+        lines = sorted({line.strip() for text in texts for line in text.splitlines()})
+        if hang.source not in lines:
+            message = "is no line of the code of the control: give a whole line, without its indentation"
+            yield loaded.problem((*place, "source"), message, suggestion=closest(hang.source, lines))
 
 
 def _of_the_reference(loaded: LoadedScenario, staged: Mapping[str, StagedArm]) -> list[Problem]:

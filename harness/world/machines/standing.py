@@ -11,7 +11,8 @@ from harness.rank.lifecycle import STACK_SIGNAL, STACKS
 from harness.rank.process import inspect
 from harness.world.capture import read_stack
 from harness.world.ending import QUIET, STACKS_EACH, STACKS_WITHIN, WRITTEN_WITHIN
-from harness.world.hang import catches, holding_back
+from harness.world.hang import holding_back
+from harness.world.waits import catches
 
 
 class Standing:

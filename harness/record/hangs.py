@@ -1,0 +1,211 @@
+"""Whether the proof of a hang is one that the harness writes: it holds what is stated, and fits the rest. Pure."""
+
+from __future__ import annotations
+
+import ast
+import io
+import math
+import tokenize
+from collections.abc import Callable, Iterator, Mapping
+
+from harness.events import Event
+from harness.forms.strict_json import JSON
+from harness.history import History
+from harness.reason import RefusalWord
+from harness.record.facts import SOURCE_FOLDER
+from harness.record.frames import loaded_files
+from harness.record.model import ArmSummary, Contradiction
+from harness.scenario import HangsAt, Scenario, cells
+from harness.stats.hang import WATCHED, samples_of
+from harness.stats.unshown import EDITION_OF_THE_KNOWN
+
+# Calls that end by themselves, whatever they are given.
+SLEEPS = ("nanosleep",)
+# Names that the interpreter gives to code without a def.
+UNNAMED = ("<module>", "<lambda>", "<listcomp>", "<setcomp>", "<dictcomp>", "<genexpr>")
+MOMENT_NS = 10**9
+# Seconds by which two readings of one clock, rounded, may differ.
+ROUNDED = 0.01
+
+
+class Hangs:
+    """The proofs of hangs, held against the scenario, the other events and the files of the arm."""
+
+    def __init__(
+        self, scenario: Scenario, arms: Mapping[str, ArmSummary], read: Callable[[str], bytes], *, edition: int
+    ) -> None:
+        self._scenario = scenario
+        self._arms = arms
+        self._read = read
+        self._is_asked = edition >= EDITION_OF_THE_KNOWN
+        self._files: dict[str, _Source | None] = {}
+
+    def hear(self, evidence: str, history: History) -> None:
+        """Take in a trial.
+
+        Raises:
+            Contradiction: no run writes such a proof.
+        """
+        if not self._is_asked:
+            return
+        for why in self._flaws(history):
+            raise Contradiction(RefusalWord.EVENTS_OF_ANOTHER_TRIAL, f"{evidence}: {why}")
+
+    def _flaws(self, history: History) -> Iterator[str]:
+        arm = str(history.about().get("arm"))
+        for seen in history.seen:
+            if seen.event.name == "rank.stack" and seen.event.by == "harness":
+                yield from self._of_frames(seen.event, arm, history)
+        proofs = history.noted("world.still")
+        if not proofs:
+            return
+        stated = self._stated(history, arm)
+        if stated is None:
+            yield "a hang was proved where none is stated"
+            return
+        if len(proofs) > 1:
+            yield "a hang was proved twice"
+        still = proofs[0].event
+        yield from _of_values(still, stated)
+        yield from _of_times(still, history)
+        yield from _of_ranks(still, history)
+
+    def _stated(self, history: History, arm: str) -> HangsAt | None:
+        """The hang that the trial has to show; None where it has none to show."""
+        control = self._scenario.subject.control
+        if control is None or arm != "control":
+            return None
+        called = history.about().get("cell")
+        cell = next((one for one in cells(self._scenario) if one.id == called), None)
+        return control.must_fail.hang if cell is not None and control.must_fail.applies(cell.values) else None
+
+    def _of_frames(self, event: Event, arm: str, history: History) -> Iterator[str]:
+        """Frames of the subject that stand where its files have no such line, or no such function."""
+        if arm not in self._arms or event.rank is None:
+            return
+        loaded, files = loaded_files(history, event.rank), self._arms[arm].files
+        for thread in _listed(event.values.get("threads")):
+            for frame in _listed(thread.get("frames")):
+                file, line, function = frame.get("file"), frame.get("line"), frame.get("function")
+                if frame.get("subject") is not True or not isinstance(file, str) or file not in files:
+                    continue
+                if loaded.get(file, files[file]) != files[file]:
+                    continue  # the rank wrote it anew, and the evidence does not hold that text
+                source = self._source(arm, file)
+                if source is None:
+                    continue
+                if not isinstance(line, int) or not 1 <= line <= source.lines:
+                    yield f"rank {event.rank} stands at {file}, line {line}, and the file has {source.lines} lines"
+                elif not source.has(str(function), line):
+                    yield f"rank {event.rank} stands in {function} at {file}, line {line}, and it is not there"
+
+    def _source(self, arm: str, file: str) -> _Source | None:
+        """A file of an arm; None where Python could not read it."""
+        path = f"{SOURCE_FOLDER}/{arm}/{file}"
+        if path not in self._files:
+            self._files[path] = _parsed(self._read(path))
+        return self._files[path]
+
+
+class _Source:
+    """What a file of Python has: how many lines, and in which of them the code of each function is."""
+
+    def __init__(self, text: str) -> None:
+        self.lines = len(text.splitlines())
+        self._places: dict[str, list[range]] = {}
+        for node in ast.walk(ast.parse(text)):
+            if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef):
+                first = min([node.lineno, *(one.lineno for one in node.decorator_list)])
+                self._places.setdefault(node.name, []).append(range(first, (node.end_lineno or first) + 1))
+
+    def has(self, function: str, line: int) -> bool:
+        """Whether a function of that name has the line."""
+        if function in UNNAMED or function.startswith("<"):
+            return True
+        return any(line in place for place in self._places.get(function, ()))
+
+
+def _parsed(data: bytes) -> _Source | None:
+    try:
+        encoding, _ = tokenize.detect_encoding(io.BytesIO(data).readline)
+        return _Source(io.TextIOWrapper(io.BytesIO(data), encoding, newline=None).read())
+    except (SyntaxError, UnicodeDecodeError, LookupError, ValueError):
+        return None
+
+
+def _of_values(still: Event, stated: HangsAt) -> Iterator[str]:
+    """What the proof says was stated, and what its ranks waited in."""
+    values = still.values
+    if values.get("spins") is not stated.spins:
+        yield f"the proof says spins: {values.get('spins')}, and the scenario states {stated.spins}"
+    if values.get("polls") != [*stated.polls]:
+        yield f"the proof says polls: {values.get('polls')}, and the scenario states {[*stated.polls]}"
+    if not isinstance(values.get(WATCHED), bool):
+        yield "the proof does not say whether the trial was watched"
+    waits, ranks = values.get("waits"), values.get("ranks")
+    if not isinstance(waits, dict) or not isinstance(ranks, list) or sorted(waits) != sorted(map(str, ranks)):
+        yield "the proof does not say what each of its ranks waited in"
+        return
+    busy, ends = values.get("busy"), values.get("ends")
+    for rank, call in waits.items():
+        loops = isinstance(busy, list) and any(str(one) == rank for one in busy)
+        if loops and not stated.spins and call == "none":
+            yield f"rank {rank} was busy, and no loop is stated"
+        if call in SLEEPS or (isinstance(call, str) and call.startswith("system call ")):
+            yield f"rank {rank} waited in {call}, which may end by itself"
+        if call == "none" and not stated.spins and not stated.polls:
+            yield f"rank {rank} waited in nothing"
+        after = ends.get(rank) if isinstance(ends, dict) else 0.0
+        # A main thread that is said to poll waits for moments only.
+        is_late = after is None or (isinstance(after, int | float) and after > 0.0)
+        if not is_late and not stated.polls:
+            yield f"rank {rank} waited in {call}, which ended before the world was stopped anyway"
+
+
+def _of_times(still: Event, history: History) -> Iterator[str]:
+    """Times that no clock gives."""
+    started = history.noted("world.start")
+    if not started:
+        yield "it stood still before it was started"
+        return
+    passed = (still.ns - started[0].event.ns) / 1e9
+    for name in ("seconds", "after"):
+        value = still.values.get(name)
+        if isinstance(value, bool) or not isinstance(value, int | float) or not math.isfinite(value) or value < 0:
+            yield f"the proof says {name}: {value}"
+        elif value > passed + ROUNDED:
+            yield f"the proof says {name}: {value}, and the world had run for {passed:.3f} s"
+    spinning = still.values.get("spinning")
+    for ticks in spinning.values() if isinstance(spinning, dict) else ():
+        if not isinstance(ticks, dict) or any(not isinstance(one, int) or one < 0 for one in ticks.values()):
+            yield f"the proof says that a thread spun for {ticks}"
+
+
+def _of_ranks(still: Event, history: History) -> Iterator[str]:
+    """Ranks that lived, and are not in the proof; ranks that were asked where they stood, and whose stacks are gone."""
+    ends = {rank: end.event.ns for rank in range(history.size) if (end := history.exit(rank)) is not None}
+    listed = still.values.get("ranks")
+    living = [rank for rank in range(history.size) if rank not in ends or ends[rank] > still.ns]
+    # One that ended in the moment of the proof may be in it: whoever judges the trial sees that it moved.
+    maybe = [rank for rank in ends if 0 <= still.ns - ends[rank] < MOMENT_NS]
+    if not isinstance(listed, list) or set(living) - set(listed) or set(listed) - {*living, *maybe}:
+        yield f"the proof is of ranks {listed}, and {living} had not ended"
+    if history.is_of_programs:
+        return
+    stopped = history.noted("world.stopped")
+    for rank in living:
+        asked = history.noted("rank.state", rank)
+        if not asked or not isinstance(asked[0].event.values.get("asked"), bool):
+            yield f"nobody asked rank {rank} where it stands"
+        elif asked[0].event.values["asked"] is not True and not history.noted("world.unproved"):
+            yield f"rank {rank} was not asked where it stands, and a hang was proved"
+        elif asked[0].event.values["asked"] is True and stopped and ends.get(rank, still.ns) >= stopped[0].event.ns:
+            numbers = [seen.event.values.get("sample") for seen in history.noted("rank.stack", rank)]
+            if len(numbers) < 2 or numbers != list(range(1, len(numbers) + 1)):
+                yield f"rank {rank} was asked twice where it stands, and its stacks are not there"
+            elif not history.noted("world.unproved") and any(not one for one in samples_of(history, rank)):
+                yield f"rank {rank} was asked twice where it stands, and its stacks are empty"
+
+
+def _listed(value: object) -> list[Mapping[str, JSON]]:
+    return [one for one in value if isinstance(one, dict)] if isinstance(value, list) else []
