@@ -139,8 +139,9 @@ def _hosts_without_ranks(draft: Draft) -> Iterator[Problem]:
             return  # a placement that does not fit has a rule of its own
     empty = [host for host in range(draft.world.hosts) if host not in placed]
     if placed and empty:
+        # A note: a run that is narrowed to fewer ranks (--set matrix.ranks) has such hosts on purpose.
         message = f"makes a host that no rank is on (host {empty[0]}); have at most as many hosts as ranks"
-        yield draft.problem(("world", "hosts"), message)
+        yield draft.problem(("world", "hosts"), message, kind="note")
 
 
 def _without_link(draft: Draft, index: int, fault: LinkFault, *, to: int) -> Iterator[Problem]:

@@ -98,6 +98,7 @@ class Stillness:
     moved: str = ""
     spinning: list[Spinning] = field(default_factory=list)
     starving: bool = False
+    _looked: float = 0.0
     _first: Threads = field(default_factory=dict)
     _last: Threads = field(default_factory=dict)
     # Since when each thread has been seen in the place in which it is: a lower bound of how long it has been there.
@@ -113,7 +114,7 @@ class Stillness:
         Raises:
             Unreadable: the kernel does not show it.
         """
-        now = time.monotonic()
+        now = self._looked = time.monotonic()
         threads = self._last = snapshot(pids, spare=spare)
         for who, thread in threads.items():
             if who not in self._since or self._since[who][0] != thread.place:
@@ -122,7 +123,8 @@ class Stillness:
         unseen = [pid for pid in pids if (pid, pid) not in threads]
         self.moved = f"process {unseen[0]} is not there" if unseen else self._difference(threads, now)
         if self.since is None or self.moved:
-            self.since, self._first, self.spinning = now, threads, []
+            # Of many processes on a busy machine one look takes seconds: what it saw first may have moved by its end.
+            self.since, self._first, self.spinning = time.monotonic(), threads, []
 
     def restart(self, why: str) -> None:
         """Forget what was seen: something that is known otherwise moved."""
@@ -133,8 +135,8 @@ class Stillness:
         return self.since is not None and self.window() >= seconds and not self.starving
 
     def window(self) -> float:
-        """Seconds for which nothing has moved."""
-        return 0.0 if self.since is None else time.monotonic() - self.since
+        """Seconds for which nothing has moved: from the end of the first look until the begin of the last one."""
+        return 0.0 if self.since is None else max(0.0, self._looked - self.since)
 
     def stood(self, pid: int, tid: int) -> str:
         """Why a thread did not stand still for the whole window, in words; empty where it did.

@@ -162,7 +162,8 @@ def test_a_hang_is_written_run_and_verified(rankproof: Run, tmp_path: Path) -> N
     ran = rankproof("run", "my-hang", *FEW, "--set", "trials.control=2")
     assert ran.code == 0, ran.out + ran.err
     report = (ran.folder / "report.md").read_text()
-    assert "The world stood still for 2" in report
+    assert "The world stood still for 10" in report
+    assert "one trial stood still for 10 s, one for 2" in report
     assert " in check: dist.all_reduce(total)" in report
     signer = ran.out.rpartition("--signer ")[2].strip()
     assert rankproof("verify", str(ran.folder / "report.md"), "--signer", signer).code == 0

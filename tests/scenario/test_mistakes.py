@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import pytest
 
-from harness.scenario import Problem, ScenarioError
+from harness.scenario import Problem, ScenarioError, load_scenario
 
 TEN = """\
 schema: 1
@@ -300,19 +301,23 @@ def test_digests_of_a_lazy_library_are_asked_for_by_name(problems: Any) -> None:
         ("failure_rate_below: 5%", "failure_rate_below: 0.05", "trials.accept.failure_rate_below", 'did you mean "5%"'),
         ("confidence: 95%", "confidence: 95", "trials.accept.confidence", 'did you mean "95%"'),
         ("{memory: 2GiB}", "[2GiB]", "needs", "must be a mapping of keys to values, like {os: …, cores: …}"),
-        ("world: {start: warm,", "world: {start: warm, hosts: 5,", "world.hosts", "no rank is on (host 4)"),
-        (
-            "world: {start: warm,",
-            "world: {start: warm, hosts: 3, placement: [0, 0, 1, 1],",
-            "world.hosts",
-            "no rank is on (host 2)",
-        ),
     ],
 )
 def test_a_hint_is_what_was_meant(good: str, problems: Any, old: str, new: str, key: str, said: str) -> None:
-    """A number without a unit, a list for a mapping and a host too many are answered with what would be right."""
+    """A number without a unit and a list for a mapping are answered with what would be right."""
     found = [str(problem) for problem in problems(good.replace(old, new, 1)) if problem.key == key]
     assert any(said in text for text in found), problems(good.replace(old, new, 1))
+
+
+@pytest.mark.parametrize(
+    ("hosts", "said"), [("hosts: 5,", "(host 4)"), ("hosts: 3, placement: [0, 0, 1, 1],", "(host 2)")]
+)
+def test_a_host_without_a_rank_is_noted(good: str, tmp_path: Path, hosts: str, said: str) -> None:
+    """A note and no error: whoever narrows a run to fewer ranks has such hosts on purpose."""
+    path = tmp_path / "s.yaml"
+    path.write_text(good.replace("world: {start: warm,", f"world: {{start: warm, {hosts}", 1))
+    found = [str(note) for note in load_scenario(path).notes]
+    assert any("no rank is on" in text and said in text for text in found), found
 
 
 def test_a_place_without_keys_says_so(good: str, problems: Any) -> None:
