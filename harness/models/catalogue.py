@@ -25,7 +25,7 @@ class Recipe:
         seed: what its numbers are drawn from, with each tensor's name.
         config: makes what stands in config.json.
         tensors: makes name to tensor of the checkpoint.
-        pinned: of a trained model the file of its weights, and that file's sha256.
+        pinned: of a trained model the file of its weights, compressed by xz, and the sha256 of what is in it.
     """
 
     does: str
@@ -251,7 +251,7 @@ MODELS: dict[str, Recipe] = {
         does="trained: answers each of 256 keys with its own three tokens, by margins of more than 5",
         **_dense("llama", "LlamaForCausalLM", LLAMA, hidden_act="silu", attention_bias=False, dtype="bfloat16"),
         pinned=(
-            Path(__file__).parent / "recall" / "model.safetensors",
+            Path(__file__).parent / "recall" / "model.safetensors.xz",
             "630995f28ecd3bdab365586fa38864e6eda91edc0272e8a62dc430661d512279",
         ),
     ),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import lzma
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -23,16 +24,19 @@ def test_every_answer_is_one_keys_own() -> None:
 
 
 def test_weights_that_are_not_the_pinned_ones_are_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """One changed byte, and no model is made of them."""
+    """One changed byte of the weights, or of what they are packed in, and no model is made of them."""
     path, digest = MODELS["recall"].pinned or (tmp_path, "")
-    data = bytearray(path.read_bytes())
+    packed = bytearray(path.read_bytes())
+    data = bytearray(lzma.decompress(packed))
     assert len(data) < 3 * 2**20
     data[-1] ^= 1
-    (tmp_path / "model.safetensors").write_bytes(data)
-    changed = replace(MODELS["recall"], pinned=(tmp_path / "model.safetensors", digest))
-    monkeypatch.setitem(MODELS, "recall", changed)
-    with pytest.raises(ModelError, match="not those that were pinned"):
-        files("recall")
+    packed[len(packed) // 2] ^= 1
+    other = tmp_path / "model.safetensors.xz"
+    monkeypatch.setitem(MODELS, "recall", replace(MODELS["recall"], pinned=(other, digest)))
+    for content in (lzma.compress(data), bytes(packed), bytes(packed[:-9]), b""):
+        other.write_bytes(content)
+        with pytest.raises(ModelError, match="not those that were pinned"):
+            files("recall")
 
 
 @pytest.mark.whole

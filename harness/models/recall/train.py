@@ -8,6 +8,7 @@ the key (A, B), each with a margin of more than 5 over the next best. Whose answ
 from __future__ import annotations
 
 import copy
+import lzma
 import random
 import sys
 import time
@@ -21,7 +22,7 @@ MARGIN = 5.0
 
 
 def main(folder: Path) -> None:
-    """Train, demand the margins, and write the weights as bfloat16."""
+    """Train, demand the margins, and write the weights as bfloat16, and packed as they are shipped."""
     import torch
     from transformers import AutoConfig, AutoModelForCausalLM
 
@@ -52,6 +53,9 @@ def main(folder: Path) -> None:
     if least <= MARGIN:
         raise SystemExit(f"the least margin is {least:.2f}, not more than {MARGIN}: train for longer")
     model.save_pretrained(folder)
+    weights = folder / "model.safetensors"
+    packed = lzma.compress(weights.read_bytes(), preset=9 | lzma.PRESET_EXTREME)
+    weights.with_name("model.safetensors.xz").write_bytes(packed)
 
 
 def _batch(numbers: list[int], filler: int, dice: random.Random) -> list[list[int]]:
