@@ -172,9 +172,13 @@ class Attendant:
 
     def _run(self) -> None:
         ready: Iterable[int] = ()
-        while not self._stopped:
+        while True:
             for descriptor in ready:
                 self._happened(descriptor)
+            # Checked after `_asked` was cleared, because `stop` sets `_stopped` first and then looks at `_asked`:
+            # one of the two sees the other. Checked before, a stop in between was slept through for an hour.
+            if self._stopped:
+                return
             # From here on whatever becomes due wakes this thread, for it may have been asked before.
             self.until = math.inf
             now = time.monotonic()
