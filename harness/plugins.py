@@ -358,7 +358,6 @@ def imported() -> list[Imported]:
     However it was imported: by its entry point, by a `.pth` file, or by another module; and also where its kinds could
     not be used.
     """
-    loaded = {os.path.realpath(file) for module in list(sys.modules.values()) for file in _places(module)}
     by_name: dict[str, dict[str, Path]] = {}
     versions: dict[str, str] = {}
     failed: set[str] = set()
@@ -371,6 +370,9 @@ def imported() -> list[Imported]:
             by_name.setdefault(name, {}).update(_files(point, distribution))
             if point.value in TRIED:  # a module that raises leaves nothing in sys.modules
                 failed.add(name)
+    if not by_name:
+        return []  # most environments have none, and to resolve the path of every module takes long
+    loaded = {os.path.realpath(file) for module in list(sys.modules.values()) for file in _places(module)}
     return [
         Imported(
             distribution=name,
