@@ -7,7 +7,8 @@ A distribution that brings a kind names it in its metadata, in the group of its 
 
 The metadata names the kinds, so nothing is imported before its kind is asked for: code that no scenario names could
 otherwise change what judges it. A plug-in that cannot be used is not fatal: it is listed with the reason, and whoever
-asks for its kind gets the reason.
+asks for its kind gets the reason. Our own kinds are named in the same form: a scenario uses few of them, and importing
+all of them takes longer than checking it.
 """
 
 from __future__ import annotations
@@ -104,6 +105,36 @@ FILES: dict[str, str] = {}
 TRIED: set[str] = set()
 
 
+class Package(Mapping[str, T], Generic[T]):
+    """Kinds of one package, by name, each imported from its file when it is asked for."""
+
+    def __init__(self, package: str, files: Mapping[str, str]) -> None:
+        """Name them.
+
+        Args:
+            package: such as `harness.faults`.
+            files: name of the kind to `module:attribute` in the package.
+        """
+        self._package = package
+        self._files = dict(files)
+        self._kinds: dict[str, T] = {}
+
+    def __getitem__(self, name: str) -> T:
+        if name not in self._kinds:
+            module, _, attribute = self._files[name].partition(":")
+            self._kinds[name] = getattr(importlib.import_module(f"{self._package}.{module}"), attribute)
+        return self._kinds[name]
+
+    def __contains__(self, name: object) -> bool:
+        return name in self._files
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._files)
+
+    def __len__(self) -> int:
+        return len(self._files)
+
+
 class Registry(Mapping[str, T], Generic[T]):
     """Kinds by name: our own first, then those of plug-ins, by name.
 
@@ -112,7 +143,7 @@ class Registry(Mapping[str, T], Generic[T]):
 
     Attributes:
         group: name of the group of entry points.
-        own: the kinds of this project.
+        own: the kinds of this project; a `Package` imports each when it is asked for.
         plugins: kind to plug-in, of those that were imported and can be used.
     """
 
@@ -127,12 +158,12 @@ class Registry(Mapping[str, T], Generic[T]):
         """
         self.group = group
         self._taken = frozenset(taken)
-        self._properties = next((type(kind.properties) for kind in own.values() if hasattr(kind, "properties")), object)
         self._base = base
-        self.own: Mapping[str, T] = dict(own)
+        self.own = own
         self.plugins: dict[str, Plugin] = {}
         self._broken: dict[str, str] = {}
-        self._kinds: dict[str, T] = dict(own)
+        # Those of plug-ins.
+        self._brought: dict[str, T] = {}
         # By name, the entry points that nobody asked for yet.
         self._pending: dict[str, list[importlib.metadata.EntryPoint]] = {}
         for point in sorted(_points(group), key=lambda point: (point.name, point.value)):
@@ -141,12 +172,12 @@ class Registry(Mapping[str, T], Generic[T]):
     @property
     def names(self) -> list[str]:
         """Every name there is, without an import: of our kinds, and of those that the metadata of others states."""
-        return list(dict.fromkeys([*self._kinds, *self._pending]))
+        return list(dict.fromkeys([*self.own, *self._brought, *self._pending]))
 
     @property
-    def imported(self) -> Mapping[str, T]:
-        """Our kinds, and those of plug-ins that somebody asked for."""
-        return self._kinds
+    def described(self) -> Mapping[str, T]:
+        """Our kinds, which this imports, and those of plug-ins that somebody asked for."""
+        return {**self.own, **self._brought}
 
     @property
     def broken(self) -> dict[str, str]:
@@ -185,7 +216,7 @@ class Registry(Mapping[str, T], Generic[T]):
         """Take in a kind; why it cannot be, or nothing."""
         if not NAME.fullmatch(point.name):
             return "its name becomes the name of files; use letters, digits, dots, dashes and underscores alone"
-        if point.name in self._kinds or point.name in self._taken:
+        if point.name in self.own or point.name in self._taken:
             return "Rankproof has a kind of this name itself; the plug-in must use another one"
         TRIED.add(point.value)
         try:
@@ -195,9 +226,11 @@ class Registry(Mapping[str, T], Generic[T]):
             return f"{type(error).__name__}: {error}"
         if reason := _misfit(kind, self._base, point.name) or _strange_file(kind, point):
             return reason
-        if not isinstance(getattr(kind, "properties", None), self._properties):
-            return f"its properties are not {self._properties.__module__}.{self._properties.__qualname__}"
-        self._kinds[point.name], self.plugins[point.name] = kind, plugin
+        wanted = next((type(own.properties) for own in self.own.values() if hasattr(own, "properties")), object)
+        if not isinstance(getattr(kind, "properties", None), wanted):
+            return f"its properties are not {wanted.__module__}.{wanted.__qualname__}"
+        self._brought[point.name] = kind
+        self.plugins[point.name] = plugin
         assert point.dist is not None
         release = f"{plugin.distribution} {plugin.version}"
         FILES.update(dict.fromkeys(map(str, _files(point, point.dist).values()), release))
@@ -231,39 +264,52 @@ class Registry(Mapping[str, T], Generic[T]):
 
     def __getitem__(self, name: str) -> T:
         self._load(name)
-        return self._kinds[name]
+        return self.own[name] if name in self.own else self._brought[name]
+
+    def __contains__(self, name: object) -> bool:
+        if name in self.own:
+            return True
+        if isinstance(name, str):
+            self._load(name)
+        return name in self._brought
 
     def __iter__(self) -> Iterator[str]:
         self._load_all()
-        return iter(self._kinds)
+        return iter([*self.own, *self._brought])
 
     def __len__(self) -> int:
         self._load_all()
-        return len(self._kinds)
+        return len(self.own) + len(self._brought)
 
 
 class OneOf:
-    """Lets pydantic validate a section by its `kind`: our kinds as a union, a plug-in's by its own model.
+    """Lets pydantic validate a section by its `kind`, with the model of that kind and no other.
 
-    The union would have to hold the models of all plug-ins, and so import them. What a plug-in's model refuses is
-    reported at its place in the file, as for the union.
+    A union would hold the models of all kinds, those of plug-ins too, and so import them. A mistake is reported at its
+    place in the file, below the kind, as for a union; below a plug-in's kind without it.
     """
 
     def __init__(self, registry: Registry[Any]) -> None:
         self._registry = registry
 
-    def __get_pydantic_core_schema__(self, source: Any, handler: GetCoreSchemaHandler) -> core_schema.CoreSchema:
-        """Put the question whose kind it is before the union of our own."""
-        return core_schema.with_info_wrap_validator_function(self._validate, handler(source))
+    def __get_pydantic_core_schema__(self, _source: Any, _handler: GetCoreSchemaHandler) -> core_schema.CoreSchema:
+        """Put the question whether a plug-in brings the kind before the choice of our own."""
+        choices = {name: self._choice(name) for name in self._registry.own}
+        own = core_schema.tagged_union_schema(choices, "kind", strict=False, from_attributes=True)
+        return core_schema.with_info_wrap_validator_function(self._validate, own)
 
     def __get_pydantic_json_schema__(
-        self, schema: core_schema.CoreSchema, handler: GetJsonSchemaHandler
+        self, _schema: core_schema.CoreSchema, handler: GetJsonSchemaHandler
     ) -> JsonSchemaValue:
         """Describe our kinds, and those of plug-ins that were imported before."""
-        if self._registry.plugins:
-            every: Any = Union[tuple(self._registry.imported.values())]  # noqa: UP007 - known when it runs
-            schema = TypeAdapter[Any](Annotated[every, Field(discriminator="kind")]).core_schema
-        return handler(schema)
+        every: Any = Union[tuple(self._registry.described.values())]  # noqa: UP007 - known when it runs
+        return handler(TypeAdapter[Any](Annotated[every, Field(discriminator="kind")]).core_schema)
+
+    def _choice(self, name: str) -> core_schema.CoreSchema:
+        """The model of a kind, imported and built when a section is of it."""
+        return core_schema.with_info_plain_validator_function(
+            lambda value, info: self._registry.own[name].model_validate(value, context=info.context)
+        )
 
     def _validate(self, value: Any, handler: ValidatorFunctionWrapHandler, info: ValidationInfo) -> Any:
         kind = value.get("kind") if isinstance(value, dict) else getattr(value, "kind", None)
@@ -312,7 +358,6 @@ def imported() -> list[Imported]:
     However it was imported: by its entry point, by a `.pth` file, or by another module; and also where its kinds could
     not be used.
     """
-    loaded = {os.path.realpath(file) for module in list(sys.modules.values()) for file in _places(module)}
     by_name: dict[str, dict[str, Path]] = {}
     versions: dict[str, str] = {}
     failed: set[str] = set()
@@ -325,6 +370,9 @@ def imported() -> list[Imported]:
             by_name.setdefault(name, {}).update(_files(point, distribution))
             if point.value in TRIED:  # a module that raises leaves nothing in sys.modules
                 failed.add(name)
+    if not by_name:
+        return []  # most environments have none, and to resolve the path of every module takes long
+    loaded = {os.path.realpath(file) for module in list(sys.modules.values()) for file in _places(module)}
     return [
         Imported(
             distribution=name,

@@ -10,7 +10,7 @@ from typing import Any, get_args
 import pytest
 from pydantic import TypeAdapter
 
-from harness import backends, checks, faults
+from harness import backends, checks, faults, plugins
 from harness.backends import BackendProperties
 from harness.checks import AnyCheck, CheckProperties
 from harness.faults import AnyFault, FaultProperties
@@ -18,7 +18,8 @@ from harness.forms.document import parse_document
 from harness.world.fork_server import BOOT
 from harness.world.names import ROOT
 
-CHECKS, FAULTS = (get_args(get_args(union)[0]) for union in (AnyCheck, AnyFault))
+CHECKS = tuple(checks.KINDS.own.values())
+FAULTS = tuple(faults.KINDS.own.values())
 INSIDE = [kind.inside_file for kind in (*backends.KINDS.values(), *faults.KINDS.values()) if kind.inside_file]
 
 
@@ -89,3 +90,32 @@ def test_what_runs_inside_a_rank_needs_no_package(file: Any) -> None:
     argv = [sys.executable, "-I", "-S", "-c", code, ROOT, str(file)]
     done = subprocess.run(argv, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
+
+
+NAMED = """
+import sys
+from harness.cli import main
+assert main(["lint", "scenarios/perl-program"]) == 0
+print(*sys.modules, file=sys.stderr)
+"""
+
+
+def test_lint_imports_the_kinds_that_a_scenario_names_and_neither_verdict_nor_report() -> None:
+    """A scenario without faults costs no fault's file, nor what judges and renders a run."""
+    done = subprocess.run([sys.executable, "-c", NAMED], cwd=ROOT, capture_output=True, text=True, check=True)
+    loaded = set(done.stderr.split())
+    assert {"harness.scenario.load", "harness.checks.exit", "harness.checks.no_survivors"} <= loaded
+    unnamed = {"harness.faults.kill", "harness.faults.hub", "harness.checks.requests", "harness.checks.progress"}
+    above = {"harness.stats.verdict", "harness.record.model", "harness.report", "harness.trust", "numpy"}
+    assert not loaded & (unnamed | above)
+
+
+@pytest.mark.parametrize("registry", [checks.KINDS, faults.KINDS])
+def test_a_name_is_known_without_its_file(registry: Any) -> None:
+    """Names are listed and looked for without an import, in the order in which documentation lists them."""
+    fresh = plugins.Package(f"harness.{registry.group.partition('.')[2]}", registry.own._files)
+    assert list(fresh) == list(registry.own)
+    assert "nothing" not in fresh
+    assert all(name in fresh for name in fresh)
+    assert not fresh._kinds
+    assert dict(fresh) == dict(registry.own)

@@ -393,7 +393,7 @@ def as_plugin(monkeypatch: pytest.MonkeyPatch, registry: Registry[Any], kind: An
     """Let a kind be one that another distribution brings."""
     plugin = Plugin(group=registry.group, name="mine", distribution="brings-mine", version="1.0", sha256="0" * 64)
     monkeypatch.setitem(registry.plugins, "mine", plugin)
-    monkeypatch.setitem(registry._kinds, "mine", kind)
+    monkeypatch.setitem(registry._brought, "mine", kind)
 
 
 class OfSome(AgreeCheck):

@@ -9,12 +9,10 @@ from harness.cli import PASS, USAGE
 from harness.cli.arguments import overrides, scenarios
 from harness.cli.load import load_all
 from harness.forms.text import visible
-from harness.record.arms import own_environments
 from harness.run import inputs
 from harness.run.arms.entry import seen
 from harness.run.arms.revision import RevisionError
 from harness.run.arms.staging import ArmError, previewed
-from harness.run.environments import checkout, supply
 from harness.scenario import LoadedScenario, Problem, Scenario, ScenarioError
 from harness.world.environment import is_import_time
 
@@ -53,8 +51,11 @@ def main(options: argparse.Namespace) -> int:
 
 def _refused(loaded: LoadedScenario) -> Iterator[Problem]:
     """What is wrong in the files of requirements that lie here: they are part of the scenario."""
-    for wanted in own_environments(loaded.scenario).values():
+    for wanted in loaded.scenario.subject.environments.values():
         if wanted.requirements is not None and (loaded.folder / wanted.requirements).exists():
+            # Few scenarios have an environment of their own, and this brings the record with it.
+            from harness.run.environments import supply
+
             try:
                 supply.requirements(wanted.requirements, folder=loaded.folder)
             except ScenarioError as error:
@@ -82,8 +83,10 @@ def _would_stop(loaded: LoadedScenario) -> list[Problem]:
 
 
 def _look_for_supplies(loaded: LoadedScenario) -> None:
-    for wanted in own_environments(loaded.scenario).values():
+    for wanted in loaded.scenario.subject.environments.values():
         for name, given in wanted.checkouts.items():
+            from harness.run.environments import checkout
+
             checkout.find(name, given, folder=loaded.folder)
         if wanted.requirements is not None and not (loaded.folder / wanted.requirements).exists():
             raise inputs.InputError(f"environment.requirements: {wanted.requirements} is not there")

@@ -20,7 +20,6 @@ from harness.cli.running import demand_signed, program, sign_with
 from harness.cli.verify import policy_of, print_steps
 from harness.forms.text import plural, visible
 from harness.record import environment
-from harness.record.arms import own_environments
 from harness.record.reproduced import GROUPS, Here, differences, same_environment
 from harness.reproduce.inputs import InputMissing
 from harness.reproduce.passes import Outcome, Passes, answer, between, joint, seeds_word, why_not_varied
@@ -203,7 +202,7 @@ def _print_what_will_run(copy: ReportCopy, prepared: Prepared) -> None:
 def _print_environments(prepared: Prepared) -> bool:
     """What would be installed for the arms; False where an environment cannot be had here."""
     complete = True
-    for arm, wanted in own_environments(prepared.loaded.scenario).items():
+    for arm, wanted in prepared.loaded.scenario.subject.environments.items():
         try:
             plan = planned(wanted, prepared.material.supplies[arm], says=print)
         except EnvironmentProblem as error:

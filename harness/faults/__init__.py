@@ -7,115 +7,72 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Annotated, Union
+from typing import TYPE_CHECKING, Annotated, Any
 
-from pydantic import Field
-
-from harness.faults.address_space import AddressSpaceFault
-from harness.faults.bandwidth import BandwidthFault
-from harness.faults.clock_skew import ClockSkewFault
-from harness.faults.cut_off import CutOffFault
-from harness.faults.delay import DelayFault
-from harness.faults.doubled_contribution import DoubledContributionFault
-from harness.faults.duplicate import DuplicateFault
-from harness.faults.env import EnvFault
-from harness.faults.exit import ExitFault
 from harness.faults.fault import Fault, FaultProperties
-from harness.faults.file_size import FileSizeFault
-from harness.faults.flip import FlipFault
-from harness.faults.flip_frame import FlipFrameFault
-from harness.faults.half_open import HalfOpenFault
-from harness.faults.hub import HubFault
-from harness.faults.kill import KillFault
-from harness.faults.latency import LatencyFault
-from harness.faults.loss import LossFault
-from harness.faults.lost_contribution import LostContributionFault
-from harness.faults.memory import MemoryFault
-from harness.faults.monotonic_skew import MonotonicSkewFault
-from harness.faults.no_space import NoSpaceFault
-from harness.faults.open_files import OpenFilesFault
-from harness.faults.other_dtype import OtherDtypeFault
-from harness.faults.other_shape import OtherShapeFault
-from harness.faults.partition import PartitionFault
-from harness.faults.pause import PauseFault
-from harness.faults.permission_denied import PermissionDeniedFault
-from harness.faults.perturb import PerturbFault
 from harness.faults.proof import STRUCK, UNDONE, Proof, noted
-from harness.faults.raise_ import RaiseFault
-from harness.faults.read_only import ReadOnlyFault
-from harness.faults.reorder import ReorderFault
-from harness.faults.reorder_calls import ReorderCallsFault
-from harness.faults.repeat_call import RepeatCallFault
-from harness.faults.replaced import ReplacedFault
-from harness.faults.reset import ResetFault
-from harness.faults.skip_call import SkipCallFault
-from harness.faults.stale_payload import StalePayloadFault
-from harness.faults.start_late import StartLateFault
-from harness.faults.start_order import StartOrderFault
-from harness.faults.starve import StarveFault
-from harness.faults.swapped_halves import SwappedHalvesFault
-from harness.faults.torch_settings import TorchSettingsFault
-from harness.faults.truncated import TruncatedFault
 from harness.history import History
-from harness.plugins import OneOf, Registry
+from harness.plugins import OneOf, Package, Registry
 
 __all__ = ["KINDS", "AnyFault", "Fault", "FaultProperties", "Proof", "Proved", "description", "prove", "refusal"]
 
 KINDS: Registry[type[Fault]] = Registry(
     "rankproof.faults",
     Fault,
-    {
-        "pause": PauseFault,
-        "kill": KillFault,
-        "delay": DelayFault,
-        "env": EnvFault,
-        "start-late": StartLateFault,
-        "raise": RaiseFault,
-        "exit": ExitFault,
-        "perturb": PerturbFault,
-        "hub": HubFault,
-        "starve": StarveFault,
-        "open-files": OpenFilesFault,
-        "file-size": FileSizeFault,
-        "address-space": AddressSpaceFault,
-        "memory": MemoryFault,
-        "start-order": StartOrderFault,
-        "read-only": ReadOnlyFault,
-        "no-space": NoSpaceFault,
-        "permission-denied": PermissionDeniedFault,
-        "truncated": TruncatedFault,
-        "replaced": ReplacedFault,
-        "clock-skew": ClockSkewFault,
-        "monotonic-skew": MonotonicSkewFault,
-        "torch-settings": TorchSettingsFault,
-        "latency": LatencyFault,
-        "bandwidth": BandwidthFault,
-        "loss": LossFault,
-        "duplicate": DuplicateFault,
-        "reorder": ReorderFault,
-        "flip": FlipFault,
-        "flip-frame": FlipFrameFault,
-        "partition": PartitionFault,
-        "half-open": HalfOpenFault,
-        "reset": ResetFault,
-        "cut-off": CutOffFault,
-        "skip-call": SkipCallFault,
-        "repeat-call": RepeatCallFault,
-        "reorder-calls": ReorderCallsFault,
-        "stale-payload": StalePayloadFault,
-        "swapped-halves": SwappedHalvesFault,
-        "other-shape": OtherShapeFault,
-        "other-dtype": OtherDtypeFault,
-        "lost-contribution": LostContributionFault,
-        "doubled-contribution": DoubledContributionFault,
-    },
+    Package(
+        "harness.faults",
+        {
+            "pause": "pause:PauseFault",
+            "kill": "kill:KillFault",
+            "delay": "delay:DelayFault",
+            "env": "env:EnvFault",
+            "start-late": "start_late:StartLateFault",
+            "raise": "raise_:RaiseFault",
+            "exit": "exit:ExitFault",
+            "perturb": "perturb:PerturbFault",
+            "hub": "hub:HubFault",
+            "starve": "starve:StarveFault",
+            "open-files": "open_files:OpenFilesFault",
+            "file-size": "file_size:FileSizeFault",
+            "address-space": "address_space:AddressSpaceFault",
+            "memory": "memory:MemoryFault",
+            "start-order": "start_order:StartOrderFault",
+            "read-only": "read_only:ReadOnlyFault",
+            "no-space": "no_space:NoSpaceFault",
+            "permission-denied": "permission_denied:PermissionDeniedFault",
+            "truncated": "truncated:TruncatedFault",
+            "replaced": "replaced:ReplacedFault",
+            "clock-skew": "clock_skew:ClockSkewFault",
+            "monotonic-skew": "monotonic_skew:MonotonicSkewFault",
+            "torch-settings": "torch_settings:TorchSettingsFault",
+            "latency": "latency:LatencyFault",
+            "bandwidth": "bandwidth:BandwidthFault",
+            "loss": "loss:LossFault",
+            "duplicate": "duplicate:DuplicateFault",
+            "reorder": "reorder:ReorderFault",
+            "flip": "flip:FlipFault",
+            "flip-frame": "flip_frame:FlipFrameFault",
+            "partition": "partition:PartitionFault",
+            "half-open": "half_open:HalfOpenFault",
+            "reset": "reset:ResetFault",
+            "cut-off": "cut_off:CutOffFault",
+            "skip-call": "skip_call:SkipCallFault",
+            "repeat-call": "repeat_call:RepeatCallFault",
+            "reorder-calls": "reorder_calls:ReorderCallsFault",
+            "stale-payload": "stale_payload:StalePayloadFault",
+            "swapped-halves": "swapped_halves:SwappedHalvesFault",
+            "other-shape": "other_shape:OtherShapeFault",
+            "other-dtype": "other_dtype:OtherDtypeFault",
+            "lost-contribution": "lost_contribution:LostContributionFault",
+            "doubled-contribution": "doubled_contribution:DoubledContributionFault",
+        },
+    ),
 )
 
 if TYPE_CHECKING:
     AnyFault = Fault
 else:
-    _Own = Annotated[Union[tuple(KINDS.own.values())], Field(discriminator="kind")]  # noqa: UP007 - known when it runs
-    AnyFault = Annotated[_Own, OneOf(KINDS)]
+    AnyFault = Annotated[Any, OneOf(KINDS)]
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -11,7 +11,7 @@ from __future__ import annotations
 import math
 import re
 from dataclasses import dataclass, field
-from typing import Any, NoReturn, TypeAlias
+from typing import Any, NamedTuple, NoReturn, TypeAlias
 
 import yaml
 from yaml.events import (
@@ -48,8 +48,7 @@ Tree: TypeAlias = Any
 """dict[str, Tree] | list[Tree] | str | int | float | bool | None"""
 
 
-@dataclass(frozen=True, slots=True)
-class Mark:
+class Mark(NamedTuple):
     """A place: file, and line and column from 1."""
 
     file: str
@@ -165,13 +164,13 @@ class _Builder:
 
     def take(self, event: Event) -> None:
         match event:
-            case DocumentStartEvent():
-                self.begin(event)
-            case MappingEndEvent() | SequenceEndEvent():
-                self.stack.pop()
-            case NodeEvent():
+            case NodeEvent():  # first, because most are
                 self.demand_undisputed(event)
                 self.take_node(event)
+            case MappingEndEvent() | SequenceEndEvent():
+                self.stack.pop()
+            case DocumentStartEvent():
+                self.begin(event)
 
     def demand_undisputed(self, event: NodeEvent) -> None:
         """Within brackets libyaml takes a `?` into a plain text, and places a missing value elsewhere."""

@@ -14,7 +14,8 @@ from harness.forms.problem import ScenarioError, complaint
 from harness.forms.source import read_source
 from harness.forms.validation import parse_model
 from harness.hub.problem import RulesError
-from harness.hub.target import CLIENT, Role
+from harness.hub.roles import Roles, one_or_list
+from harness.hub.target import CLIENT
 
 T = TypeVar("T")
 
@@ -33,15 +34,10 @@ def _client(value: str) -> str:
     return value
 
 
-def _one_or_list(value: Any) -> Any:
-    return (value,) if isinstance(value, str) else value
-
-
 Duration = Annotated[units.Duration, AfterValidator(_bounded)]
 Listed = Annotated[tuple[T, ...], Strict(False), Field(min_length=1, max_length=1000)]
-Roles = Annotated[tuple[Literal[Role, "any"], ...], Strict(False), BeforeValidator(_one_or_list), Field(min_length=1)]
 Methods = Annotated[
-    tuple[Literal["HEAD", "GET"], ...], Strict(False), BeforeValidator(_one_or_list), Field(min_length=1)
+    tuple[Literal["HEAD", "GET"], ...], Strict(False), BeforeValidator(one_or_list), Field(min_length=1)
 ]
 Count = Annotated[int, Field(ge=1, le=1_000_000_000)]
 Text = Annotated[str, Field(min_length=1, max_length=300)]

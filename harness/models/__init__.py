@@ -13,8 +13,6 @@ import tempfile
 from collections.abc import Mapping
 from pathlib import Path
 
-from filelock import FileLock
-
 from harness.forms import manifest
 from harness.forms.cache import cache_folder
 from harness.forms.digest import fold, sha256, sha256_of
@@ -107,6 +105,8 @@ def cached(name: str, *, cache: Path | None = None) -> Path:
     if _is_whole(place):
         return place
     place.parent.mkdir(parents=True, exist_ok=True)
+    from filelock import FileLock  # a scenario that names one of these is read without it
+
     with FileLock(root / f"{place.parent.name}.lock"):
         if not _is_whole(place):  # another process may have been first
             # Made beside it and moved: whoever is killed leaves a folder that nobody takes for a model.

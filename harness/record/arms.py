@@ -10,7 +10,7 @@ from harness.reason import RefusalWord
 from harness.record import plugins, supplies
 from harness.record.facts import ArmEnvironmentFacts, RunFacts, SourceFacts
 from harness.record.model import Contradiction, RecordError
-from harness.scenario import Environment, Scenario
+from harness.scenario import Scenario
 from harness.scenario.environment import bare
 from harness.stats.counterparts import Counterparts, spread
 from harness.stats.provenance import FOLDER, ArmEnvironment, Source, path_of, releases
@@ -23,16 +23,9 @@ def compared(arms: Collection[str]) -> tuple[str, str]:
     return ("reference" if "reference" in arms else "control"), "candidate"
 
 
-def own_environments(scenario: Scenario) -> dict[str, Environment]:
-    """The environment of each arm that does not run in the harness' own."""
-    subject = scenario.subject
-    by_arm = {name: subject.environment_of(arm) for name, arm in subject.arms.items()}
-    return {name: environment for name, environment in by_arm.items() if environment is not None}
-
-
 def missing(scenario: Scenario, run: RunFacts) -> list[str]:
     """Arms whose environment could not be made: no cell can run then."""
-    return [arm for arm in own_environments(scenario) if arm not in run.environments]
+    return [arm for arm in scenario.subject.environments if arm not in run.environments]
 
 
 def arm_environments(
@@ -50,7 +43,7 @@ def arm_environments(
         RecordError: one that the scenario does not ask for, that is not what it asks for, or that was not made from
             what the evidence holds.
     """
-    wanted = own_environments(scenario)
+    wanted = scenario.subject.environments
     supplies.demand_all_used(run.environments, wanted, names)
     by_arm = {}
     for arm, made in run.environments.items():
@@ -90,7 +83,8 @@ def differing(
         named: what the scenario names for each of them.
     """
     sides = compared(scenario.subject.arms)
-    if any(arm not in scenario.subject.arms for arm in sides) or not own_environments(scenario).keys() <= made.keys():
+    wanted = scenario.subject.environments
+    if any(arm not in scenario.subject.arms for arm in sides) or not wanted.keys() <= made.keys():
         return frozenset()
     wheels = [{one.name: one.wheel for one in made[arm].packages} for arm in sides if arm in made]
     names = frozenset(name for arm in sides if arm in made for name in named[arm])

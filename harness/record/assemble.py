@@ -61,11 +61,12 @@ from harness.record.sources import recipe
 from harness.record.witness import Witness, demand_own, demand_planned
 from harness.scenario import Arm as ScenarioArm
 from harness.scenario import Cell, Scenario, ScenarioError, parse_scenario
+from harness.stats.cell_facts import CellFacts
 from harness.stats.outcome import Arm, reference_folders, trial_folder
 from harness.stats.profile import profile
 from harness.stats.provenance import FOLDER as LOADED_FOLDER
 from harness.stats.unshown import EDITION, EDITION_OF_THE_KNOWN
-from harness.stats.verdict import ArmCode, CellFacts, Judgement, judge
+from harness.stats.verdict import ArmCode, Judgement, judge
 from harness.stats.wires import without_payload
 
 Read = Callable[[str], bytes]

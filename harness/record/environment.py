@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import email
+import functools
 import importlib.metadata
 import json
 import os
@@ -11,6 +13,7 @@ import subprocess
 import sys
 from functools import cache
 from pathlib import Path
+from typing import Any
 
 from harness.forms.digest import sha256
 from harness.forms.distribution import wheel_digest
@@ -128,14 +131,26 @@ def packages() -> list[Package]:
     """Every distribution of this interpreter, by name."""
     by_name: dict[str, Package] = {}
     for distribution in importlib.metadata.distributions():
-        metadata = distribution.metadata  # parsed each time that it is asked for
-        name = metadata["Name"]
+        # Of an old egg-info file the empty name is the file itself. The description, behind the first empty line, is
+        # left out: `distribution.metadata` parses it too, which takes longer than all the rest.
+        text = distribution.read_text("METADATA") or distribution.read_text("PKG-INFO") or distribution.read_text("")
+        name, version = _name_and_version((text or "").partition("\n\n")[0])
         if not name or name in by_name:
             continue
         record = distribution.read_text("RECORD")
-        digest = wheel_digest(record) if record and not _is_editable(distribution) else None
-        by_name[name] = Package(name=name, version=metadata["Version"], record=digest)
+        digest = _wheel_digest(record) if record and not _is_editable(distribution) else None
+        by_name[name] = Package(name=name, version=version, record=digest)
     return [by_name[name] for name in sorted(by_name, key=str.lower)]
+
+
+@functools.lru_cache(maxsize=1024)
+def _name_and_version(fields: str) -> tuple[Any, Any]:
+    message = email.message_from_string(fields)
+    return message["Name"], message["Version"]
+
+
+# By the text itself, which is read each time.
+_wheel_digest = functools.lru_cache(maxsize=1024)(wheel_digest)
 
 
 def _is_editable(distribution: importlib.metadata.Distribution) -> bool:

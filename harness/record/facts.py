@@ -15,8 +15,8 @@ from harness.forms.digest import sha256
 from harness.forms.model import Model
 from harness.plugins import Imported, Plugin
 from harness.record.elsewhere import FarmFacts, MachinesFacts
+from harness.stats.cell_facts import CellFacts
 from harness.stats.counterparts import InstalledCopy
-from harness.stats.verdict import CellFacts
 
 PATH = "evidence/run.json"
 SCENARIO_PATH = "evidence/scenario.yaml"

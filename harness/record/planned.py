@@ -13,8 +13,8 @@ from harness.record.farmed import most_at_once
 from harness.record.model import Contradiction, RecordError
 from harness.record.skips import contradiction, lacks_machines, unmet
 from harness.scenario import Cell, Scenario, cells
+from harness.stats.cell_facts import CellFacts
 from harness.stats.outcome import EVENTS, Arm, reference_folders, trial_folder
-from harness.stats.verdict import CellFacts
 
 
 def planned_cells(scenario: Scenario, run: RunFacts, names: Collection[str]) -> list[tuple[Cell, CellFacts]]:

@@ -10,8 +10,6 @@ from collections.abc import Iterable
 from enum import StrEnum
 from typing import Protocol
 
-from harness.models.catalogue import MODELS
-from harness.models.engines import uneven
 from harness.reason import Skip, SkipCode
 from harness.record.elsewhere import MachinesFacts
 from harness.record.facts import RunFacts
@@ -81,6 +79,10 @@ def _not_refused(scenario: Scenario, cell: Cell, skipped: Skip) -> str:
         return ""  # what its libraries offered, only that machine knew
     named = {str({**arm.with_, **cell.axes}.get("model", "model")) for arm in scenario.subject.arms.values()}
     made = [one.made for name in named if (one := scenario.inputs.get(name)) is not None and one.made is not None]
+    # What makes models and reads engines takes long to import, and few records skip a cell for this.
+    from harness.models.catalogue import MODELS
+    from harness.models.engines import uneven
+
     configs = [MODELS[name].config() for name in made if name in MODELS]
     if len(configs) == len(named) and not any(uneven(use, config, ranks=cell.ranks) for config in configs):
         return f"{use} can split {', '.join(sorted(made))} over {cell.ranks} ranks"

@@ -26,8 +26,9 @@ from harness.record.model import Contradiction, RecordError, Unknown
 from harness.record.sources import KEY as RECIPE
 from harness.scenario import Cell, Scenario, derive_seed, reference_of
 from harness.scenario.placement import machines_of
+from harness.stats.cell_facts import CellFacts
 from harness.stats.outcome import EVENTS, LOST, reference_folders, trial_folder
-from harness.stats.verdict import CellFacts, Judgement
+from harness.stats.verdict import Judgement
 
 # So many gaps between events in a row, together longer than a millisecond, are alike in copies only: of what is told of
 # a program, and of what a rank says, which may be in a loop.

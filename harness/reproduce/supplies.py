@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from harness.record.arms import own_environments
 from harness.record.facts import ENVIRONMENT_FOLDER, REQUIREMENTS
 from harness.reproduce.inputs import InputMissing
 from harness.reproduce.report_copy import ReportCopy
@@ -19,7 +18,7 @@ def find(copy: ReportCopy) -> dict[str, Supply]:
     Raises:
         InputMissing: the run never came so far as to build a package; without it nobody can tell.
     """
-    return {arm: _of(copy, arm, wanted) for arm, wanted in own_environments(copy.scenario).items()}
+    return {arm: _of(copy, arm, wanted) for arm, wanted in copy.scenario.subject.environments.items()}
 
 
 def _of(copy: ReportCopy, arm: str, wanted: Environment) -> Supply:

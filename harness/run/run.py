@@ -52,8 +52,8 @@ from harness.run.reference import NoReference
 from harness.run.replay import RecordReplay
 from harness.scenario import LoadedScenario, Problem, Scenario, ScenarioError, override
 from harness.starters.ray import NoCluster
+from harness.stats.cell_facts import CellFacts
 from harness.stats.unshown import EDITION
-from harness.stats.verdict import CellFacts
 from harness.trust import footer, statement
 from harness.trust.key import Signer
 from harness.trust.replay import CannotRender

@@ -98,18 +98,22 @@ def plugins_can_be_used(draft: Draft) -> Iterator[Problem]:
 def kinds_own_rules(draft: Draft) -> Iterator[Problem]:
     """What the kinds themselves say about their checks and faults."""
     for items, registry in ((draft.checks, CHECKS), (draft.faults, FAULTS)):
-        for name in registry.names:
-            if of_kind := {index: item for index, item in items.items() if item.kind == name}:
-                kind = registry[name]
-                try:
-                    with registry.guarded(name):
-                        found = list(kind.lint(of_kind, draft))
-                        if not all(isinstance(problem, Problem) for problem in found):
-                            raise TypeError("what its lint says is not a Problem")
-                except PluginFailed as error:
-                    section = "checks" if registry is CHECKS else "faults"
-                    found = [draft.problem((section, index, "kind"), f"cannot be asked: {error}") for index in of_kind]
-                yield from found
+        by_kind: dict[str, dict[int, Any]] = {}
+        for index, item in items.items():
+            by_kind.setdefault(item.kind, {})[index] = item
+        for name in registry.names if by_kind else ():
+            if (of_kind := by_kind.get(name)) is None:
+                continue
+            kind = registry[name]
+            try:
+                with registry.guarded(name):
+                    found = list(kind.lint(of_kind, draft))
+                    if not all(isinstance(problem, Problem) for problem in found):
+                        raise TypeError("what its lint says is not a Problem")
+            except PluginFailed as error:
+                section = "checks" if registry is CHECKS else "faults"
+                found = [draft.problem((section, index, "kind"), f"cannot be asked: {error}") for index in of_kind]
+            yield from found
 
 
 def reference_is_used(draft: Draft) -> Iterator[Problem]:

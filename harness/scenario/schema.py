@@ -30,12 +30,12 @@ def json_schema(tree: object = None) -> dict[str, Any]:
         kinds = [item.get("kind") for item in items if isinstance(item, dict)] if isinstance(items, list) else []
         for kind in registry.names if tree is None else kinds:
             registry.reason(str(kind))
-    return _schema_of(*(tuple(registry.imported) for registry in REGISTRIES.values()))
+    return _schema_of(*(tuple(registry.described) for registry in REGISTRIES.values()))
 
 
 @cache
 def _schema_of(*_kinds: tuple[str, ...]) -> dict[str, Any]:
-    """The schema with the kinds that are imported, which the arguments name."""
+    """The schema with the kinds that are described, which the arguments name."""
     schema = Scenario.model_json_schema(by_alias=True, schema_generator=_Plain)
     claims = {"properties": {"role": {"const": "claim"}}}
     schema |= {

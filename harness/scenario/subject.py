@@ -144,3 +144,9 @@ class Subject(Model):
     def environment_of(self, arm: Arm) -> Environment | None:
         """The environment an arm runs in: its own, else the subject's; None is the one that Rankproof runs in."""
         return arm.environment or self.environment
+
+    @property
+    def environments(self) -> dict[str, Environment]:
+        """The environment of each arm that does not run in the one that Rankproof runs in."""
+        by_arm = {name: self.environment_of(arm) for name, arm in self.arms.items()}
+        return {name: environment for name, environment in by_arm.items() if environment is not None}

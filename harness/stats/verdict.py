@@ -10,7 +10,6 @@ from collections import defaultdict
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Annotated
 
 from pydantic import Field, JsonValue, SerializerFunctionWrapHandler, model_serializer
 
@@ -23,6 +22,7 @@ from harness.scenario import Cell, Measure, Scenario, reference_of
 from harness.stats import measured, outcome, provenance, shown_trial
 from harness.stats import reference as references
 from harness.stats.attribution import Attribution, attribute_first, climb
+from harness.stats.cell_facts import CellFacts
 from harness.stats.hang import LineOf
 from harness.stats.measured import Measured
 from harness.stats.outcome import Arm, Trial
@@ -33,20 +33,6 @@ from harness.stats.unshown import EDITION, EDITION_OF_THE_KNOWN, Printed, Unshow
 from harness.stats.watches import Watches
 
 ORDER: tuple[Word, ...] = ("FAIL", "INCONCLUSIVE", "PASS")
-
-
-class CellFacts(Model):
-    """How many trials of a cell there are, or why there are none."""
-
-    id: str
-    skipped: Skip | None
-    candidate: Annotated[int, Field(ge=0)]
-    control: Annotated[int, Field(ge=0)]
-
-    @property
-    def trials(self) -> Mapping[Arm, int]:
-        """How many there are, by arm."""
-        return {"candidate": self.candidate, "control": self.control}
 
 
 class CellVerdict(Model):

@@ -1,8 +1,9 @@
 """`nox -s bench`: how long real worlds take beside the libraries' own launchers, and how long verify and gate take.
 
-And what the identity of a large tokenizer costs, a look into a GGUF file, test hosts, the ledger of a rank's calls, and
-the transport and the validators of `harness.integrity`, one beside a bare socket, the others beside a decode step, a
-model over ranks, and, by name only, what a pipeline spends in both, and what a thousand recorded machines cost control.
+Also what verify, lint and list cost beside an import, what the identity of a large tokenizer costs, a look into a GGUF
+file, test hosts, the ledger of a rank's calls, and the transport and the validators of `harness.integrity`, one beside
+a bare socket, the others beside a decode step, a model over ranks, and, by name only, what a pipeline spends in both,
+and what a thousand recorded machines cost control.
 
 Absolute times of a shared machine lie; the ratio of two medians measured in turn does not, or less.
 """
@@ -24,7 +25,18 @@ from harness.forms.extras import missing
 from harness.forms.ranks import MOST_RANKS
 from harness.world.hosts.host import refusal
 from harness.world.pool import ServerPool, prepare
-from tests.bench import gguf_files, hosts, inference, integrity, integrity_pipeline, ledger, scale, transport, verifying
+from tests.bench import (
+    commands,
+    gguf_files,
+    hosts,
+    inference,
+    integrity,
+    integrity_pipeline,
+    ledger,
+    scale,
+    transport,
+    verifying,
+)
 from tests.bench.launchers import mlx_launch, torchrun
 from tests.bench.tokenizers import TOKENS, identity_seconds
 from tests.bench.worlds import warm_world
@@ -72,15 +84,11 @@ def main() -> None:
     given = argparse.ArgumentParser(prog="bench", description=__doc__)
     given.add_argument("--rounds", type=int, default=3, help="rounds of launcher and warm worlds in turn")
     given.add_argument("--json", action="store_true")
-    parts = ("worlds", "hosts", "verify", "tokenizers", "gguf", "ledger", "transport", "validators", "inference")
-    given.add_argument("--only", choices=(*parts, "pipeline", "scale"), help="measure one of these")
+    parts = ("worlds", "hosts", "verify", "commands", "tokenizers", "gguf", "ledger", "transport", "validators")
+    given.add_argument("--only", choices=(*parts, "inference", "pipeline", "scale"), help="measure one of these")
     options = given.parse_args()
     found: dict[str, Any] = gguf(options) if options.only in (None, "gguf") else {}
-    if options.only in (None, "verify"):
-        with tempfile.TemporaryDirectory() as name:
-            found["verify"] = verifying.measure(Path(name), rounds=max(5, options.rounds))
-        if not options.json:
-            verifying.show(found["verify"])
+    found |= reports(options)
     if options.only in (None, "worlds"):
         found |= worlds(options)
     if options.only in (None, "hosts") and refusal() is None:
@@ -101,6 +109,19 @@ def main() -> None:
             scale.show(found["scale"])
     if options.json:
         print(json.dumps(found))
+
+
+def reports(options: argparse.Namespace) -> dict[str, Any]:
+    """Measure the commands that read reports and scenarios."""
+    found: dict[str, Any] = {}
+    for part, measured in (("verify", verifying), ("commands", commands)):
+        if options.only not in (None, part):
+            continue
+        with tempfile.TemporaryDirectory() as name:
+            found[part] = measured.measure(Path(name), rounds=max(5, options.rounds))
+        if not options.json:
+            measured.show(found[part])
+    return found
 
 
 def over_ranks(options: argparse.Namespace) -> dict[str, Any]:

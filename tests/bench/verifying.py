@@ -110,10 +110,14 @@ def show(found: Mapping[str, Any]) -> None:
 
 
 def _call(repo: Path, arguments: Sequence[str], env: Mapping[str, str]) -> tuple[float, float]:
+    return spent([sys.executable, "-m", "harness.cli", *arguments], cwd=repo, env=env)
+
+
+def spent(command: Sequence[str], *, cwd: Path, env: Mapping[str, str]) -> tuple[float, float]:
+    """Processor seconds of a command with its children, and wall seconds."""
     before, begin = resource.getrusage(resource.RUSAGE_CHILDREN), time.monotonic()
-    command = [sys.executable, "-m", "harness.cli", *arguments]
-    done = subprocess.run(command, cwd=repo, env=env, capture_output=True, text=True, check=False)
+    done = subprocess.run(command, cwd=cwd, env=env, capture_output=True, text=True, check=False)
     wall, after = time.monotonic() - begin, resource.getrusage(resource.RUSAGE_CHILDREN)
     if done.returncode:
-        raise SystemExit(f"{arguments[0]} ended with {done.returncode}: {done.stdout}{done.stderr}")
+        raise SystemExit(f"{' '.join(command)} ended with {done.returncode}: {done.stdout}{done.stderr}")
     return after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime, wall

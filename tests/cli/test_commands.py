@@ -94,6 +94,7 @@ def test_schema_prints_the_exported_schema() -> None:
     json.loads(done.stdout)
 
 
+@pytest.mark.slow
 def test_the_shipped_scenarios_lint_clean() -> None:
     """`rankproof lint` has nothing against the scenarios we ship; of what would stop a run, at most a repository's."""
     done = ours("lint")

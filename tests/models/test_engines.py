@@ -313,6 +313,7 @@ def test_a_library_that_is_not_understood_offers_nothing(tmp_path: Path, monkeyp
         offers.cache_clear()
 
 
+@pytest.mark.slow
 def test_a_key_that_mlx_lm_cannot_do_without_is_named() -> None:
     """transformers 5 writes rope_parameters, and mlx-lm's class for GLM-4.5 reads the keys of before."""
     config = MODELS["glm4-moe"].config()

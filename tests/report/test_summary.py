@@ -20,9 +20,10 @@ from harness.report.terminal import render_terminal
 from harness.report.view import Basis
 from harness.report.words import ranks_in_words
 from harness.scenario import cells, parse_scenario
+from harness.stats.cell_facts import CellFacts
 from harness.stats.outcome import EVENTS, trial_folder
 from harness.stats.shown_trial import lifelines
-from harness.stats.verdict import ArmCode, CellFacts, Judgement, judge
+from harness.stats.verdict import ArmCode, Judgement, judge
 from tests.checks.conftest import healthy
 from tests.records import cell, record
 from tests.stats.test_verdict import broken, clean, judged, loosened

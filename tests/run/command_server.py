@@ -100,12 +100,20 @@ def _server() -> socket.socket:
 def serve(control: int) -> None:
     """Fork for one request after the other, until who asks is gone. Returns in each child, ready to be the command."""
     import harness.cli.running
+    from harness import checks, faults
+    from harness.record.environment import packages
     from harness.record.model import Record
+    from harness.run.arms.distributions import installed, search_path
     from harness.scenario import load_scenario
 
     # What reads a scenario and a record is made when the first is read, for every process anew.
     load_scenario(ROOT / "scenarios" / "late-rank")
+    for kind in (*checks.KINDS.own.values(), *faults.KINDS.own.values()):
+        kind.model_rebuild()
     Record.model_rebuild()
+    # What is worked out from the texts of installed distributions is kept; the texts are read each time.
+    packages()
+    installed(search_path(None), names=(), wanted=lambda _: False)
     gc.freeze()
     interrupted = signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for the command, and for who asked
     channel = socket.socket(fileno=control)

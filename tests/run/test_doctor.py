@@ -29,6 +29,7 @@ def test_every_no_has_a_remedy(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) 
         program()
 
 
+@pytest.mark.slow
 def test_it_makes_nothing(rankproof: Run, tmp_path: Path) -> None:
     """Looking makes no key and no results folder, quickly it starts no rank; the key a run would make is announced."""
     ran = rankproof("doctor", "--quick")

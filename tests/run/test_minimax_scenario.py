@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from harness.record.arms import own_environments
 from harness.scenario import load_scenario
 from harness.scenario.requirements import parse
 from tests.run.conftest import ROOT
@@ -23,6 +22,6 @@ def test_the_two_locks_differ_in_mlx_lm_alone() -> None:
 def test_the_releases_are_held_against_one_another_in_every_file() -> None:
     """The claim, the question that cannot see the bug and the whole model compare the same two environments."""
     for name in ("scenario", "agreement", "whole"):
-        environments = own_environments(load_scenario(FOLDER / f"{name}.yaml").scenario)
+        environments = load_scenario(FOLDER / f"{name}.yaml").scenario.subject.environments
         files = {one.requirements for one in environments.values()}
         assert files == {"mlx-lm-0.30.7.txt", "mlx-lm-0.31.1.txt"}, name

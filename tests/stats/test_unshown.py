@@ -12,9 +12,10 @@ from harness.history import CODED_END, LEDGERS_COMPARED
 from harness.report.blocks import Block, BulletList, Foreign, Verbatim
 from harness.report.limits import limits_section
 from harness.scenario import cells, parse_scenario
+from harness.stats.cell_facts import CellFacts
 from harness.stats.outcome import EVENTS, trial_folder
 from harness.stats.unshown import EDITION
-from harness.stats.verdict import ArmCode, CellFacts, Judgement, judge
+from harness.stats.verdict import ArmCode, Judgement, judge
 from tests.checks.conftest import healthy
 from tests.records import record
 from tests.stats.test_verdict import broken

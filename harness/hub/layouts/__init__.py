@@ -11,8 +11,6 @@ from collections.abc import Iterable
 from importlib import resources
 from pathlib import Path
 
-from filelock import FileLock
-
 from harness.forms import manifest
 from harness.forms.cache import cache_folder
 from harness.forms.digest import fold, sha256, sha256_of
@@ -86,6 +84,8 @@ def cached(names: Iterable[str] | None = None, *, cache: Path | None = None) -> 
     if _is_whole(place):
         return place
     root.mkdir(parents=True, exist_ok=True)
+    from filelock import FileLock  # a scenario that names one of these is read without it
+
     with FileLock(root / f"{key}.lock"):
         if not _is_whole(place):  # another process may have been first
             shutil.rmtree(place, ignore_errors=True)

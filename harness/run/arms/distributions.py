@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import csv
+import functools
 import re
 import sys
 from collections.abc import Callable, Collection, Iterator, Sequence
@@ -13,7 +14,7 @@ from harness.forms.digest import sha256_of
 from harness.forms.distribution import normal
 from harness.stats.counterparts import InstalledCopy, is_data, top_of
 
-TOP = re.compile(r'^"?([^/,\n"]+)[/,]', re.MULTILINE)
+TOP = re.compile(r'"?([^/,\n"]+)[/,]')
 ABOUT = (".dist-info/", ".egg-info/")
 
 
@@ -42,8 +43,7 @@ def installed(
                 record = (about / "RECORD").read_text(encoding="utf-8", errors="replace")
             except OSError:
                 continue
-            tops = {top.partition(".")[0] for top in TOP.findall(record)}
-            if normal(name) not in names and tops.isdisjoint(names):
+            if normal(name) not in names and _tops(record).isdisjoint(names):
                 continue
             files = dict.fromkeys(_files(record), "")
             one = InstalledCopy(name=normal(name), version=version, files=files)
@@ -60,6 +60,15 @@ def _abouts(folder: Path) -> list[Path]:
     with contextlib.suppress(OSError):
         return sorted(entry for entry in folder.iterdir() if entry.name.endswith(".dist-info"))
     return []
+
+
+@functools.lru_cache(maxsize=1024)  # by the text itself: a run asks for each arm, before and after its trials
+def _tops(record: str) -> frozenset[str]:
+    """The names of the folders and modules at the top of what a RECORD lists."""
+    # A RECORD has up to ten thousand lines below a few folders: the expression sees each folder once.
+    lines = (line.partition("/") for line in record.split("\n"))
+    heads = {head + slash for head, slash, _ in lines}
+    return frozenset(found[1].partition(".")[0] for head in heads if (found := TOP.match(head)))
 
 
 def _files(record: str) -> Iterator[str]:

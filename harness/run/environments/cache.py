@@ -26,7 +26,6 @@ from harness.forms.digest import fold, lines, sha256
 from harness.forms.model import Model
 from harness.reason import Skip, SkipCode
 from harness.record import start_files
-from harness.record.arms import own_environments
 from harness.record.facts import ArmEnvironmentFacts
 from harness.run.environments import interpreters
 from harness.run.environments.checkout import named_as_now
@@ -174,7 +173,7 @@ def of_arms(
         EnvironmentProblem: one cannot be made as the scenario asks.
     """
     made: dict[str, ArmEnvironment] = {}
-    for arm, wanted in own_environments(scenario).items():
+    for arm, wanted in scenario.subject.environments.items():
         try:
             made[arm] = provide(wanted, supplies[arm], says=says)
         except Unavailable as error:

@@ -9,7 +9,6 @@ from pathlib import Path
 from harness.forms.digest import sha256
 from harness.forms.regular_file import read_regular
 from harness.forms.source import refusal
-from harness.record.arms import own_environments
 from harness.run.environments.checkout import Found, Kept, find
 from harness.scenario import Environment, Scenario
 from harness.scenario.requirements import LARGEST, Requirement, parse
@@ -45,7 +44,7 @@ def of_scenario(scenario: Scenario, *, folder: Path) -> dict[str, Supply]:
         ScenarioError: a file of requirements that is not there, or has lines that are refused.
         RevisionError: a checkout or revision that cannot be had.
     """
-    return {arm: _found(wanted, folder=folder) for arm, wanted in own_environments(scenario).items()}
+    return {arm: _found(wanted, folder=folder) for arm, wanted in scenario.subject.environments.items()}
 
 
 def _found(wanted: Environment, *, folder: Path) -> Supply:
