@@ -21,6 +21,8 @@ import sys
 from pathlib import Path
 from typing import Any
 
+from harness.forms.children import start_apart
+
 CLAIMS = Path("/run/rankproof-test-machines")
 GUARD = "import sys; sys.path[:0] = {path!r}; from harness.starters.machine_claims import guard; guard({folder!r})"
 LOCK, LISTED = "lock", "listed.json"
@@ -49,13 +51,12 @@ class Claim:
                 self._lock = _locked(self.folder, fcntl.LOCK_EX, create=os.O_CREAT)
         self._write()
         code = GUARD.format(path=[str(Path(__file__).parents[2])], folder=str(self.folder))
-        self._guard = subprocess.Popen(
+        # Who kills the run's whole process group leaves the guard.
+        self._guard = start_apart(
             [sys.executable, "-I", "-S", "-c", code],
             stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,
             stderr=subprocess.DEVNULL,
-            # Who kills the run's whole process group leaves the guard.
-            start_new_session=True,
         )
         assert self._guard.stdout is not None
         if not self._guard.stdout.readline():

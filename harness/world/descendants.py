@@ -7,7 +7,7 @@ import os
 import signal
 import time
 from collections import defaultdict
-from collections.abc import Collection
+from collections.abc import Callable, Collection
 
 from harness.rank.process import PROC, Process, inspect, prctl
 
@@ -16,9 +16,12 @@ PR_SET_CHILD_SUBREAPER = 36
 WITHIN = 5.0
 
 
-def adopt_orphans() -> bool:
-    """Make this process the parent of whatever its descendants leave behind. False where the system cannot (macOS)."""
-    return prctl(PR_SET_CHILD_SUBREAPER, 1)
+def adopt_orphans(adopt: bool = True) -> bool:
+    """Make this process the parent of whatever its descendants leave behind, or no longer.
+
+    False where the system cannot (macOS).
+    """
+    return prctl(PR_SET_CHILD_SUBREAPER, int(adopt))
 
 
 def child_alarm() -> int:
@@ -72,7 +75,7 @@ def descendants(*, spare: Collection[int] = ()) -> list[Process]:
     return below
 
 
-def strangers(*, known: Collection[int]) -> list[Process]:
+def strangers(*, known: Callable[[], Collection[int]]) -> list[Process]:
     """Children of this process that it never started: orphans it adopted, zombies among them.
 
     A fork server has a session of its own, and a process can leave its session but never enter another: so a child
@@ -82,14 +85,12 @@ def strangers(*, known: Collection[int]) -> list[Process]:
         known: pids of children that were started in a session of their own.
     """
     me, session = os.getpid(), os.getsid(0)
-    return [
-        child
-        for child in processes()
-        if child.parent == me and child.session not in (session, 0) and child.pid not in known
-    ]
+    children = [one for one in processes() if one.parent == me and one.session not in (session, 0)]
+    ours = known()  # asked last: it knows by now whoever was just started and found above
+    return [child for child in children if child.pid not in ours]
 
 
-def extinguish_strangers(*, known: Collection[int]) -> None:
+def extinguish_strangers(*, known: Callable[[], Collection[int]]) -> None:
     """SIGKILL the orphans this process adopted and everything below them, and reap them; spare its own children."""
     end = time.monotonic() + WITHIN
     pause = 0.001

@@ -21,6 +21,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from harness.forms.children import start_apart
 from harness.forms.digest import sha256
 from harness.world import driver, requests
 from harness.world.names import ROOT, shorten
@@ -40,8 +41,6 @@ BOOT = (
     "sys.modules['harness'] = u.module_from_spec(s); s.loader.exec_module(sys.modules['harness']); "
     "from harness.{module} import main; main({arguments})"
 )
-# Wardens of every pool of this process: children of ours with a session of their own.
-WARDENS: set[int] = set()
 
 
 class ServerFailed(RuntimeError):
@@ -122,7 +121,7 @@ class Server:
                 half_done.enter_context(ours)
                 with theirs:
                     self._log = half_done.enter_context(tempfile.TemporaryFile())
-                    self._process = subprocess.Popen(
+                    self._process = start_apart(
                         [*interpreter(self.python), "-c", boot, ROOT, str(theirs.fileno()), str(self.scratch), start],
                         stdin=subprocess.DEVNULL,
                         stdout=self._log,
@@ -130,14 +129,12 @@ class Server:
                         env=self.environment,
                         cwd="/",
                         pass_fds=[theirs.fileno()],
-                        start_new_session=True,
                     )
                 half_done.pop_all()
         except OSError as error:
             raise ServerFailed(f"the fork server could not be started: {error}") from error
         self._control = ours
         self.pid = self._process.pid
-        WARDENS.add(self.pid)
         try:
             self.scratch.mkdir(mode=0o700)
             if self.room is not None:
@@ -257,7 +254,6 @@ class Server:
             if self._process.poll() is None:
                 self._process.send_signal(signal.SIGKILL)
                 self._process.wait()
-            WARDENS.discard(self._process.pid)
             self.left = remove(self.scratch)
             self._log.close()
 

@@ -14,11 +14,16 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any, Protocol, Self
 
+from harness.forms.children import started_apart
 from harness.forms.digest import sha256
 from harness.world.descendants import adopt_orphans, extinguish_strangers
 from harness.world.environment import server_environment
-from harness.world.fork_server import WARDENS, Server, ServerFailed, ServerKey
+from harness.world.fork_server import Server, ServerFailed, ServerKey
 from harness.world.preload import EVERYTHING, Preload
+
+# Pools that are open in this process.
+_OPEN: set[int] = set()
+_CHANGING = threading.Lock()
 
 
 class Pool(Protocol):
@@ -53,15 +58,17 @@ class ServerPool:
         self._idle: dict[ServerKey, list[Server]] = {}
         self._living: set[Server] = set()
         self._started: list[Server] = []
-        # Held while a server is made or ended: what ends one takes every child it does not know for an orphan.
+        # Held while a server is made or ended.
         self._lock = threading.Lock()
         self._cancel = cancel
         self._closed = False
         self.left: list[str] = []
 
     def __enter__(self) -> Self:
-        # If a warden itself is killed, what it leaves comes to us instead of to init.
-        adopt_orphans()
+        with _CHANGING:
+            _OPEN.add(id(self))
+            # If a warden itself is killed, what it leaves comes to us instead of to init.
+            adopt_orphans()
         return self
 
     def __exit__(self, *_: object) -> None:
@@ -70,7 +77,12 @@ class ServerPool:
             self._idle.clear()
             for server in list(self._living):
                 self._close(server)
-        extinguish_strangers(known=WARDENS)
+        extinguish_strangers(known=started_apart)
+        with _CHANGING:
+            _OPEN.discard(id(self))
+            # What is adopted from now on would be reaped by nobody.
+            if not _OPEN:
+                adopt_orphans(False)
 
     def take(
         self,
@@ -134,7 +146,7 @@ class ServerPool:
 
     def _end(self, server: Server) -> None:
         self._close(server)
-        extinguish_strangers(known=WARDENS)
+        extinguish_strangers(known=started_apart)
 
     def _close(self, server: Server) -> None:
         server.close()

@@ -18,9 +18,9 @@ import pytest
 from harness.checks import Finding
 from harness.checks import world as world_checks
 from harness.events import Event
+from harness.forms.children import started_apart
 from harness.history import History
 from harness.rank.process import inspect
-from harness.world import fork_server
 from harness.world.capture import Capture
 from harness.world.pool import ServerPool, prepare
 from harness.world.preload import MODULES, Preload
@@ -217,7 +217,7 @@ def live(pool: ServerPool, ground: Path) -> Iterator[Callable[..., Lived]]:
         return lived
 
     yield run
-    servers = {server.pid for server in pool._living} | fork_server.WARDENS
+    servers = {server.pid for server in pool._living} | started_apart()
     assert survivors(str(ground), spare=servers, within=2.0) == set()
     folders = {server.scratch for server in pool._living}
     assert {path for path in ground.iterdir() if not path.name.startswith("rankproof-ports-")} == folders

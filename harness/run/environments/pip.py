@@ -21,6 +21,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from harness.forms.children import start_apart
 from harness.forms.distribution import normal
 from harness.rank.process import die_with_parent
 from harness.reason import SkipCode
@@ -286,7 +287,7 @@ def _run(command: list[str], variables: Mapping[str, str] | None = None) -> tupl
     environment = {name: value for name, value in os.environ.items() if not LEFT_OUT.fullmatch(name)}
     parent = os.getpid()
     try:
-        process = subprocess.Popen(
+        process = start_apart(
             command,
             stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,
@@ -294,9 +295,8 @@ def _run(command: list[str], variables: Mapping[str, str] | None = None) -> tupl
             text=True,
             errors="replace",
             env={**environment, "LC_ALL": "C.UTF-8", "PYTHONUNBUFFERED": "1", **(variables or {})},
-            start_new_session=True,
             # A pip that outlives us would write into a folder that the next run clears away.
-            preexec_fn=lambda: die_with_parent(parent) if sys.platform == "linux" else None,  # noqa: PLW1509
+            preexec_fn=lambda: die_with_parent(parent) if sys.platform == "linux" else None,
         )
     except OSError as error:
         raise Unavailable(f"pip cannot be started: {error.strerror}", code=SkipCode.MACHINE_INTERPRETER) from None

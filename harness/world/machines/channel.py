@@ -17,6 +17,7 @@ from types import TracebackType
 from typing import IO, Any, Protocol, Self
 
 from harness.forms import distribution
+from harness.forms.children import start_apart
 from harness.forms.strict_json import strict_json
 from harness.forms.text import printable
 from harness.world.machines import agent, environment, tree
@@ -254,12 +255,15 @@ class Channel:
 
     def _find(self, magic: bytes) -> None:
         noise = bytearray()
-        while not noise.endswith(magic):
+        lacks = len(magic)
+        while lacks:
             if len(noise) > MOST_NOISE:
                 raise self._unreachable(
                     "the login shell there prints without end: let it print nothing to who has no terminal"
                 )
-            noise += self._exactly(1)
+            # At least so much comes still, and what comes after it is not to be read here.
+            noise += self._exactly(lacks)
+            lacks = next(left for left in range(len(magic) + 1) if noise.endswith(magic[: len(magic) - left]))
 
     def _exactly(self, count: int) -> bytes:
         parts = bytearray()
@@ -330,14 +334,9 @@ class Channel:
 
 
 def _spawned(command: Sequence[str]) -> Started:
-    return subprocess.Popen(
-        list(command),
-        stdin=subprocess.PIPE,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        bufsize=0,
-        start_new_session=True,  # Ctrl-C is for us: ranks are ended before the channel is
-    )
+    # Ctrl-C is for us: ranks are ended before the channel is.
+    pipe = subprocess.PIPE
+    return start_apart(command, stdin=pipe, stdout=pipe, stderr=pipe, bufsize=0)
 
 
 def _modules() -> list[tuple[str, str]]:
