@@ -79,8 +79,14 @@ def _moved_since(still: Event, history: History, *, since: int) -> str:
         is_late = event.ns > still.ns and event.by == "rank"
         if event.ns <= end and (is_late or (event.ns > since and event.name == "rank.exited")):
             return f"rank {event.rank} went on before it was stopped"
+    waits = still.values.get("waits")
     for rank in range(history.size):
-        if line := _moved_on(samples_of(history, rank)):
+        samples = samples_of(history, rank)
+        # A main thread that waits was asked at the end alone, because a signal might wake it.
+        is_loop = still.values.get("spins") is True and isinstance(waits, dict) and waits.get(str(rank)) == "none"
+        if is_loop and not history.is_of_programs and len(samples) < 2 * FEW:
+            return f"rank {rank} loops, and could be asked only {len(samples)} times where it is; {2 * FEW} are needed"
+        if line := _moved_on(samples):
             return f"rank {rank} left {line} for good while it was watched"
     return ""
 

@@ -46,10 +46,15 @@ class Watches:
             self.silence = max(self.silence, longest_silence(history)) if trial.outcome == "pass" else self.silence
         elif unproved := history.noted("world.unproved"):
             why = unproved[0].event.values.get("why")
-            self._spoiled = self._spoiled or f"trial {trial.index} did not end and was not proved to hang: {why}"
+            self._spoil(trial, str(why))
+        elif (late := history.noted("world.deadline")) and not history.noted("world.still"):
+            self._spoil(trial, f"it was stopped at its deadline, after {late[0].event.values.get('after')} s")
         elif trial.as_stated and (proved := history.noted("world.still")):
             seconds = proved[0].event.values.get("seconds")
             self._stood[trial.index] = float(seconds) if isinstance(seconds, int | float) else 0.0
+
+    def _spoil(self, trial: Trial, why: str) -> None:
+        self._spoiled = self._spoiled or f"trial {trial.index} did not end and was not proved to hang: {why}"
 
     def judge(
         self, trials: list[Trial], ends: MutableMapping[StatedEnd, list[int]], hung: MutableMapping[Arm, HungTrial]

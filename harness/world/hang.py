@@ -29,6 +29,8 @@ from harness.world.waits import PROC, Unreadable
 
 # How often the kernel is asked, and how long after the last event for the first time.
 EVERY = 0.1
+# So many times as long as a look took passes between two: 64 ranks on few cores want the processor, too.
+REST = 4
 SHOWN_FRAMES = 60
 RUNTIME = os.path.realpath(lifecycle.__file__)
 
@@ -155,7 +157,8 @@ class HangWatch:
             self._sampled += 1
             return "sample"
         left = self._order.needed - window if self._stillness.since is not None else EVERY
-        self.next_look = now + max(0.01, min(EVERY, left))
+        spent = time.monotonic() - now
+        self.next_look = now + max(0.01, min(EVERY, left), spent * REST)
         return "moving"
 
     def _is_sample_due(self, window: float) -> bool:
@@ -178,13 +181,15 @@ class HangWatch:
         ranks = [self._states.started[rank] for rank in self._states.living()]
         for (pid, _), why in self._doubts.items():
             # A rank's own threads are told from each other by its stacks, which are asked for next.
-            if pid not in ranks or not self._order.polls:
-                remedy = f"; {REMEDY}" if pid in ranks and not self._order.of_programs else ""
-                return self._give_up("doubtful", f"a thread of {self._called(pid)} {why}{remedy}")
+            if pid not in ranks or self._order.of_programs:
+                return self._give_up("doubtful", f"a thread of {self._called(pid)} {why}")
         for pid in () if self._order.of_programs else family.difference(ranks):
             if self._stillness.polls_in_a_thread(pid):
                 return self._give_up("doubtful", f"a thread of {self._called(pid)} asks again and again")
-        why = next(doubts(family, left=left, served=self._served, name=self._called), "")
+        try:
+            why = next(doubts(family, left=left, served=self._served, name=self._called), "")
+        except Unreadable as error:
+            return self._give_up("unreadable", str(error))
         if not why and self._order.spins and not self._stillness.busy():
             why = "spins is stated, and no thread was busy all the time"
         if why:

@@ -18,7 +18,7 @@ from typing import NamedTuple
 
 from harness.history import LEAST
 from harness.world.descendants import processes
-from harness.world.waits import PROC, Unreadable, Wait, waits_in
+from harness.world.waits import PROC, Ended, Unreadable, Wait, sleeps_in, waits_in
 
 # Per second of the window: what a thread that idles or polls may use of the processor.
 IDLE_TICKS = 3
@@ -29,6 +29,8 @@ SPIN_SHARE = 0.25
 SPIN_FAULTS = 4
 # A thread that loops runs, or is ready to, for at least this share of the time; one that sleeps in between does not.
 BUSY_SHARE = 0.9
+# So often, and once in a tick that it runs, it may give the processor away by itself: it is asked where it is.
+SPIN_SWITCHES = 25
 # Shorter than this, in seconds, a share is not told from what reading it takes.
 SPIN_LEAST = 0.5
 
@@ -103,6 +105,8 @@ class Stillness:
     _last: Threads = field(default_factory=dict)
     # Since when each thread has been seen in the place in which it is: a lower bound of how long it has been there.
     _since: dict[tuple[int, int], tuple[tuple[str | int, ...], float]] = field(default_factory=dict)
+    # Threads beside the main ones that were seen asleep during the window, however short, to what they slept in.
+    _slept: dict[tuple[int, int], str] = field(default_factory=dict)
 
     def look(self, pids: Collection[int], *, spare: int | None = None) -> None:
         """Compare with what was seen before; where something moved, begin anew.
@@ -121,10 +125,13 @@ class Stillness:
                 self._since[who] = thread.place, now
         # Nobody to look at proves nothing: not where a rank has just ended, and not where /proc shows none.
         unseen = [pid for pid in pids if (pid, pid) not in threads]
-        self.moved = f"process {unseen[0]} is not there" if unseen else self._difference(threads, now)
+        try:
+            self.moved = f"process {unseen[0]} is not there" if unseen else self._difference(threads, now)
+        except Ended as error:
+            self.moved = str(error)
         if self.since is None or self.moved:
             # Of many processes on a busy machine one look takes seconds: what it saw first may have moved by its end.
-            self.since, self._first, self.spinning = time.monotonic(), threads, []
+            self.since, self._first, self.spinning, self._slept = time.monotonic(), threads, [], {}
 
     def restart(self, why: str) -> None:
         """Forget what was seen: something that is known otherwise moved."""
@@ -158,12 +165,13 @@ class Stillness:
     def doubts(self) -> dict[tuple[int, int], str]:
         """Which threads beside the main ones are in a wait that ends by itself, (pid, tid) to what it is in words.
 
-        One that is shorter than the window is left to the idle rule: gloo's loop waits for 10 ms at a time.
+        One that is shorter than the window is left to the idle rule: gloo's loop waits for 10 ms at a time. But
+        who sleeps waits for nobody, and does something afterwards.
 
         Raises:
             Unreadable: the kernel does not show it.
         """
-        found = {}
+        found = {who: f"sleeps in {call} again and again" for who, call in self._slept.items()}
         for (pid, tid), thread in self._last.items():
             if pid != tid and thread.state not in "RZX" and (why := self._doubt(pid, tid, thread)):
                 found[pid, tid] = why
@@ -233,6 +241,8 @@ class Stillness:
                     return f"process {pid} {why}"
             elif why := self._idles(pid, first[pid, tid], last, now):
                 return f"a thread of process {pid} {why}"
+            elif call := sleeps_in(last.call):
+                self._slept[pid, tid] = call
         return ""
 
     def _main(self, pid: int, first: ThreadState, last: ThreadState, now: float) -> str:
@@ -282,9 +292,16 @@ class Stillness:
 
 
 def spun(first: ThreadState, last: ThreadState) -> bool:
-    """Whether a thread was busy all the time: it ran, or waited for a processor."""
+    """Whether a thread was busy all the time: it ran, or waited for a processor.
+
+    On a busy machine one that sleeps in between waits for the processor most of the time, too; but it gives it away by
+    itself after a moment.
+    """
     passed = last.at - first.at
-    return passed >= SPIN_LEAST and last.busy - first.busy >= BUSY_SHARE * passed * 1e9
+    if passed < SPIN_LEAST or last.busy - first.busy < BUSY_SHARE * passed * 1e9:
+        return False
+    ran = last.user + last.system - first.user - first.system
+    return last.switches - first.switches <= ran + SPIN_SWITCHES
 
 
 def snapshot(pids: Collection[int], *, spare: int | None = None) -> Threads:
@@ -325,9 +342,9 @@ def read_thread(pid: int, tid: int) -> ThreadState | None:
         return None
     try:
         call = (folder / "syscall").read_text().strip()
-    except ProcessLookupError:
-        return None
     except OSError as error:
+        if not (folder / "stat").exists():
+            return None  # it ended meanwhile
         raise Unreadable(f"what a process waits in cannot be read here: {error.strerror}") from None
     switches = next(
         (int(line.split()[1]) for line in status.splitlines() if line.startswith("voluntary_ctxt_switches")), -1
@@ -341,7 +358,8 @@ def _family(pids: Collection[int], *, spare: int | None) -> list[int]:
     children: defaultdict[int, list[int]] = defaultdict(list)
     keepers = set()
     for process in processes():
-        if process.state not in "ZX" and process.pid != spare:
+        # One whose first thread has ended is listed as a zombie, whatever its other threads do.
+        if process.pid != spare:
             children[process.parent].append(process.pid)
             if process.pid in pids:
                 keepers.add(process.parent)

@@ -10,7 +10,6 @@ from __future__ import annotations
 import ctypes
 import os
 import socket
-import stat
 import struct
 import time
 from contextlib import suppress
@@ -51,6 +50,10 @@ UNKNOWN_END = {
 # Calls on a socket end with its own timeout, where it has one.
 RECEIVES = {"read", "readv", "recvfrom", "recvmsg", "accept", "accept4"}
 SENDS = {"write", "writev", "sendto", "sendmsg", "connect"}
+# Calls that wait for nothing but time, and those that do where they are given no descriptors: which arguments say how
+# many, and for how long.
+SLEEPS = ("nanosleep", "clock_nanosleep")
+ASKS = {"poll": (1, 2), "ppoll": (1, 2), "select": (0, 4), "pselect6": (0, 4)}
 PIDFD_GETFD = 438
 
 
@@ -76,6 +79,10 @@ class Wait(NamedTuple):
 
 class Unreadable(Exception):
     """The kernel does not let us see it: /proc is not there, or hides the processes of others."""
+
+
+class Ended(Unreadable):
+    """It has just ended, so that there is nothing to see any more."""
 
 
 def waits_in(pid: int, line: str, *, begun: float) -> Wait | None:
@@ -106,6 +113,19 @@ def waits_in(pid: int, line: str, *, begun: float) -> Wait | None:
         return Wait(call, moment)
     span = _span_of(call, arguments, pid)
     return Wait(call, None if span is None else begun + span, span)
+
+
+def sleeps_in(line: str) -> str:
+    """The call in which a thread waits for nothing but time; empty where it waits for somebody, or runs."""
+    words = line.split()
+    if not words or not words[0].isdigit():
+        return ""
+    call = NUMBERS.get(os.uname().machine, {}).get(int(words[0]), "")
+    if call in ASKS:
+        descriptors, timeout = (int(words[1 + at], 16) for at in ASKS[call])
+        is_endless = timeout == 0 if call != "poll" else _milliseconds(timeout) is None
+        return "" if descriptors or is_endless else call
+    return call if call in SLEEPS else ""
 
 
 def _moment(call: str, arguments: list[int], pid: int) -> float | None:
@@ -156,27 +176,26 @@ def _patience(pid: int, descriptor: int, option: int) -> float | None:
 
     What cannot be asked is a sentence of the report.
     """
-    if not stat.S_ISSOCK(_mode(pid, descriptor)):
+    copy = copy_of_a_socket(pid, descriptor)
+    if copy is None:
         return None
-    copy = -1
-    with suppress(OSError):
-        process = os.pidfd_open(pid)
-        copy = ctypes.CDLL(None).syscall(PIDFD_GETFD, process, ctypes.c_int(descriptor & 0x7FFFFFFF), 0)
-        os.close(process)
-    if copy < 0:
-        return None
-    with suppress(OSError), socket.socket(fileno=copy) as found:
-        seconds, microseconds = struct.unpack("@ll", found.getsockopt(socket.SOL_SOCKET, option, 16))
+    with copy:
+        seconds, microseconds = struct.unpack("@ll", copy.getsockopt(socket.SOL_SOCKET, option, 16))
         timeout: float = seconds + microseconds / 1e6
         return timeout or None
-    return None
 
 
-def _mode(pid: int, descriptor: int) -> int:
-    try:
-        return (PROC / str(pid) / "fd" / str(descriptor)).stat().st_mode
-    except OSError:
-        return 0
+def copy_of_a_socket(pid: int, descriptor: int) -> socket.socket | None:
+    """A socket of a process, to be asked and closed; None where it is none, or the kernel does not let us have it."""
+    link = PROC / str(pid) / "fd" / str(ctypes.c_int(descriptor & 0xFFFFFFFF).value)
+    copy = -1
+    with suppress(OSError):
+        # Not by stat: a file system that hangs would keep us waiting.
+        if str(link.readlink()).startswith("socket:"):
+            process = os.pidfd_open(pid)
+            copy = ctypes.CDLL(None).syscall(PIDFD_GETFD, process, int(link.name), 0)
+            os.close(process)
+    return socket.socket(fileno=copy) if copy >= 0 else None
 
 
 def _milliseconds(argument: int) -> float | None:
@@ -226,17 +245,22 @@ def memory(pid: int, address: int, size: int) -> bytes:
     """Bytes of a process' memory.
 
     Raises:
+        Ended: the process has just ended.
         Unreadable: it is not ours to read, or nothing is there.
     """
     try:
-        with (PROC / str(pid) / "mem").open("rb", buffering=0) as file:
-            file.seek(address)
-            content = file.read(size)
+        # Where its first thread has ended, the others still have it.
+        for task in [PROC / str(pid), *(PROC / str(pid) / "task").iterdir()]:
+            with suppress(ProcessLookupError), (task / "mem").open("rb", buffering=0) as file:
+                file.seek(address)
+                content = file.read(size)
+                if len(content) == size:
+                    return content
+    except FileNotFoundError:
+        raise Ended(f"process {pid} has ended") from None
     except (OSError, OverflowError, ValueError) as error:
         raise Unreadable(f"the memory of process {pid} cannot be read: {error}") from None
-    if len(content) != size:
-        raise Unreadable(f"the memory of process {pid} cannot be read")
-    return content
+    raise Ended(f"process {pid} has ended, or nothing is where it was said to wait")
 
 
 def catches(pid: int, number: int) -> bool:

@@ -231,6 +231,17 @@ def test_a_loop_comes_back_to_its_lines(lines: list[int], code: DeviationCode | 
     assert judged(sampled(*lines), stated([0])) == code
 
 
+@pytest.mark.parametrize(
+    ("many", "call", "code"), [(7, "none", DeviationCode.HANG_MOVING), (8, "none", None), (2, "futex", None)]
+)
+def test_a_loop_that_was_hardly_asked_is_not_told(many: int, call: str, code: DeviationCode | None) -> None:
+    """With few samples nobody knows whether it left its lines; a main thread that waits is asked twice alone."""
+    history = sampled(*[7] * many)
+    for seen in history.noted("world.still"):
+        seen.event.values["waits"] = {"0": call, "1": "futex"}  # type: ignore[index]
+    assert judged(history, stated([0])) == code
+
+
 @pytest.mark.parametrize(("kind", "by", "rank"), [("rank.exited", "server", 1), ("said", "rank", 1)])
 def test_who_goes_on_before_it_is_stopped_does_not_hang(kind: str, by: Any, rank: int) -> None:
     """An event or an end between the proof and the last stack is movement."""

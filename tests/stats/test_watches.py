@@ -32,20 +32,27 @@ END = StatedEnd("hang", "in", "hear", (0, 1))
 
 
 def history(**values: Any) -> History:
-    name = "world.unproved" if "why" in values else "world.still"
+    names = {"why": "world.unproved", "ranks": "world.deadline", "seconds": "world.still"}
+    name = next(named for key, named in names.items() if key in values)
     return History([Event(ns=1, by="harness", name=name, values=values)], size=2)
 
 
-def judged(*stood: float | str, spins: bool = False, is_asked: bool = True) -> tuple[list[Trial], str, list[int]]:
-    """Trials that stood still for so many seconds, or were not proved for a reason; what is said, and which count."""
+def judged(
+    *stood: float | str | None, spins: bool = False, is_asked: bool = True
+) -> tuple[list[Trial], str, list[int]]:
+    """Trials that stood still for so many seconds, were not proved for a reason, or (None) lasted too long.
+
+    Returns them with what is said, and which count.
+    """
     text = SCENARIO.replace("SPINS", f"spins: {str(spins).lower()}")
     scenario = parse_scenario(text.encode(), name="s.yaml")
     watches = Watches(scenario, cells(scenario)[0], is_asked=is_asked)
     trials = []
     for index, one in enumerate(stood):
-        proved = not isinstance(one, str)
+        proved = isinstance(one, float)
         trial = Trial(index=index, seed="1", evidence="e", ms=1.0, outcome="fail", as_stated=proved)
-        watches.take("control", trial, history(seconds=one) if proved else history(code="doubtful", why=one))
+        values = {"seconds": one} if proved else {"code": "doubtful", "why": one}
+        watches.take("control", trial, history(**(values if one is not None else {"after": 60.0, "ranks": [0]})))
         trials.append(trial)
     ends = {END: [trial.index for trial in trials if trial.as_stated]}
     hung: dict[Any, HungTrial] = {
@@ -90,6 +97,17 @@ def test_one_in_doubt_spoils_the_others(doubt: int) -> None:
     assert not any(trial.as_stated for trial in found)
     others = [trial for trial in found if trial.index != doubt]
     assert all("rank 0 has set a timer" in str(trial.otherwise) for trial in others)
+    assert ends == []
+
+
+@pytest.mark.parametrize("late", [0, 1])
+def test_one_that_was_stopped_at_its_deadline_spoils_the_others(late: int) -> None:
+    """It neither came to its end nor was proved to hang, though nothing was said against it."""
+    stood: list[float | str | None] = [10.0, 10.0]
+    stood[late] = None
+    found, _, ends = judged(*stood)
+    assert not any(trial.as_stated for trial in found)
+    assert "stopped at its deadline, after 60.0 s" in str(found[1 - late].otherwise)
     assert ends == []
 
 

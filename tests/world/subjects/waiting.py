@@ -514,8 +514,18 @@ def phases():
     second_phase()
 
 
+def products():
+    """Matrix products, which come to their end while they are watched."""
+    import numpy
+
+    array = numpy.ones((300, 300))
+    end = time.monotonic() + 7.5
+    while time.monotonic() < end:
+        array = array @ array / 300.0
+
+
 def first_phase():
-    end = time.monotonic() + 1.5
+    end = time.monotonic() + 2.5
     while time.monotonic() < end:
         pass
 
@@ -525,4 +535,4 @@ def second_phase():
         pass
 
 
-LOOPS = {one.__name__: one for one in (flag, flag_and_lock, sleeps_in_between, sleeps, phases)}
+LOOPS = {one.__name__: one for one in (flag, flag_and_lock, sleeps_in_between, sleeps, phases, products)}
