@@ -187,7 +187,7 @@ def _check(file: GgufFile, options: argparse.Namespace) -> int:
         _print_json({"file": file.path, "findings": [_row(one) for one in found]})
         return code
     counts = [plural(sum(one.severity == kind for one in found), kind) for kind in ("error", "warning", "note")]
-    print(f"{visible(file.path)}: {listed(counts).replace(' or ', ', ') if found else 'nothing is wrong'}")
+    print(f"{visible(file.path)}: {listed(counts).replace(' or ', ', ') if found else 'nothing wrong was found'}")
     for one in found:
         place = f" at byte {one.offset}" if one.offset >= 0 else ""
         print(f"  {one.severity} {one.code}: {visible(one.where)}{place}: {visible(one.message)}")

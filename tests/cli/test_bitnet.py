@@ -24,7 +24,7 @@ def test_the_guides_names_run(model: Path, capsys: pytest.CaptureFixture[str], m
     assert main(["compat-check", str(model), "--show-kv", "--kv-limit", "20", "--strict"]) == PASS
     said = capsys.readouterr().out
     assert "general.architecture" in said
-    assert said.endswith("nothing is wrong\n")
+    assert said.endswith("nothing wrong was found\n")
     model.write_bytes(model.read_bytes()[:200])
     assert main(["compat-check", str(model)]) == DAMAGED
     monkeypatch.delenv("BITNET_GGUF", raising=False)

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 
 from harness.forms.text import listed, plural, quoted
 from harness.tokenizer.gguf.finding import Finding, finding, is_text
-from harness.tokenizer.gguf.known import ARCHITECTURES, types_of
+from harness.tokenizer.gguf.known import ARCHITECTURES, TOKENS, types_of
 from harness.tokenizer.gguf.layout import ALIGNMENT, BLOCKS
 from harness.tokenizer.gguf.reader import Array, GgufFile, Key
 
@@ -127,7 +127,15 @@ def _blocks(file: GgufFile, name: str) -> Iterator[Finding]:
     if parts is not None and parts > 1:
         message = f"is {parts}: the file is one part of a model, and the other parts were not looked at"
         yield finding(file, "split.count", "split", "note", message)
+        number = _number(file.keys.get("split.no"))
+        if number is not None and number >= parts:
+            message = f"is {number}, and a model of {parts} parts has the numbers 0 to {parts - 1}"
+            yield finding(file, "split.no", "split", "error", message, "split the model anew")
         return
+    whole = _number(file.keys.get("split.tensors.count"))
+    if whole is not None and whole != len(file.tensors):
+        message = f"is {whole}, and the file, which is the only part, holds {plural(len(file.tensors), 'tensor')}"
+        yield finding(file, "split.tensors.count", "split", "error", message, "take the whole model, or split it anew")
     blocks: dict[int, set[str]] = {}
     for one in map(re.compile(r"blk\.(\d{1,6})\.(.*)").match, file.tensors):
         if one:
@@ -137,13 +145,15 @@ def _blocks(file: GgufFile, name: str) -> Iterator[Finding]:
         message = "is not there, and the file holds no tensor: it has no weights to run"
         yield finding(file, where, "blocks", "warning", message, "use it for its tokenizer alone")
     elif key is None and blocks:
-        message = f"is not there, and {plural(len(blocks), 'block')} have tensors: engines refuse the file"
+        message = f"is not there, and the file holds tensors of {plural(len(blocks), 'block')}: engines refuse it"
         yield finding(file, where, "blocks", "error", message, _CONVERT)
     if key is None or count is None:
         return
     missing = sorted(set(range(min(count, 1 << 16))) - set(blocks))
     beyond = sorted(number for number in blocks if number >= count)
-    if count and not file.tensors:
+    if count == 0:
+        yield finding(file, key.name, "blocks", "error", "is 0: a model without blocks computes nothing", _CONVERT)
+    elif not file.tensors:
         message = f"is {count}, and the file holds no tensor: it describes a model, and has no weights to run"
         remedy = "use it for its tokenizer alone, or take the file with the weights"
         yield finding(file, key.name, "blocks", "error", message, remedy)
@@ -154,9 +164,12 @@ def _blocks(file: GgufFile, name: str) -> Iterator[Finding]:
             key.name,
             "blocks",
             "error",
-            f"is {count}, and {what}: {plural(len(blocks), 'block')} have tensors",
+            f"is {count}, and {what}: the file holds tensors of {plural(len(blocks), 'block')}",
             _CONVERT,
         )
+    if blocks and TOKENS in file.keys and _EMBEDDING not in file.tensors:
+        message = "is not there, and the file holds tokens: the model has no row for any of them"
+        yield finding(file, _EMBEDDING, "embedding", "error", message, _CONVERT)
     yield from _uneven(file, blocks)
 
 

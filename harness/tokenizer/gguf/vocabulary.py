@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import re
 from array import array
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from dataclasses import dataclass
 
 from harness.forms.text import quoted
@@ -45,6 +45,8 @@ _ID = re.compile(r"tokenizer\.ggml\.(\w+)_token_id")
 # What engines must not read in a user's text: tokens that a chat template writes between its turns.
 _MARKER = re.compile(rb"<\|[^<>|]+\|>|<(?:s|/s|bos|eos|pad|unk|mask|start_of_turn|end_of_turn)>|\[/?INST\]")
 _CONVERT = "convert the model anew"
+_FALLING_BACK = (SPM, "gemma4")
+"""Models with tokens such as <0x41> for the bytes of what has no token."""
 _COMPARE = "compare with the tokenizer that it was made from"
 _SAME = "use the engine that wrote it, or convert the model anew"
 _GIVE = "name a tokenizer where you use it"
@@ -280,7 +282,8 @@ def _bytes(vocabulary: _Vocabulary) -> Iterator[Finding]:
     if vocabulary.model == BPE:
         wanted = {letter.encode(): byte for letter, byte in BYTE_LEVEL.items()}
         whole: set[int] = set()
-    elif vocabulary.model == SPM:
+        yield from _letters(vocabulary, wanted)
+    elif vocabulary.model in _FALLING_BACK:
         wanted = {b"<0x%02X>" % byte: byte for byte in range(256)}
         if not any(token in vocabulary.ids for token in wanted):
             message = "holds no token for single bytes: what has no token becomes the unknown token"
@@ -292,6 +295,11 @@ def _bytes(vocabulary: _Vocabulary) -> Iterator[Finding]:
             kind = TYPE_NAMES.get(vocabulary.type(untyped[0]), "of no type")
             shown = f"id {untyped[0]}, {_token(vocabulary.tokens[untyped[0]])}"
             message = f"{shown}, is {kind} and not BYTE{_more(len(untyped) - 1)}"
+            yield finding(vocabulary.file, TYPES, "byte-token", "error", message, _CONVERT)
+        typed = [number for number, kind in enumerate(vocabulary.types) if kind == BYTE]
+        if odd := [number for number in typed if vocabulary.tokens[number] not in wanted]:
+            shown = f"id {odd[0]}, {_token(vocabulary.tokens[odd[0]])}"
+            message = f"{shown}, is BYTE, and its text names no byte as <0x41> does{_more(len(odd) - 1)}"
             yield finding(vocabulary.file, TYPES, "byte-token", "error", message, _CONVERT)
         # Bytes are asked for only where a character has no token of its own.
         whole = set(_characters(vocabulary))
@@ -306,6 +314,18 @@ def _bytes(vocabulary: _Vocabulary) -> Iterator[Finding]:
         severity = "error" if what.common else "warning"
     message = f"no token covers {in_words(missing)}; {what.words}"
     yield _about_tokens(vocabulary, "missing-byte", severity, message)
+
+
+def _letters(vocabulary: _Vocabulary, wanted: Collection[bytes]) -> Iterator[Finding]:
+    """Single bytes of byte-level BPE that engines do not write out as text."""
+    there = [vocabulary.ids[token] for token in wanted if token in vocabulary.ids]
+    for kinds, severity in (((UNKNOWN, UNUSED, BYTE), "error"), ((CONTROL,), "warning")):
+        odd = [number for number in there if vocabulary.type(number) in kinds]
+        if odd:
+            shown = f"id {odd[0]}, {_token(vocabulary.tokens[odd[0]])}"
+            message = f"{shown}, is {TYPE_NAMES[vocabulary.type(odd[0])]} and not NORMAL{_more(len(odd) - 1)}"
+            message += ": engines leave it out of what they print"
+            yield finding(vocabulary.file, TYPES, "byte-token", severity, message, _COMPARE)
 
 
 def _characters(vocabulary: _Vocabulary) -> Iterator[int]:

@@ -115,6 +115,28 @@ BPE: dict[str, tuple[Change, str, str]] = {
         "error",
         "blocks",
     ),
+    "no block": (
+        lambda file: (put("llama.block_count", "uint32", 0)(file), file.tensors.pop()),
+        "error",
+        "blocks",
+    ),
+    "no block and no tensor": (
+        lambda file: (put("llama.block_count", "uint32", 0)(file), file.tensors.clear()),
+        "error",
+        "blocks",
+    ),
+    "blocks of a vision tower": (
+        lambda file: file.tensors.__setitem__(1, Tensor("v.blk.0.attn_norm.weight", (8,), 0, 32)),
+        "error",
+        "blocks",
+    ),
+    "tokens without an embedding": (lambda file: file.tensors.pop(0), "error", "embedding"),
+    "a part beyond the last": (
+        lambda file: (put("split.count", "uint16", 2)(file), put("split.no", "uint16", 7)(file)),
+        "error",
+        "split",
+    ),
+    "one part with tensors missing": (put("split.tensors.count", "int32", 99), "error", "split"),
     "a million blocks": (put("llama.block_count", "uint32", 1_000_000), "error", "blocks"),
     "blocks as a text": (put("llama.block_count", "string", "1"), "error", "key-type"),
     "a block too many": (tensor(Tensor("blk.1.attn_norm.weight", (8,), 0, 32)), "error", "blocks"),
@@ -140,6 +162,10 @@ BPE: dict[str, tuple[Change, str, str]] = {
     "a newline without a token": (byte(0x0A), "error", "missing-byte"),
     "a lead byte without a token": (byte(0xF1, 0xC3), "error", "missing-byte"),
     "a continuation byte without a token": (byte(0x80), "error", "missing-byte"),
+    "a letter typed UNUSED": (element(GGML + "token_type", index("a"), 5), "error", "byte-token"),
+    "a letter typed BYTE": (element(GGML + "token_type", index("a"), 6), "error", "byte-token"),
+    "a letter typed UNKNOWN": (element(GGML + "token_type", index("a"), 2), "error", "byte-token"),
+    "a letter typed CONTROL": (element(GGML + "token_type", index("a"), 3), "warning", "byte-token"),
     "more tokens than rows": (rows(100), "error", "more-tokens-than-rows"),
     "padding": (rows(300), "note", "padding"),
     "no pre-tokenizer": (drop(GGML + "pre"), "error", "pre-tokenizer"),
@@ -191,6 +217,18 @@ SPM: dict[str, tuple[Change, str, str]] = {
     "a score that is NaN": (element(GGML + "scores", 5, math.nan), "error", "score"),
     "a score too few": (lambda file: file.keys[GGML + "scores"][1].pop(), "error", "array-length"),
     "a byte token missing": (element(GGML + "tokens", 13, "<0xZZ>"), "error", "missing-byte"),
+    "byte tokens in small letters": (element(GGML + "tokens", 3 + 0x0A, "<0x0a>"), "error", "missing-byte"),
+    "a lead byte without a byte token": (element(GGML + "tokens", 3 + 0xC3, "<0xZZ>"), "error", "missing-byte"),
+    "a piece typed BYTE": (element(GGML + "token_type", -1, 6), "error", "byte-token"),
+    "a byte token typed CONTROL": (element(GGML + "token_type", 13, 3), "error", "byte-token"),
+    "bytes of Gemma 4 missing": (
+        lambda file: (
+            put(GGML + "model", "string", "gemma4")(file),
+            element(GGML + "tokens", 3 + 0xC3, "<0xZZ>")(file),
+        ),
+        "error",
+        "missing-byte",
+    ),
     "a byte token typed NORMAL": (element(GGML + "token_type", 13, 1), "error", "byte-token"),
 }
 CASES = [(bpe, name, *case) for name, case in BPE.items()] + [(spm, name, *case) for name, case in SPM.items()]
