@@ -33,7 +33,10 @@ def _commit(basis: Basis, required: Required, report: Report) -> Ruling:
         return "MET", f"it says that it ran in a checkout of {basis.commit[:12]}"
     where = f"revision {candidate.rev} = {candidate.commit[:12]} of {candidate.repo or 'the same repository'}"
     if candidate.repo is not None and required.candidate == "elsewhere":
-        return "MET", f"it says that it ran in a checkout of {basis.commit[:12]}; the candidate is {where}, by the policy"
+        return (
+            "MET",
+            f"it says that it ran in a checkout of {basis.commit[:12]}; the candidate is {where}, by the policy",
+        )
     if candidate.repo is not None or candidate.commit != basis.commit:
         return "REFUSED", f"the candidate ran {where}, not commit {basis.commit[:12]}"
     return "MET", f"it says that it ran in a checkout of {basis.commit[:12]}, and that this is the candidate's revision"
@@ -127,7 +130,9 @@ def _control(basis: Basis, required: Required, report: Report) -> Ruling:
     if ran and not any(cell.control is not None and cell.control.failed for cell in ran):
         return "REFUSED", f"the control is stated to hold in every required cell: {some([cell.id for cell in ran])}"
     holds = sum(cell.control is not None and not cell.control.failed for cell in ran)
-    return "MET", "a control failed as stated in every required cell that ran" + (f", or held ({holds})" if holds else "")
+    return "MET", "a control failed as stated in every required cell that ran" + (
+        f", or held ({holds})" if holds else ""
+    )
 
 
 def _trials(basis: Basis, required: Required, report: Report) -> Ruling:

@@ -264,6 +264,10 @@ def shown_control(control: Sequence[list[Event]]) -> str:
     ("run", "said", "unsaid"),
     [
         ({"edition": 4}, "a server that had imported torch and transformers", "may have imported"),
+        ({"edition": 4}, "it is replaced and not counted", "max_voids"),
+        ({"edition": 5}, "it is not counted, and replaced as often as max_voids allows", "it is replaced and"),
+        ({"edition": 4}, "No GPU was used.", "nvidia-smi"),
+        ({"edition": 5}, "nvidia-smi named no GPU.", "No GPU was used"),
         ({"edition": 5}, "a server that may have imported libraries before", "had imported torch"),
         (
             {"edition": 5, "room": {"home": "room", "kept": ["CARGO_HOME"], "compiled": ["TRITON_CACHE_DIR"]}},
