@@ -206,7 +206,7 @@ def test_code_that_is_not_the_commits(place: Place, copy: Make) -> None:
 def test_the_row_names_whose_code_ran(
     place: Place, copy: Make, revision: dict[str, str] | None, use: str | None, ran: str
 ) -> None:
-    """The commit's code is not said to have run alone where a patch, another repository or a ready subject was in it."""
+    """Where a patch, another repository or a ready subject was the candidate, the row does not say the commit alone."""
     record = Record.decode((copy().sign().folder / "results.json").read_bytes())
     if revision is not None:
         facts = {"repo": None, "rev": "HEAD", "commit": place.commit, "tree": "1" * 40, "patch": None, "folder": "x"}
