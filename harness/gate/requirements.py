@@ -122,9 +122,11 @@ def _signer(basis: Basis, report: Report) -> Ruling:
 def _failures(basis: Basis, mine: Sequence[Report], deciding: Report) -> Ruling:
     """Never retry until green: a FAIL of this commit stays one, whoever ran it how often afterwards."""
     # What ran with changes was not this commit.
-    failed = [one for one in mine if one.record.judgement.verdict == "FAIL" and one.record.run.source.dirty is not True]
+    clean = [one for one in mine if one.record.run.source.dirty is not True]
+    failed = [one for one in clean if one.record.judgement.verdict == "FAIL"]
+    changed = f"; {plural(len(mine) - len(clean), 'report')} of a changed tree left aside" if mine != clean else ""
     if not failed:
-        return "MET", f"none of {plural(len(mine), 'report')} of this commit says FAIL"
+        return "MET", f"none of {plural(len(clean), 'report')} of this commit says FAIL{changed}"
     later = [one for one in failed if one.age > deciding.age]
     if basis.policy.failures == "newest" and not later:
         return "MET", f"{len(failed)} of {plural(len(mine), 'report')} say FAIL; by the policy the newest counts"

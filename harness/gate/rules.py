@@ -30,13 +30,16 @@ Rule = Callable[[Basis, Required, Report], Ruling]
 def _commit(basis: Basis, required: Required, report: Report) -> Ruling:
     candidate = report.record.arms["candidate"].revision
     if candidate is None:
-        return "MET", f"the scenario and the candidate's code are of {basis.commit[:12]}"
+        return "MET", f"it says that it ran in a checkout of {basis.commit[:12]}"
     where = f"revision {candidate.rev} = {candidate.commit[:12]} of {candidate.repo or 'the same repository'}"
     if candidate.repo is not None and required.candidate == "elsewhere":
-        return "MET", f"the scenario is of {basis.commit[:12]}; the candidate is {where}, by the policy"
+        return (
+            "MET",
+            f"it says that it ran in a checkout of {basis.commit[:12]}; the candidate is {where}, by the policy",
+        )
     if candidate.repo is not None or candidate.commit != basis.commit:
         return "REFUSED", f"the candidate ran {where}, not commit {basis.commit[:12]}"
-    return "MET", f"the scenario and the candidate's revision are {basis.commit[:12]}"
+    return "MET", f"it says that it ran in a checkout of {basis.commit[:12]}, and that this is the candidate's revision"
 
 
 def _tree(basis: Basis, _required: Required, report: Report) -> Ruling:
@@ -52,7 +55,7 @@ def _tree(basis: Basis, _required: Required, report: Report) -> Ruling:
             "REFUSED",
             f"files of the arms are not the commit's (git ignores or converts them): {some(report.foreign)}",
         )
-    return "MET", "nothing was changed, and the files of the arms are the commit's"
+    return "MET", "it says that the tree was clean, and every file that an arm took from the tree is the commit's"
 
 
 def _code_that_ran(basis: Basis, required: Required, report: Report) -> Ruling:
@@ -69,8 +72,13 @@ def _code_that_ran(basis: Basis, required: Required, report: Report) -> Ruling:
         return "MET", f"by the policy, although nobody knows which code {unknown} loaded"
     if basis.policy.tree == "any":
         return "MET", "not asked"
-    whose = "the commit's" if candidate is None or candidate.repo is None else f"that of {candidate.repo}"
-    return "MET", f"the code that ran is {whose}, beside packages that are as they were released{_built(report)}"
+    whose = "the commit's code" if candidate is None or candidate.repo is None else f"code of {candidate.repo}"
+    if candidate is not None and candidate.patch is not None:
+        whose += " with the patch of the scenario"
+    if scenario.use is not None:
+        whose = f"the ready subject {scenario.use}"
+    ran = f"the candidate ran {whose}{_built(report)}, as far as ranks report what they loaded"
+    return "MET", f"{ran}; other packages are held against their own RECORD"
 
 
 def _built(report: Report) -> str:
@@ -122,7 +130,9 @@ def _control(basis: Basis, required: Required, report: Report) -> Ruling:
     if ran and not any(cell.control is not None and cell.control.failed for cell in ran):
         return "REFUSED", f"the control is stated to hold in every required cell: {some([cell.id for cell in ran])}"
     holds = sum(cell.control is not None and not cell.control.failed for cell in ran)
-    return "MET", "a control failed as stated in every required cell" + (f", or held ({holds})" if holds else "")
+    return "MET", "a control failed as stated in every required cell that ran" + (
+        f", or held ({holds})" if holds else ""
+    )
 
 
 def _trials(basis: Basis, required: Required, report: Report) -> Ruling:
@@ -140,7 +150,8 @@ def _trials(basis: Basis, required: Required, report: Report) -> Ruling:
                 few.append(f"{cell.id}: {counted} {name} trials counted, {count} are asked")
     if few:
         return "REFUSED", some(few)
-    return "MET", f"at least {least.candidate} of the candidate and {least.control} of the control in every cell"
+    counts = f"at least {least.candidate} of the candidate and {least.control} of the control"
+    return "MET", f"{counts} in every required cell that ran"
 
 
 def _age(basis: Basis, _required: Required, report: Report) -> Ruling:
@@ -154,7 +165,7 @@ def _age(basis: Basis, _required: Required, report: Report) -> Ruling:
     if most is not None and age.total_seconds() > most:
         return "REFUSED", f"made {_span(age.total_seconds())} ago, more than the {_span(most)} that the policy allows"
     limit = "" if most is None else f", at most {_span(most)} is asked"
-    return "MET", f"made {_span(age.total_seconds())} ago{limit}"
+    return "MET", f"it says it was made {_span(age.total_seconds())} ago{limit}"
 
 
 def _challenge(basis: Basis, _required: Required, report: Report) -> Ruling:
@@ -177,7 +188,8 @@ def _plugins(basis: Basis, _required: Required, report: Report) -> Ruling:
     strange = [str(one) for one in there if not any(allowed.allows(one) for allowed in basis.policy.plugins)]
     if strange:
         return "REFUSED", f"the run had imported {some(strange)}, which the policy does not list among its plug-ins"
-    return "MET", f"{plural(len(used), 'plug-in')}, by the policy" if used else "none was used or imported"
+    counts = f"{plural(len(used), 'plug-in')} used, {plural(len(there), 'distribution')} with plug-ins imported"
+    return "MET", f"{counts}, by the policy" if used or there else "the record lists no plug-in, used or imported"
 
 
 def _edition(_basis: Basis, _required: Required, report: Report) -> Ruling:

@@ -63,7 +63,7 @@ def render_issue(record: Record, read: Read) -> str:
     head, sections = _head(record), list(_sections(record, read))
     for kept in range(len(sections), -1, -1):
         left = ", ".join(section.name for section in sections[kept:])
-        note = [blocks.Paragraph(f"Left out for length: {left}. The report has all of it.")] if left else []
+        note = [blocks.Paragraph(f"Left out for length: {left}. See the report and its evidence.")] if left else []
         there = [block for section in sections[:kept] for block in section.blocks]
         text = render_markdown([alone(block) for block in (*head, *there, *note, *_foot(record))])
         if len(text) <= LONGEST:

@@ -121,7 +121,7 @@ def limits_section(record: Record) -> list[Block]:
         if not given.pinned
     ]
     if record.run.environment.gpu is None:
-        items.append("No GPU was used.")
+        items.append("nvidia-smi named no GPU." if is_known else "No GPU was used.")
     if record.scenario.called:
         items.append(COMPARED)
     if record.scenario.use is not None:

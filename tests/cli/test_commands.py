@@ -14,6 +14,7 @@ from pathlib import Path
 
 import pytest
 
+from harness.cli import main
 from harness.cli.commands import COMMANDS, MODULES, parser
 from harness.cli.load import load_all, wanted
 from harness.faults import KINDS
@@ -165,6 +166,17 @@ def test_bad_usage_ends_with_64(arguments: tuple[str, ...]) -> None:
     assert done.returncode == 64
     assert done.stderr
     assert "Traceback" not in done.stderr
+
+
+def test_a_bug_of_ours_ends_with_70(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    """What no command expects is told apart from every verdict, with its traceback."""
+
+    def broken(_options: object) -> int:
+        raise ZeroDivisionError("a slip")
+
+    monkeypatch.setattr("harness.cli.schema.main", broken)
+    assert main(["schema"]) == 70
+    assert "ZeroDivisionError: a slip" in capsys.readouterr().err
 
 
 def test_list_shows_cells_and_trials() -> None:

@@ -14,8 +14,9 @@ from harness.gate.basis import read_basis
 from harness.gate.decision import Decision
 from harness.gate.objects import Objects
 from harness.gate.reports import Report
-from harness.gate.requirements import requirements
+from harness.gate.requirements import Requirement, requirements
 from harness.reason import Skip, SkipCode
+from harness.record.facts import RevisionFacts
 from harness.record.model import Record
 from harness.stats.unshown import EDITION
 from harness.stats.verdict import CellVerdict
@@ -64,7 +65,8 @@ def test_what_a_run_had_imported_is_the_policys_to_allow(place: Place, copy: Mak
     copy().facts(imported=[STRANGE]).sign()
     found = place.gate()
     assert not_met(found) == ({} if listed else {"plugins": "REFUSED"})
-    assert listed or "had imported brings-mine 1.0" in row(found, "plugins").reason
+    counted = "0 plug-ins used, 1 distribution with plug-ins imported, by the policy"
+    assert (counted if listed else "had imported brings-mine 1.0") in row(found, "plugins").reason
 
 
 EVIL_PTH = {"name": "evil.pth", "sha256": "0" * 64}
@@ -162,7 +164,12 @@ def test_a_tree_that_was_changed(place: Place, copy: Make, dirty: bool | None) -
     copy().facts(source={"dirty": dirty}).sign()
     assert not_met(place.gate()) == {"tree": "REFUSED"}
     place.policy("tree: any")
-    assert not_met(place.gate()) == {}
+    found = place.gate()
+    assert not_met(found) == {}
+    # No row says that the commit's code ran.
+    assert row(found, "commit").reason == f"it says that it ran in a checkout of {place.commit[:12]}"
+    assert row(found, "tree").reason == "not asked"
+    assert "the candidate ran" not in row(found, "code").reason
 
 
 def test_code_that_is_not_the_commits(place: Place, copy: Make) -> None:
@@ -185,6 +192,30 @@ def test_code_that_is_not_the_commits(place: Place, copy: Make) -> None:
     found = place.gate()
     assert not_met(found) == {"tree": "REFUSED"}
     assert "candidate: extra.sh" in row(found, "tree").reason
+
+
+@pytest.mark.parametrize(
+    ("revision", "use", "ran"),
+    [
+        (None, None, "the commit's code"),
+        ({"patch": "a.patch"}, None, "the commit's code with the patch of the scenario"),
+        ({"repo": "./x"}, None, "code of ./x"),
+        (None, "torch-pipeline", "the ready subject torch-pipeline"),
+    ],
+)
+def test_the_row_names_whose_code_ran(
+    place: Place, copy: Make, revision: dict[str, str] | None, use: str | None, ran: str
+) -> None:
+    """Where a patch, another repository or a ready subject was the candidate, the row does not say the commit alone."""
+    record = Record.decode((copy().sign().folder / "results.json").read_bytes())
+    if revision is not None:
+        facts = {"repo": None, "rev": "HEAD", "commit": place.commit, "tree": "1" * 40, "patch": None, "folder": "x"}
+        arm = record.arms["candidate"].model_copy(update={"revision": RevisionFacts.model_validate(facts | revision)})
+        record = record.model_copy(update={"arms": {**record.arms, "candidate": arm}})
+    scenario = record.scenario.model_copy(update={"use": use, "program": []})
+    rows = _rows(place, record.model_copy(update={"scenario": scenario}))
+    reason = next(found.reason for found in rows if found.name == "code")
+    assert reason.startswith(f"the candidate ran {ran}, as far as ranks report what they loaded")
 
 
 def test_a_failure(place: Place, copy: Make) -> None:
@@ -210,17 +241,18 @@ def test_too_few_trials_to_pass_cannot_tell(place: Place, copy: Make) -> None:
     assert (found.answer, not_met(found)) == ("CANNOT TELL", {"verdict": "CANNOT TELL"})
 
 
-def _decided(place: Place, record: Record) -> dict[str, str]:
-    """What is not met by a report with this record, whoever could have signed it."""
+def _rows(place: Place, record: Record) -> list[Requirement]:
+    """The rows for a report with this record, whoever could have signed it."""
     basis = read_basis(
         Objects(place.repo), commit="HEAD", path=".rankproof/policy.yaml", ref="origin/main", now=datetime.now(UTC)
     )
     report = Report(place="x", record=record, signer="ci", key="SHA256:x", roles=("ci",))
-    return {
-        found.name: found.word
-        for found in requirements(replace(basis, locks=frozenset()), [report], [])
-        if found.word != "MET"
-    }
+    return requirements(replace(basis, locks=frozenset()), [report], [])
+
+
+def _decided(place: Place, record: Record) -> dict[str, str]:
+    """What is not met by a report with this record."""
+    return {found.name: found.word for found in _rows(place, record) if found.word != "MET"}
 
 
 def _with_cells(record: Record, *cells: CellVerdict) -> Record:
@@ -239,6 +271,10 @@ def test_a_skipped_cell_cannot_tell(place: Place, copy: Make) -> None:
     }
     skipped = _with_cells(record, first, second.model_copy(update=left_out))
     assert _decided(place, skipped) == {"cells": "CANNOT TELL"}
+    # Control and trials speak of what ran: the skipped cell has neither.
+    reasons = {found.name: found.reason for found in _rows(place, skipped)}
+    assert reasons["control"] == "a control failed as stated in every required cell that ran"
+    assert reasons["trials"].endswith("in every required cell that ran")
     place.policy(base=POLICY.replace("{scenario: words}", f'{{scenario: words, cells: ["{CELLS[0]}"]}}'))
     assert _decided(place, skipped) == {}
 
@@ -309,7 +345,7 @@ def test_an_age_is_told_in_plain_words(place: Place, copy: Make, ago: timedelta,
     """Days, hours and minutes, and no digits that nobody reads: of the past and of a time that is still to come."""
     made = datetime.now(UTC).replace(microsecond=0)
     copy().made(made).sign()
-    assert row(place.gate(now=made + ago), "age").reason == f"made {words} ago"
+    assert row(place.gate(now=made + ago), "age").reason == f"it says it was made {words} ago"
     assert row(place.gate(now=made - ago), "age").reason == f"it says it was made {words} from now"
 
 
@@ -434,4 +470,7 @@ def test_a_failure_of_a_changed_tree_is_not_the_commits(place: Place, copy: Make
     """What failed while somebody was changing things says nothing about the commit."""
     copy().facts(source={"dirty": True}).fails().sign("alice")
     copy().sign()
-    assert _words(place.gate()) == ("OPEN", {})
+    found = place.gate()
+    assert _words(found) == ("OPEN", {})
+    said = "none of 1 report of this commit says FAIL; 1 report of a changed tree left aside"
+    assert row(found, "failures").reason == said

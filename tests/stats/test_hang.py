@@ -19,6 +19,7 @@ from harness.scenario import HangsAt, MustFail
 from harness.stats.hang import hang_deviation
 from harness.stats.shown_trial import hung_trial
 from harness.stats.stated import does_not_say_why
+from harness.world.stillness import BUSY_SHARE
 from tests.ledger.made import WORLD, call, ledger, receive
 
 SECOND = 10**9
@@ -37,6 +38,7 @@ def hung(
     more: Sequence[Event] = (),
     second: dict[int, Sequence[int]] | None = None,
     spins: bool = False,
+    busy: Sequence[JSON] = (),
 ) -> History:
     """A world of two that stood still: `places` gives each rank's thread the lines on its stack, innermost first."""
     first = {0: (3,), 1: (5,)} if places is None else places
@@ -46,7 +48,7 @@ def hung(
         *(Event(ns=2, by="rank", rank=rank, pid=7 + rank, name="subject.begin", values={}) for rank in (0, 1)),
     ]
     ns = int(at * SECOND)
-    values: dict[str, JSON] = {"seconds": seconds, "after": 0.1, "ranks": [0, 1], "spins": spins}
+    values: dict[str, JSON] = {"seconds": seconds, "after": 0.1, "ranks": [0, 1], "spins": spins, "busy": [*busy]}
     events.append(Event(ns=ns, by="harness", name="world.still", values=values))
     for sample, stacks in ((1, first), (2, first if second is None else second)):
         for rank, lines in stacks.items():
@@ -165,6 +167,10 @@ def test_where_ranks_stood_is_shown_with_their_source() -> None:
     found = hung_trial("control", hung(), index=3, evidence="x", line_of=lambda file, line: LINES.get((file, line)))
     assert found is not None
     assert found.proof == "The world stood still for 2.5 s."
+    looped = hung_trial("control", hung(spins=True, busy=[1]), index=3, evidence="x", line_of=lambda *_: None)
+    assert looped is not None
+    said = "The world looped, busy for 90 % of the time or more and within the same lines, for 2.5 s."
+    assert (looped.proof, BUSY_SHARE) == (said, 0.9)
     assert found.ranks[0].calls == ["torch/x.py:1 in check", "subject.py:3 in check: dist.all_reduce(total)"]
     assert hung_trial("control", History([], size=2), index=0, evidence="x", line_of=lambda *_: None) is None
 
