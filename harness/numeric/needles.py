@@ -128,12 +128,6 @@ def wrong_ones(expected: ArrayFile, others: Mapping[str, ArrayFile]) -> Iterator
     import numpy as np
 
     head, array = expected.load()
-    for axis in reversed(range(array.ndim)):
-        for by in dict.fromkeys((array.shape[axis] // 2, 1)):  # by 1 where the second half is the first once more
-            rolled = np.roll(array, by, axis)
-            if not _same(rolled, array).all():
-                yield f"rolled by {by} along axis {axis}", _file(expected.name, rolled)
-                break
     places = np.isfinite(numbers(expected))
     if not places.all():
         inner = array[places]
@@ -142,6 +136,12 @@ def wrong_ones(expected: ArrayFile, others: Mapping[str, ArrayFile]) -> Iterator
         rolled[places] = np.roll(inner, by)
         if not _same(rolled, array).all():
             yield f"its numbers rolled by {by}, the mask in place", _file(expected.name, rolled)
+    for axis in reversed(range(array.ndim)):
+        for by in dict.fromkeys((array.shape[axis] // 2, 1)):  # by 1 where the second half is the first once more
+            rolled = np.roll(array, by, axis)
+            if not _same(rolled, array).all():
+                yield f"rolled by {by} along axis {axis}", _file(expected.name, rolled)
+                break
     for name, other in others.items():
         its, found = other.load()
         if (its.shape, its.dtype) == (head.shape, head.dtype) and 2 * int(_same(found, array).sum()) < array.size:
@@ -252,18 +252,18 @@ def try_values(expected: Any, others: Sequence[Any], tolerance: Tolerance) -> Ne
 def _wrong_values(
     expected: Any, shape: Sequence[int], others: Sequence[Any], mask: Number | None
 ) -> Iterator[tuple[str, Any]]:
-    for axis in reversed(range(len(shape))):
-        for by in dict.fromkeys((shape[axis] // 2, 1)):
-            rolled = _rolled(expected, axis, by)
-            if rolled != expected:
-                yield f"rolled by {by} along axis {axis}", rolled
-                break
     if mask is not None:
         inner = [one for one in _flat(expected) if one != mask]
         by = len(inner) // 2
         rolled = _filled(expected, iter(_rolled(inner, 0, by)), mask)
         if rolled != expected:
             yield f"its numbers rolled by {by}, the mask in place", rolled
+    for axis in reversed(range(len(shape))):
+        for by in dict.fromkeys((shape[axis] // 2, 1)):
+            rolled = _rolled(expected, axis, by)
+            if rolled != expected:
+                yield f"rolled by {by} along axis {axis}", rolled
+                break
     tried = 0
     for number, other in enumerate(others):
         try:

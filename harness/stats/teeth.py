@@ -201,7 +201,7 @@ class Teeth:
         elif isinstance(check, CloseCheck) and 2 * tried.telling[0] < tried.telling[1]:
             yield (
                 f"of {tried.telling[1]} elements that check {check.id} compares, no wrong array that was tried differs "
-                f"in more than {tried.telling[0]}: the others are equal all over or masked, and this run does not show "
+                f"in more than {tried.telling[0]}: the others are equal or masked, and this run does not show "
                 "that they were computed"
             )
 

@@ -44,9 +44,9 @@ def test_an_array_is_rolled_along_each_axis_that_this_changes() -> None:
 
 
 def test_a_mask_stays_where_it_is_in_one_needle() -> None:
-    """The numbers are rolled among themselves; what is masked in the right array is masked in this one too."""
+    """In the first the numbers are rolled among themselves, and what is masked in the right array is masked too."""
     masked = np.where(np.arange(16).reshape(4, 4) % 3, LOGITS[:4, :4], -np.inf)
-    what, wrong = list(wrong_ones(file(masked), {}))[-1]
+    what, wrong = next(wrong_ones(file(masked), {}))
     assert what == "its numbers rolled by 5, the mask in place"
     assert (np.isfinite(numbers(wrong)) == np.isfinite(masked)).all()
     assert telling(wrong, file(masked)) == 10
