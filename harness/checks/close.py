@@ -134,7 +134,8 @@ class CloseCheck(AgainstCheck, ValueCheck):
         """By how many of its elements lie beyond the tolerance."""
         found = compare_arrays(wrong, expected, self.tolerance)
         passes = self._finding(0, found, 0).passed
-        return Needle(what=what, telling=telling(wrong, expected), beyond=found.beyond, passes=passes)
+        beyond = found.beyond - found.unbounded
+        return Needle(what=what, telling=telling(wrong, expected), beyond=beyond, passes=passes)
 
     def departure(self, history: History, rank: int) -> float | None:
         """By the worst pair of the rank's arrays, or of the first of its values that is too far."""
@@ -153,6 +154,11 @@ class CloseCheck(AgainstCheck, ValueCheck):
                 if (found := compare_values(value, other, self.tolerance)).beyond:
                     return found
         return None
+
+    def is_mostly_unbounded(self, history: History, rank: int) -> bool:
+        """Whether a rank passes with more than half of its array NaN or infinite, as it is where it is expected."""
+        found = self._compared(history, rank) if self.artefact is not None else None
+        return found is not None and not found.beyond and 2 * min(found.nonfinite) > found.elements
 
     def value_pairs(self, history: History, rank: int) -> list[tuple[JSON, JSON]]:
         """Each report of a rank with what it is compared with; none where there are not as many."""

@@ -14,7 +14,7 @@ from harness.forms.strict_json import JSON
 from harness.history import ARTEFACT_FOUND, NEEDLES_TRIED, History, artefact_found
 from harness.numeric.array import NotAnArray
 from harness.numeric.arrays import ArrayFile
-from harness.numeric.needles import LEAST, Needle, Needles, extent, places_like, wrong_ones
+from harness.numeric.needles import LEAST, Needle, Needles, extent, places_like, unmasked, wrong_ones
 
 File = Callable[[Mapping[str, JSON]], ArrayFile]
 Known = dict[tuple[str, ...], dict[str, JSON]]
@@ -85,11 +85,16 @@ def needles_of(history: History, check: str) -> list[Needles]:
 
 
 def _try(check: AgainstCheck, expected: ArrayFile, others: Mapping[str, ArrayFile]) -> Needles:
-    """Compare an array with wrong ones, until one is refused."""
-    found = extent(expected)
+    """Compare an array with wrong ones, until one is refused; one that differs by its mask alone says nothing."""
+    right = unmasked(expected)
+    found = extent(right)
     tried: list[Needle] = []
-    for what, wrong in wrong_ones(expected, others) if found.elements >= LEAST else ():
-        tried.append(check.needle(what, wrong, expected))
-        if tried[-1].is_refused:
+    known = {name: unmasked(other) for name, other in others.items()} if found.elements >= LEAST else {}
+    for what, wrong in wrong_ones(right, known) if found.elements >= LEAST else ():
+        needle = check.needle(what, wrong, right)
+        if not needle.telling:
+            continue
+        tried.append(needle)
+        if needle.is_refused:
             break
     return Needles(**found._asdict(), tried=tried)

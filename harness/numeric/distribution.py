@@ -170,17 +170,20 @@ def beyond(
     size = left.shape[-1]
     if not left.size:
         return Beyond(0, 0, True)
-    telling = far = lost = 0
+    telling = far = 0
+    passes = True
     for ours, theirs in _chunks(left.reshape(-1, size), right.reshape(-1, size)):
         apart, many, place, undefined, *_ = _rows(ours, theirs, k=min(k, size))
         wrong = np.zeros(len(apart), bool)
         wrong |= apart > kl if kl is not None else False
         wrong |= many < overlap if overlap is not None else False
         wrong |= place > rank if rank is not None else False
-        telling += int(np.count_nonzero(undefined | (ours != theirs).any(axis=1)))
-        far += int(np.count_nonzero(wrong & ~undefined))
-        lost += int(np.count_nonzero(undefined))
-    return Beyond(telling, far, far == lost == 0)
+        # Where other tokens are ruled out, any tolerance is exceeded: it says nothing of how much this one allows.
+        alike = (np.isfinite(ours) == np.isfinite(theirs)).all(axis=1)
+        telling += int(np.count_nonzero(undefined | (alike & (ours != theirs).any(axis=1))))
+        far += int(np.count_nonzero(wrong & alike & ~undefined))
+        passes = passes and not (wrong | undefined).any()
+    return Beyond(telling, far, bool(passes))
 
 
 def _finite(value: float) -> float | None:

@@ -2,6 +2,9 @@
 
 An array is compared with others of its shape: itself rolled by half along an axis, and what was kept elsewhere under
 the same name (of another prompt, of another layer). A tolerance that accepts all of them shows nothing.
+
+A mask is no number: where one side is masked and the other is not, no tolerance is exceeded, however small it is. So
+only pairs of numbers count, and an array that has a mask is also tried with its numbers rolled among themselves.
 """
 
 from __future__ import annotations
@@ -36,7 +39,7 @@ class Needle(Model):
     Attributes:
         what: where it is from.
         telling: how many of its elements (of logits: positions) say anything: those that are another number than the
-            right one, and those where neither holds a number that could be compared.
+            right one, and those where the right one holds none that could be compared.
         beyond: how many of these lie beyond the tolerance.
         passes: whether the check, as it stands, would pass on it.
     """
@@ -49,7 +52,7 @@ class Needle(Model):
     @property
     def is_refused(self) -> bool:
         """Whether the check tells it from the right one: it fails, by half of what says anything and more."""
-        return not self.passes and 2 * self.beyond >= self.telling
+        return not self.passes and 2 * self.beyond >= self.telling > 0
 
 
 class Needles(Told):
@@ -116,7 +119,7 @@ def wrong_ones(expected: ArrayFile, others: Mapping[str, ArrayFile]) -> Iterator
     """Arrays of the same shape and dtype that are not the right one, each with where it is from.
 
     Args:
-        expected: the right one.
+        expected: the right one, its mask as `unmasked` gives it.
         others: what was kept under such a name elsewhere.
 
     Raises:
@@ -125,17 +128,60 @@ def wrong_ones(expected: ArrayFile, others: Mapping[str, ArrayFile]) -> Iterator
     import numpy as np
 
     head, array = expected.load()
+    places = np.isfinite(numbers(expected))
+    if not places.all():
+        inner = array[places]
+        by = inner.size // 2
+        rolled = np.array(array)
+        rolled[places] = np.roll(inner, by)
+        if not _same(rolled, array).all():
+            yield f"its numbers rolled by {by}, the mask in place", _file(expected.name, rolled)
     for axis in reversed(range(array.ndim)):
-        by = array.shape[axis] // 2
-        rolled = np.roll(array, by, axis)
-        if by and not _same(rolled, array).all():
-            file = io.BytesIO()
-            np.lib.format.write_array(file, rolled, allow_pickle=False)
-            yield f"rolled by {by} along axis {axis}", ArrayFile(expected.name, file.getvalue())
+        for by in dict.fromkeys((array.shape[axis] // 2, 1)):  # by 1 where the second half is the first once more
+            rolled = np.roll(array, by, axis)
+            if not _same(rolled, array).all():
+                yield f"rolled by {by} along axis {axis}", _file(expected.name, rolled)
+                break
     for name, other in others.items():
         its, found = other.load()
         if (its.shape, its.dtype) == (head.shape, head.dtype) and 2 * int(_same(found, array).sum()) < array.size:
             yield name, other
+
+
+def unmasked(file: ArrayFile) -> ArrayFile:
+    """An array with -infinity wherever a finite number stands for a mask, as -1e9 and the least float32 do.
+
+    That is the number of the largest magnitude, where it is there more than once and lies further from all others than
+    these lie from each other.
+
+    Raises:
+        NotAnArray: it is not one.
+    """
+    import numpy as np
+
+    _, array = file.load()
+    values = numbers(file)
+    finite = values[np.isfinite(values)].astype(np.float64) if values.dtype.kind == "f" else np.zeros(0)
+    if not finite.size:
+        return file
+    mask = finite[np.argmax(np.abs(finite))]
+    rest = finite[finite != mask]
+    if finite.size - rest.size < 2 or not rest.size:
+        return file
+    least, most = rest.min() / 2, rest.max() / 2  # halves, whose difference float64 holds
+    if least == most or min(abs(mask / 2 - least), abs(mask / 2 - most)) <= most - least:
+        return file
+    found = np.array(array)
+    found[values == mask] = 0xFF80 if values.dtype != array.dtype else -np.inf
+    return _file(file.name, found)
+
+
+def _file(name: str, array: Array) -> ArrayFile:
+    import numpy as np
+
+    file = io.BytesIO()
+    np.lib.format.write_array(file, array, allow_pickle=False)
+    return ArrayFile(name, file.getvalue())
 
 
 def _same(one: Array, other: Array) -> Array:
@@ -148,13 +194,14 @@ def _same(one: Array, other: Array) -> Array:
 def telling(wrong: ArrayFile, expected: ArrayFile) -> int:
     """How many elements of a wrong array say anything (`Needle.telling`).
 
-    Not those that are the same number in both, but for numbers that are none: NaN, +infinity, and whatever is in a row
-    without any finite number. A masked logit, -infinity among others that are finite, is a number like any other.
+    Those that are another number, and those that are none: NaN, +infinity, and whatever is in a row without any finite
+    number. A masked element, -infinity among others that are finite, says nothing, on whichever side.
     """
     import numpy as np
 
     one, other = numbers(wrong), numbers(expected)
-    return int(other.size - np.count_nonzero((one == other) & ~_hollow(other)))
+    compared = np.isfinite(one) & np.isfinite(other) & (one != other)
+    return int(np.count_nonzero(compared | _hollow(other)))
 
 
 def place_of(name: str) -> str:
@@ -186,24 +233,37 @@ def try_values(expected: Any, others: Sequence[Any], tolerance: Tolerance) -> Ne
     flat = list(_flat(expected))
     if not any(isinstance(one, float) for one in flat):
         return Needles(elements=0, scale=None, constant=False, tried=[])
+    mask = _mask(flat)
     tried: list[Needle] = []
     if len(flat) >= LEAST:
-        for what, wrong in _wrong_values(expected, shape, others):
-            found = compare_values(wrong, expected, tolerance)
-            passes = not found.complaint(tolerance)
-            tried.append(Needle(what=what, telling=found.differing, beyond=found.beyond, passes=passes))
+        for what, wrong in _wrong_values(expected, shape, others, mask):
+            passes = not compare_values(wrong, expected, tolerance).beyond
+            pairs = [pair for pair in zip(_flat(wrong), flat, strict=True) if mask not in pair and pair[0] != pair[1]]
+            if not pairs:
+                continue
+            beyond = sum(not tolerance.allows(*pair) for pair in pairs)
+            tried.append(Needle(what=what, telling=len(pairs), beyond=beyond, passes=passes))
             if tried[-1].is_refused:
                 break
-    scale = float(max(abs(one) for one in flat))
+    scale = float(max(abs(one) for one in flat if one != mask))
     return Needles(elements=len(flat), scale=scale, constant=len(set(flat)) == 1, tried=tried)
 
 
-def _wrong_values(expected: Any, shape: Sequence[int], others: Sequence[Any]) -> Iterator[tuple[str, Any]]:
+def _wrong_values(
+    expected: Any, shape: Sequence[int], others: Sequence[Any], mask: Number | None
+) -> Iterator[tuple[str, Any]]:
+    if mask is not None:
+        inner = [one for one in _flat(expected) if one != mask]
+        by = len(inner) // 2
+        rolled = _filled(expected, iter(_rolled(inner, 0, by)), mask)
+        if rolled != expected:
+            yield f"its numbers rolled by {by}, the mask in place", rolled
     for axis in reversed(range(len(shape))):
-        by = shape[axis] // 2
-        rolled = _rolled(expected, axis, by)
-        if by and rolled != expected:
-            yield f"rolled by {by} along axis {axis}", rolled
+        for by in dict.fromkeys((shape[axis] // 2, 1)):
+            rolled = _rolled(expected, axis, by)
+            if rolled != expected:
+                yield f"rolled by {by} along axis {axis}", rolled
+                break
     tried = 0
     for number, other in enumerate(others):
         try:
@@ -215,6 +275,23 @@ def _wrong_values(expected: Any, shape: Sequence[int], others: Sequence[Any]) ->
             yield f"report {number}", other
         if tried == OTHERS:
             return
+
+
+def _mask(values: Sequence[Number]) -> Number | None:
+    """The number that stands for a mask, as `unmasked` has it; None where there is none."""
+    mask = max(values, key=abs)
+    rest = [one for one in values if one != mask]
+    if len(values) - len(rest) < 2 or not rest:
+        return None
+    least, most = min(rest) / 2, max(rest) / 2
+    return None if least == most or min(abs(mask / 2 - least), abs(mask / 2 - most)) <= most - least else mask
+
+
+def _filled(values: Any, numbers: Iterator[Number], mask: Number) -> Any:
+    """Lists with other numbers in the places that are not masked."""
+    if isinstance(values, list):
+        return [_filled(one, numbers, mask) for one in values]
+    return values if values == mask else next(numbers)
 
 
 def _rolled(values: Any, axis: int, by: int) -> Any:

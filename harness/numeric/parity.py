@@ -33,7 +33,7 @@ from harness.numeric.envelope import (
     margins,
     middle,
 )
-from harness.numeric.needles import LEAST, OTHERS, Needle, Needles, extent, wrong_ones
+from harness.numeric.needles import LEAST, OTHERS, Needle, Needles, extent, unmasked, wrong_ones
 from harness.numeric.ties import decided
 
 if TYPE_CHECKING:
@@ -170,16 +170,20 @@ class Whole:
 
     def needles(self) -> Needles:
         """Wrong logits in place of its own, held against what noise allows, until some are refused."""
-        extents = [extent(file) for of in self.logits.values() for file in of.values()]
+        import numpy as np
+
+        extents = [extent(unmasked(file)) for of in self.logits.values() for file in of.values()]
+        elements = max((one.elements for one in extents), default=0)
         tried: list[Needle] = []
         for phase, of in self.logits.items():
             half, most = self.envelopes[phase].allows(self.slack)
-            for prompt, file in of.items() if not any(one.is_refused for one in tried) else ():
-                keep = self._keep[phase][prompt]
-                others = {f"prompt {other}": of[other] for other in sorted(of.keys() - {prompt})[:OTHERS]}
+            for prompt, kept in of.items() if not any(one.is_refused for one in tried) else ():
+                keep, file = self._keep[phase][prompt], unmasked(kept)
+                others = {f"prompt {other}": unmasked(of[other]) for other in sorted(of.keys() - {prompt})[:OTHERS]}
                 for what, wrong in wrong_ones(file, others) if numbers(file).size >= LEAST else ():
                     far = distances(numbers(wrong), numbers(file))[:keep]
                     passes = bool((far <= most).all()) and (middle(far) or 0.0) <= half
+                    far = far[np.isfinite(far)]  # of the others the masks differ
                     place = f"{phase} of prompt {prompt}, {what}"
                     telling, beyond = int((far != 0).sum()), int((far > most).sum())
                     if telling:
@@ -190,9 +194,10 @@ class Whole:
                     break
         scales = [one.scale for one in extents if one.scale is not None]
         return Needles(
-            elements=max((one.elements for one in extents), default=0),
+            elements=elements,
             scale=max(scales, default=None),
             constant=all(one.constant for one in extents),
+            hollow=elements if all(2 * one.hollow > one.elements for one in extents) else 0,
             tried=tried,
         )
 

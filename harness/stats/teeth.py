@@ -16,7 +16,7 @@ from harness.checks.close import CloseCheck
 from harness.checks.equivalent import EquivalentCheck, parity_of
 from harness.checks.needled import needles_of
 from harness.forms.strict_json import JSON
-from harness.forms.text import plural
+from harness.forms.text import numbered, plural
 from harness.history import History
 from harness.numeric.needles import LEAST, Needles, try_values
 from harness.reason import VerdictCode, VerdictReason
@@ -37,6 +37,7 @@ class Tried:
         scale: the largest magnitude of all arrays.
         constant: whether each of them is one number throughout.
         hollow: whether more than half of each of them is no number.
+        telling: of the array in which wrong ones differ most, in how many elements one does.
     """
 
     needles: dict[str, None] = field(default_factory=dict)
@@ -45,6 +46,12 @@ class Tried:
     scale: float = 0.0
     constant: bool = True
     hollow: bool = True
+    telling: tuple[int, int] = (0, 1)
+
+    @property
+    def words(self) -> str:
+        """The wrong arrays, as a part of a sentence."""
+        return f"{plural(len(self.needles), 'array')}, such as {next(iter(self.needles))}"
 
     def take(self, found: Needles) -> None:
         """Take what was tried with one array."""
@@ -53,6 +60,8 @@ class Tried:
         self.most = max(self.most, found.elements)
         self.scale = max(self.scale, found.scale or 0.0)
         if found.elements >= LEAST:
+            telling = max((one.telling for one in found.tried), default=0)
+            self.telling = max(self.telling, (telling, found.elements), key=lambda of: of[0] / of[1])
             self.constant = self.constant and found.constant
             self.hollow = self.hollow and 2 * found.hollow > found.elements
 
@@ -69,6 +78,8 @@ class Teeth:
     _tried: defaultdict[tuple[str, str], Tried] = field(default_factory=lambda: defaultdict(Tried))
     _departures: defaultdict[str, set[float]] = field(default_factory=lambda: defaultdict(set))
     _cells: dict[str, None] = field(default_factory=dict)
+    # Ranks that passed with more than half of an array NaN or infinite on both sides.
+    _unbounded: defaultdict[tuple[str, str], set[int]] = field(default_factory=lambda: defaultdict(set))
 
     @property
     def _checks(self) -> list[Tolerant]:
@@ -91,6 +102,10 @@ class Teeth:
         if trial.outcome == "void":
             return
         self._cells[cell.id] = None
+        for close in self.scenario.checks if arm == "candidate" else ():
+            if isinstance(close, CloseCheck) and close.nonfinite is not None:
+                ranks = {rank for rank in close.ranks.of(history.size) if close.is_mostly_unbounded(history, rank)}
+                self._unbounded[cell.id, close.id] |= ranks
         for check in self._checks:
             if arm == "control":
                 self._take_departures(check, findings, history)
@@ -145,31 +160,50 @@ class Teeth:
                 what = f"{why}, and it allows {allowed(check)}: nothing in them could be at the wrong place"
                 yield VerdictReason(VerdictCode.TOOTHLESS, what)
             elif tried.needles and not any(one <= tried.scale for one in self._departures[check.id]):
-                many = f"{plural(len(tried.needles), 'array')}, such as {next(iter(tried.needles))}"
                 why = (
-                    f"check {check.id} accepts every wrong array that was tried in place of the right one "
-                    f"({many}): it allows {allowed(check)}, and the "
-                    f"largest number compared is {tried.scale:.4g} in size; no control failed it by as little"
+                    f"check {check.id} accepts every wrong array that the harness tried in place of the right one "
+                    f"({tried.words}): it allows {allowed(check)}, the largest number compared is {tried.scale:.4g} "
+                    "in size, and no control failed it by that or less"
                 )
                 yield VerdictReason(VerdictCode.TOOTHLESS, why)
 
-    def untried(self, cell: str) -> list[str]:
-        """Of which checks of a cell no wrong array could be tried, one sentence each."""
-        left = []
-        for check in self._checks:
-            tried = self._tried.get((cell, check.id))
-            if cell not in self._cells or (
-                tried is not None and (tried.needles or (tried.constant and tried.most >= LEAST))
-            ):
-                continue
-            many = f"no array of {LEAST} floats or more was compared"
-            if tried is not None and tried.most >= LEAST:
-                many = "no other array of the same shape was there"
-            left.append(
-                f"check {check.id} allows {allowed(check)}, and that this refuses anything was not tried with a wrong "
-                f"array: {many}"
-            )
+    def left_open(self, cell: str) -> list[str]:
+        """What wrong arrays do not show of the tolerances of a cell, one sentence each."""
+        if cell not in self._cells:
+            return []
+        left = [one for check in self._checks for one in self._left_open(check, self._tried.get((cell, check.id)))]
+        left += [
+            f"more than half of what check {check} compared on {numbered('rank', sorted(ranks))} is NaN or infinite on "
+            "both sides"
+            for (where, check), ranks in self._unbounded.items()
+            if where == cell and ranks
+        ]
         return left
+
+    def _left_open(self, check: Tolerant, tried: Tried | None) -> Iterator[str]:
+        if tried is None or tried.most < LEAST or not (tried.needles or tried.constant):
+            why = f"no array of {LEAST} floats or more was compared"
+            if tried is not None and tried.most >= LEAST:
+                why = "no other array of the same shape was there"
+            yield (
+                f"no wrong array was tried on check {check.id}, so this run does not show that {allowed(check)} "
+                f"refuses one: {why}"
+            )
+        elif tried.needles and not tried.refused:
+            apart = min((one for one in self._departures[check.id] if one <= tried.scale), default=None)
+            if apart is not None:  # else the cell is told to be toothless
+                yield (
+                    f"check {check.id} accepts every wrong array that the harness tried in place of the right one "
+                    f"({tried.words}): it allows {allowed(check)}, and the largest number compared is "
+                    f"{tried.scale:.4g} in size. Only the control shows that the check can fail, where it was off by "
+                    f"{apart:.4g}"
+                )
+        elif isinstance(check, CloseCheck) and 2 * tried.telling[0] < tried.telling[1]:
+            yield (
+                f"of {tried.telling[1]} elements that check {check.id} compares, no wrong array that was tried differs "
+                f"in more than {tried.telling[0]}: the others are equal or masked, and this run does not show "
+                "that they were computed"
+            )
 
 
 def allowed(check: Tolerant) -> str:

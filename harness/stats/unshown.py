@@ -10,8 +10,9 @@ from collections import Counter, defaultdict
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 
 from harness.checks import Finding
-from harness.checks.agree import AgreeCheck
+from harness.checks.agree import AgreeCheck, is_nothing
 from harness.checks.arrays import A, AgainstCheck
+from harness.checks.equal import EqualCheck
 from harness.checks.finding import canonical
 from harness.checks.influence import InfluenceCheck
 from harness.checks.ledger_agrees import LedgerAgreesCheck
@@ -83,8 +84,10 @@ class Unshown:
         # The checks that trials of the control failed only because there was nothing to compare.
         self._wanting: defaultdict[str, set[str]] = defaultdict(set)
         self._controls: Counter[str] = Counter()
-        # Cells of several ranks, of those in which a trial passed: whether an exchange between ranks was recorded.
+        # Cells of several ranks, of those in which a trial passed: whether an exchange between ranks is shown, or calls
+        # at least that may have been one.
         self._talked: dict[str, bool] = {}
+        self._called: dict[str, bool] = {}
         self._reported: dict[tuple[str, Arm], str] = {}
         self._swallowed: set[tuple[str, str]] = set()
         self._struck: Counter[str] = Counter()
@@ -134,12 +137,13 @@ class Unshown:
             proved = history.noted("world.still") if trial.as_stated else ()
             self._hung = self._hung or bool(proved)
             self._spun = self._spun or any(bool(seen.event.values.get("spins")) for seen in proved)
-            self._take_failed(cell, findings)
+            self._take_failed(cell, findings, history)
         elif trial.outcome == "pass":
             self._take_strikes(trial, history)
             self._take_alike(history)
             if cell.ranks > 1:
                 self._talked[cell.id] = self._talked.get(cell.id, False) or _has_talked(history)
+                self._called[cell.id] = self._called.get(cell.id, False) or _has_called(history)
             if self.edition >= EDITION_OF_PARITY and cell.id not in self._unseen:
                 axes = cell.axes if self.edition >= EDITION_OF_THE_KNOWN else None
                 self._unseen[cell.id] = unseen(self._scenario, history, axes=axes)
@@ -152,22 +156,22 @@ class Unshown:
             self._take_artefacts(history)
             self._take_values(history)
 
-    def sentences(self, untried: Mapping[str, Sequence[str]] | None = None) -> list[str]:
+    def sentences(self, tolerances: Mapping[str, Sequence[str]] | None = None) -> list[str]:
         """Everything that is left open, one sentence each.
 
         Args:
-            untried: by cell, what is left open about tolerances (`harness.stats.teeth`).
+            tolerances: by cell, what is left open about them (`harness.stats.teeth`).
         """
         left: list[str] = []
         left += self._left_unseen()
-        left += self._each_by_cell(untried or {})
+        left += self._each_by_cell(tolerances or {})
         left += self._by_cell({cell.id: unasked(self._scenario.checks, cell.ranks) for cell in self._cells.values()})
         left += self._by_cell({cell.id: unsplit(self._scenario.checks, cell.ranks) for cell in self._cells.values()})
         left += self._by_cell({cell.id: OF_ONE for cell in self._cells.values() if cell.ranks == 1})
         left += self._by_cell({name: self._unfailed(name) for name in self._cells if self._controls[name]})
         left += self._by_cell({name: self._wanted(name) for name in self._cells})
         if self.edition >= EDITION_OF_THE_KNOWN:
-            left += self._by_cell({name: self._silent() for name, talked in self._talked.items() if not talked})
+            left += self._by_cell({name: self._silent(name) for name, talked in self._talked.items() if not talked})
         left += [sentence for name in self._scenario.show if (sentence := self._not_reported(name))]
         left += [sentence for axis in self._axes if (sentence := self._changed_nothing(axis))]
         left += [
@@ -251,10 +255,15 @@ class Unshown:
             for sentence, about in cells.items()
         ]
 
-    def _silent(self) -> str:
+    def _silent(self, cell: str) -> str:
         """What to say of a cell in which no exchange between ranks was recorded."""
         if any(isinstance(check, InfluenceCheck) for check in self._scenario.checks):
             return ""  # what one rank changes, another one computes with
+        if self._called[cell]:
+            return (
+                "ranks made collective calls, and no check held the calls of one rank against those of another "
+                "(ledger-agrees does): each of them may have called in a group of its own"
+            )
         if "collectives" in self._scenario.observe:
             return (
                 "the ledgers hold no collective call or transfer between ranks: each rank may have worked alone, and "
@@ -263,18 +272,21 @@ class Unshown:
         hint = "" if self._scenario.subject.program else " (observe: collectives does)"
         return f"nothing recorded whether the ranks exchanged anything{hint}: each of them may have worked alone"
 
-    def _take_failed(self, cell: Cell, findings: Sequence[Finding]) -> None:
+    def _take_failed(self, cell: Cell, findings: Sequence[Finding], history: History) -> None:
         """Which checks a trial of the control failed: by what they look at, or for want of something to compare."""
         control = self._scenario.subject.control
         stated = control.must_fail.check if control is not None else None
-        compares = {check.id: check.properties.compares for check in self._scenario.checks}
+        checks = {check.id: check for check in self._scenario.checks}
         for finding in findings:
             if finding.passed:
                 continue
             parts = [part for part in finding.ranks if not part.passed]
-            compared = compares.get(finding.check, False)
+            check = checks.get(finding.check)
+            compared = check is not None and check.properties.compares
             is_want = not finding.reason and all(part.want(compares=compared) for part in parts)
-            if self.edition >= EDITION_OF_THE_KNOWN and is_want and finding.check != stated:
+            is_want = is_want and finding.check != stated
+            is_empty = not finding.reason and all(_says_nothing(check, history, part.rank) for part in parts)
+            if self.edition >= EDITION_OF_THE_KNOWN and (is_want or is_empty):
                 self._wanting[cell.id].add(finding.check)
             else:
                 self._failed[cell.id].add(finding.check)
@@ -424,22 +436,34 @@ class Unshown:
                 self.printed.append(printed)
 
 
-def _has_talked(history: History) -> bool:
-    """Whether an exchange between ranks was recorded: a call in a ledger, or one whose payload tells whose it is.
+def _has_called(history: History) -> bool:
+    """Whether ledgers hold calls of ranks that no check held against another rank's: made together, or each alone."""
+    noted = history.noted(LEDGERS_COMPARED)
+    ranks = [one for seen in noted for one in _mappings(seen.event.values.get("ranks"))]
+    are_held = any(_held(seen.event.values.get("checks")) for seen in noted)
+    return not are_held and any(isinstance(many := one.get("calls"), int) and many > 0 for one in ranks)
 
-    Where checks held calls of ranks against each other, that counts; else that there were calls at all.
-    """
-    coded = [seen.event.values.get("calls") for rank in range(history.size) for seen in history.said(rank, CODED_END)]
-    if any(isinstance(many, int) and many > 0 for many in coded):
-        return True
+
+def _has_talked(history: History) -> bool:
+    """Whether an exchange between ranks is shown: calls held against another rank's, or payloads that say whose."""
+    counts = [seen.event.values.get("calls") for rank in range(history.size) for seen in history.said(rank, CODED_END)]
     for seen in history.noted(LEDGERS_COMPARED):
-        ranks, checks = seen.event.values.get("ranks"), seen.event.values.get("checks")
-        held = [one.get(key) for one in _mappings(checks) for key in ("matched", "compared")]
-        counts = [many for some in held if isinstance(some, list) for many in some]
-        counts = counts or [one.get("calls") for one in _mappings(ranks)]
-        if any(isinstance(many, int) and many > 0 for many in counts):
-            return True
-    return False
+        counts += [many for some in _held(seen.event.values.get("checks")) for many in some]
+    return any(isinstance(many, int) and many > 0 for many in counts)
+
+
+def _held(checks: object) -> list[list[JSON]]:
+    """How many calls of each rank were held against another rank's, by each check that does so."""
+    found = [one.get(key) for one in _mappings(checks) for key in ("matched", "compared")]
+    return [some for some in found if isinstance(some, list)]
+
+
+def _says_nothing(check: object, history: History, rank: int) -> bool:
+    """Whether all that a rank reported of what a check looks at is null or empty, where that is not asked for."""
+    if not isinstance(check, AgreeCheck | EqualCheck) or check.empty is not None:
+        return False
+    values = [value for value, _ in history.values(rank, check.event, check.key)]
+    return bool(values) and all(is_nothing(value) for value in values)
 
 
 def _mappings(values: object) -> list[dict[str, JSON]]:

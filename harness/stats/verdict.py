@@ -187,7 +187,7 @@ def judge(
     verdicts = [one.model_copy(update={"attributions": own}) for one, own in zip(verdicts, climbed, strict=True)]
     if edition >= EDITION_OF_THE_KNOWN:
         verdicts = [_toothless(one, teeth) for one in verdicts]
-    untried = {cell.id: teeth.untried(cell.id) for cell in verdicts} if edition >= EDITION_OF_THE_KNOWN else {}
+    tolerances = {one.id: teeth.left_open(one.id) for one in verdicts} if edition >= EDITION_OF_THE_KNOWN else {}
     word = merge(cell.verdict for cell in verdicts)
     reasons = [f"{cell.id}: {reason}" for cell in verdicts for reason in cell.reasons]
     expected = scenario.expects or "PASS"
@@ -196,7 +196,7 @@ def judge(
         as_expected=(scenario.role == "upstream" and scenario.expects is None) or word == expected,
         reasons=reasons,
         cells=verdicts,
-        unshown=unshown.sentences(untried),
+        unshown=unshown.sentences(tolerances),
         printed=unshown.printed,
     )
 

@@ -9,8 +9,8 @@ import pytest
 
 from harness.checks.close import CloseCheck
 from harness.checks.distribution import DistributionCheck
-from harness.numeric.arrays import ArrayFile
-from harness.numeric.needles import extent, places_like, telling, try_values, wrong_ones
+from harness.numeric.arrays import ArrayFile, numbers
+from harness.numeric.needles import extent, places_like, telling, try_values, unmasked, wrong_ones
 from harness.numeric.tolerance import Tolerance
 from tests.checks.worlds import content
 
@@ -34,12 +34,52 @@ def refused(values: Any, **asked: Any) -> list[bool]:
 
 
 def test_an_array_is_rolled_along_each_axis_that_this_changes() -> None:
-    """The last axis first; an axis of one, or along which nothing changes, makes no needle."""
+    """The last axis first, by one where half changes nothing; an axis along which none does makes no needle."""
     of = [what for what, _ in wrong_ones(file(RANDOM.standard_normal((1, 4, 6))), {})]
     assert of == ["rolled by 3 along axis 2", "rolled by 2 along axis 1"]
     rows = np.repeat(np.arange(6.0)[:, None], 4, 1)
     assert [what for what, _ in wrong_ones(file(rows), {})] == ["rolled by 3 along axis 0"]
     assert [what for what, _ in wrong_ones(file(np.full((6, 4), np.nan)), {})] == []
+    assert [what for what, _ in wrong_ones(file(np.tile(np.arange(8.0), 2)), {})] == ["rolled by 1 along axis 0"]
+
+
+def test_a_mask_stays_where_it_is_in_one_needle() -> None:
+    """In the first the numbers are rolled among themselves, and what is masked in the right array is masked too."""
+    masked = np.where(np.arange(16).reshape(4, 4) % 3, LOGITS[:4, :4], -np.inf)
+    what, wrong = next(wrong_ones(file(masked), {}))
+    assert what == "its numbers rolled by 5, the mask in place"
+    assert (np.isfinite(numbers(wrong)) == np.isfinite(masked)).all()
+    assert telling(wrong, file(masked)) == 10
+
+
+@pytest.mark.parametrize(
+    ("values", "masks"),
+    [
+        ([0.5, -1e9, 2.0, -1e9], True),
+        ([0.5, float(np.finfo("float32").min), 2.0, float(np.finfo("float32").min)], True),
+        ([0.5, float(np.finfo("float64").min), -2.0, float(np.finfo("float64").min)], True),
+        ([7.0, 1e4, 1e4, 8.0], True),
+        ([0.5, -1e9, 2.0, 1.0], False),  # once: a number that is large
+        ([0.5, 3.0, 2.0, 3.0], False),  # no further away than the others are apart
+        ([0.0, -1e9, 0.0, -1e9], False),  # the mask itself is what is compared
+        ([3.5, 3.5, 3.5, 3.5], False),
+    ],
+)
+def test_a_number_that_stands_for_a_mask(values: list[float], *, masks: bool) -> None:
+    """Of the largest magnitude, there more than once, and further from all others than they are from each other."""
+    array = np.array(values)
+    expected = np.where(np.abs(array) == np.abs(array).max(), -np.inf, array) if masks else array
+    assert (numbers(unmasked(file(array))) == expected).all()
+    scale = try_values(values, [], Tolerance(atol=1)).scale
+    assert scale == np.abs(expected[np.isfinite(expected)]).max()
+
+
+def test_a_mask_of_sixteen_bits_and_none_of_whole_numbers() -> None:
+    """A bfloat16 keeps its bits in whole numbers, where -infinity is other bits."""
+    bits = (np.array([0.5, -1e9, 2.0, -1e9], "float32").view("uint32") >> 16).astype("uint16")
+    assert numbers(unmasked(file(bits, "it.bfloat16.npy"))).tolist() == [0.5, -np.inf, 2.0, -np.inf]
+    whole = file(np.array([1, 9000, 2, 9000]))
+    assert unmasked(whole) == whole
 
 
 def test_what_was_kept_elsewhere_is_a_needle_where_most_of_it_differs() -> None:
@@ -76,6 +116,13 @@ def test_what_was_kept_elsewhere_is_a_needle_where_most_of_it_differs() -> None:
         ),
         (LOGITS, {"kl": 1e-3}, True),
         (LOGITS, {"kl": 50.0}, False),
+        (np.where(np.arange(32) < 20, LOGITS, -np.inf), {"kl": 50.0}, False),
+        (np.where(np.arange(32) < 20, LOGITS, -np.inf), {"kl": 1e-3}, True),
+        (
+            np.where(np.tri(32), RANDOM.standard_normal((32, 32)), -np.inf),
+            {"atol": 100.0, "nonfinite": "allowed"},
+            False,
+        ),
         (LOGITS, {"rank": 31}, False),
         (np.repeat(LOGITS[:, :1], 32, 1), {"kl": 1e-3}, False),
     ],

@@ -39,6 +39,13 @@ def made(case):
         "bfloat16": bits.view(np.float32),
         "one-hot": np.eye(64),
         "ones": np.ones(16),
+        "masked-least": np.where(np.tril(np.ones((64, 128))), logits, np.finfo("float32").min),
+        "padded": np.where(np.arange(128) < 100, logits, -np.inf).astype("float32"),
+        "padded-billion": np.where(np.arange(128) < 100, logits, -1e9).astype("float32"),
+        "one-each": np.where(np.arange(128) == rows, logits, -np.inf).astype("float32"),
+        "tiled": np.tile(logits[0], 2),
+        "outlier": np.where(np.arange(8192).reshape(64, 128) == 300, 5000, logits).astype("float32"),
+        "spike": np.where(np.arange(8192).reshape(64, 128) == 300, 1e6, 0).astype("float32"),
     }[case]
 
 def keep(context, *, case, off):
@@ -123,6 +130,14 @@ def test_an_array_that_says_nothing_and_a_tolerance_that_allows_it(tmp_path: Pat
         ("kind: distribution, artefact: it, kl: 50", "logits, constant, rows", 200, TOOTHLESS),
         ("kind: distribution, artefact: it, rank: 127", "logits", -100, TOOTHLESS),
         ("kind: distribution, artefact: it, top: 5, overlap: 1, kl: 60", "constant, rows", 1, TOOTHLESS),
+        # A mask is no number that a tolerance could refuse, nor is it the largest one compared.
+        (f"{CLOSE}, atol: 100, nonfinite: allowed", "masked, masked-least, padded-billion, one-each", 200, TOOTHLESS),
+        (f"{CLOSE}, atol: 100", "tiled", 200, TOOTHLESS),
+        (f"{VALUE}, atol: 100", "masked-least, padded-billion, tiled", 200, TOOTHLESS),
+        ("kind: distribution, artefact: it, kl: 50", "padded, padded-billion", 200, TOOTHLESS),
+        (f"{CLOSE}, atol: 0.01, nonfinite: allowed", "masked, masked-least, padded, one-each, tiled", 1, "PASS"),
+        (f"{VALUE}, atol: 0.01", "masked-least, padded-billion, tiled", 1, "PASS"),
+        ("kind: distribution, artefact: it, kl: 1e-3", "padded, padded-billion", 20, "PASS"),
         (f"{CLOSE}, rtol: 1e-2", "norms, rope, bfloat16", 0.5, "PASS"),
         (f"{VALUE}, rtol: 1e-2", "norms, rope, scalar", 0.5, "PASS"),
         (f"{CLOSE}, rtol: 2e-2, atol: 0.05", "bfloat16", 1, "PASS"),
@@ -136,6 +151,33 @@ def test_tolerances(tmp_path: Path, check: str, cases: str, off: float, words: s
     found = ran(tmp_path, check, cases, off=off)
     told = verdicts(found)
     assert told == dict.fromkeys(cases.split(", "), words), found.out
+
+
+@pytest.mark.whole
+def test_what_wrong_arrays_leave_open_is_told(tmp_path: Path) -> None:
+    """A tolerance that only the control exceeded, elements that never differ, arrays that are mostly no numbers."""
+    cases = {
+        "outlier": (
+            "Check same accepts every wrong array that the harness tried in place of the right one (2 arrays, such as "
+            "rolled by 64 along axis 1): it allows atol 100, and the largest number compared is 5000 in size. Only the "
+            "control shows that the check can fail, where it was off by 200"
+        ),
+        "spike": (
+            "Of 8192 elements that check same compares, no wrong array that was tried differs in more than 2: the "
+            "others are equal or masked, and this run does not show that they were computed"
+        ),
+        "one-each": "More than half of what check same compared on rank 1 is NaN or infinite on both sides",
+        "whole-numbers": (
+            "No wrong array was tried on check same, so this run does not show that atol 100 refuses one: no array of "
+            "8 floats or more was compared"
+        ),
+    }
+    found = ran(tmp_path, f"{CLOSE}, atol: 100, nonfinite: allowed", ", ".join(cases), off=200)
+    told = found.record.judgement.unshown
+    for case, sentence in cases.items():
+        assert f"{sentence} (ranks=2,backend=none,case={case})." in told, told
+    section = (found.folder / "report.md").read_text().partition("## What this does not show")[2]
+    assert "Only the control shows that the check can fail" in section
 
 
 def test_a_relative_tolerance_of_one_is_refused(tmp_path: Path) -> None:

@@ -73,3 +73,34 @@ def test_advice_of_lint_is_printed_by_run(scenario: Write, rankproof: Run) -> No
     ran = rankproof("run", str(scenario()), "--set", "trials.candidate=2")
     assert ran.code == 2
     assert re.search(r"  --set:1:18: note: trials.candidate: cannot PASS", ran.out)
+
+
+@pytest.mark.slow
+@pytest.mark.whole
+def test_what_no_control_fails_and_what_never_varies_is_told(scenario: Write, rankproof: Run) -> None:
+    """Of each cell, also where the control holds as stated; nor does a control show much that reports null."""
+    text = SCENARIO.replace("must_fail: {check: met, ranks: nonzero, error: AssertionError, source: assert thing}", "M")
+    text = text.replace("M}", "").replace("    M\n", "    must_fail: {check: same, ranks: [1], cells: {ranks: [2]}}\n")
+    text = text.replace("matrix: {ranks: [2]", "matrix: {ranks: [2, 3]")
+    text += "  - {id: same, kind: equal, ranks: [1], value: said.it, against: 0}\n"
+    text += "  - {id: alike, kind: agree, ranks: every, value: said.word}\n"
+    subject = """
+def meet(context, *, broken):
+    lost = broken and context.rank == 1 and context.size == 2
+    context.emit("met")
+    context.emit("said", it=None if lost else [context.size], word="one")
+"""
+    ran = rankproof("run", str(scenario({"scenario.yaml": text, "subject.py": subject})))
+    assert ran.code == 0, ran.out + ran.err
+    told = ran.record.judgement.unshown
+    never = "No trial of the control failed the checks {}: nothing here shows that they can fail ({})."
+    assert never.format("met, ended, nobody-left, alike", "ranks=2,backend=none") in told, told
+    assert never.format("met, ended, nobody-left, same, alike", "ranks=3,backend=none") in told, told
+    assert (
+        "The control failed the check same only because it gave nothing to compare: nothing here shows that it sees a "
+        "wrong value (ranks=2,backend=none)."
+    ) in told
+    assert (
+        "What the check alike compares was one value in every report of this run: a subject that always gives this one "
+        "would pass."
+    ) in told

@@ -62,8 +62,8 @@ def ledgers(*, calls: int, **checks: JSON) -> Event:
 
 
 def talking(size: int) -> list[Event]:
-    """A healthy trial whose ranks called collectives."""
-    return [*healthy(size), ledgers(calls=3)]
+    """A healthy trial whose ranks called collectives with each other."""
+    return [*healthy(size), ledgers(calls=3, step={"matched": [3, 3]})]
 
 
 def judged(
@@ -320,24 +320,26 @@ def test_values_that_never_vary_are_told(
 
 
 SILENT = "The ledgers hold no collective call or transfer between ranks"
+ALONE = "Ranks made collective calls, and no check held the calls of one rank against those of another"
 UNSEEN = "Nothing recorded whether the ranks exchanged anything"
 
 
 @pytest.mark.parametrize(
-    ("noted", "is_told"),
+    ("noted", "told"),
     [
-        ([], True),
-        ([ledgers(calls=0)], True),
-        ([ledgers(calls=2)], False),
-        ([ledgers(calls=2, step={"matched": [0, 0]})], True),
-        ([ledgers(calls=2, step={"matched": [2, 2]})], False),
-        ([ledgers(calls=2, step={"matched": [0, 0]}, whole={"compared": [1, 1]})], False),
+        ([], SILENT),
+        ([ledgers(calls=0)], SILENT),
+        ([ledgers(calls=2)], ALONE),
+        ([ledgers(calls=2, step={"matched": [0, 0]})], SILENT),
+        ([ledgers(calls=2, step={"matched": [2, 2]})], ""),
+        ([ledgers(calls=2, step={"matched": [0, 0]}, whole={"compared": [1, 1]})], ""),
     ],
 )
-def test_a_world_that_never_talks_is_told(noted: list[Event], is_told: bool) -> None:
+def test_a_world_that_never_talks_is_told(noted: list[Event], told: str) -> None:
     """Ranks whose ledgers hold no call, or no call that another rank took part in, may each have worked alone."""
     found = judged(TEXT, candidate=lambda size: [*healthy(size), *noted])
-    assert any(sentence.startswith(SILENT) for sentence in found.unshown) is is_told
+    for words in (SILENT, ALONE):
+        assert any(sentence.startswith(words) for sentence in found.unshown) is (words == told)
     assert not any(SILENT in sentence for sentence in judged(TEXT, candidate=healthy, edition=EDITION - 1).unshown)
 
 
@@ -373,6 +375,33 @@ def test_a_check_that_failed_for_want_of_a_value_is_named() -> None:
         return [event._replace(values={"text": "x"}) if event.name == "decode" else event for event in broken()]
 
     assert not any("text" in sentence for sentence in judged(text, control=wrong).unshown)
+
+
+@pytest.mark.parametrize(
+    ("given", "more", "is_told"),
+    [
+        ([], "", True),
+        (None, "", True),
+        ([None, ""], "", True),
+        ([7], "", False),
+        ([], ", empty: allowed", False),
+    ],
+)
+def test_a_control_that_reports_nothing_has_shown_no_wrong_value(given: JSON, more: str, *, is_told: bool) -> None:
+    """Null and empty values are what a function gives that forgets to return, also where that fails as stated."""
+    text = COMPARED.replace("check: ready, ranks: nonzero, error: AssertionError, source: assert tokenizer", "MUST")
+    text = text.replace("MUST", "check: same, ranks: [1]").replace(
+        "value: chosen.ids}", f"value: chosen.ids{more}}}", 1
+    )
+    text = text.replace("ranks: every, value: chosen.ids", "ranks: every, against: 0, value: chosen.ids", 1)
+    lost = [
+        event._replace(values={"ids": given}) if (event.name, event.rank) == ("chosen", 1) else event
+        for event in chosen(lambda _: [1, 2])
+    ]
+    found = judged(text, candidate=lambda _: chosen(lambda _: [1, 2]), control=lambda _: lost)
+    assert found.verdict == "PASS", found.reasons
+    words = "only because it gave nothing to compare: nothing here shows that"
+    assert any(words in sentence and "same" in sentence for sentence in found.unshown) is is_told
 
 
 def test_a_check_is_named_in_the_cells_whose_control_never_failed_it() -> None:
