@@ -8,11 +8,12 @@ from collections.abc import Iterator
 from harness.cli import PASS, USAGE
 from harness.cli.arguments import overrides, scenarios
 from harness.cli.load import load_all
+from harness.forms.problem import closest
 from harness.forms.text import visible
 from harness.run import inputs
 from harness.run.arms.entry import seen
 from harness.run.arms.revision import RevisionError
-from harness.run.arms.staging import ArmError, previewed
+from harness.run.arms.staging import ArmError, NotThere, previewed
 from harness.scenario import LoadedScenario, Problem, Scenario, ScenarioError
 from harness.world.environment import is_import_time
 
@@ -39,6 +40,8 @@ def main(options: argparse.Namespace) -> int:
                     print(problem)
                 else:
                     refused.append(problem)
+        except NotThere as error:
+            refused.append(scenario.problem(error.place, error.message, suggestion=_meant(scenario, error)))
         except WouldStop as error:
             print(f"{scenario.path}: note: a run would stop: {error}")
         for problem in refused:
@@ -62,12 +65,26 @@ def _refused(loaded: LoadedScenario) -> Iterator[Problem]:
                 yield from error.problems
 
 
+def _meant(loaded: LoadedScenario, error: NotThere) -> str | None:
+    """What is there under nearly the name that a scenario gives."""
+    if error.place != ("subject", "entry"):
+        return closest(error.message.partition(" ")[0], error.beside)
+    module, _, function = loaded.scenario.subject.function.partition(":")
+    meant = closest(f"{module.replace('.', '/')}.py", error.beside)
+    return None if meant is None else f"{meant.removesuffix('.py').replace('/', '.')}:{function}"
+
+
 class WouldStop(Exception):
     """Why a run would stop here; the code or the home folder may be written later, or be elsewhere."""
 
 
 def _would_stop(loaded: LoadedScenario) -> list[Problem]:
-    """What the code that is here tells of the scenario. Raises WouldStop where it cannot be laid out."""
+    """What the code that is here tells of the scenario.
+
+    Raises:
+        NotThere: a file that the scenario names is not among the code, and other files are.
+        WouldStop: the code cannot be laid out.
+    """
     world = loaded.scenario.world
     try:
         if world.home is not None and world.home_is == "copy":
@@ -76,6 +93,8 @@ def _would_stop(loaded: LoadedScenario) -> list[Problem]:
         with previewed(loaded.scenario, folder=loaded.folder) as staged:
             return seen(loaded, staged)
     except (ArmError, RevisionError, inputs.InputError) as error:
+        if isinstance(error, NotThere) and error.beside:
+            raise
         why = str(error)
     except OSError as error:
         why = f"its code cannot be laid out to look at it: {error.strerror}"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import platform
+import tomllib
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
@@ -18,6 +19,10 @@ ANSWERS_WITHIN = 60.0
 # Wheels of a GPU's libraries are gigabytes, and come from somewhere.
 MADE_WITHIN = 3600.0
 AT_ONCE = 16
+# Beside a lock: where the wheels are of a torch that is on no index of Python's. nox reads it too.
+TORCH = "torch-cpu.toml"
+# What pip says where it finds no such wheel; the second, where the machine's pip has constraints.
+NOT_FOUND = ("No matching distribution found", "ResolutionImpossible")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -62,6 +67,7 @@ def prepare(
     """
     files = [tree.files_of(place) for place in (lock, wheels) if place is not None]
     given = [(tree.digest_of(one), one) for one in files]
+    page = page_of(lock)
 
     def make(channel: Channel) -> tuple[str, str]:
         for digest, listed in given:
@@ -74,6 +80,7 @@ def prepare(
             lock=digests[0],
             wheels=digests[1] if wheels is not None else None,
             python=platform.python_version(),
+            page=page,
         )
         place, home, seconds = str(told.get("interpreter")), str(told.get("home")), told.get("seconds")
         took = f" in {seconds:.1f} s" if isinstance(seconds, float) else ""
@@ -81,6 +88,24 @@ def prepare(
         return (f"made{took}" if told.get("made") is True else "there"), place if below == place else f"~/{below}"
 
     return _each(machines, make, interpreter=interpreter, configuration=configuration)
+
+
+def page_of(lock: Path) -> str | None:
+    """The page with the wheels of the torch that a lock pins, where a file beside the lock names one; else None.
+
+    Raises:
+        OSError: the file cannot be read, or does not say what it has to.
+    """
+    beside = lock.with_name(TORCH)
+    if not beside.is_file():
+        return None
+    try:
+        about = tomllib.loads(beside.read_text("utf-8"))
+        pinned, index = f"torch=={about['version']}", str(about["index"])
+    except (ValueError, KeyError) as error:
+        raise OSError(f"{beside}: it does not name a version and an index: {error}") from None
+    words = lock.read_text("utf-8", "replace").split()
+    return f"{index.rstrip('/')}/torch/" if pinned in words else None
 
 
 def clean(
@@ -128,6 +153,8 @@ def _each(
             return Done(machine=machine, why="ssh is not installed here: install OpenSSH's client")
         except Unreachable as error:
             remedy = ssh.remedy(error.said)
+            if any(words in str(error) for words in NOT_FOUND):
+                remedy = "name a folder with the lock's wheels by --wheels: it is sent there, and no index is asked"
             return Done(machine=machine, why=f"{error}{f': {remedy}' if remedy else ''}")
         return Done(machine=machine, said=printable(said, limit=200), interpreter=printable(place, limit=1000))
 

@@ -6,11 +6,13 @@ import hashlib
 import json
 import os
 import random
+import shutil
 import signal
 import subprocess
 import sys
 import threading
 import time
+import tomllib
 import zipfile
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -20,7 +22,7 @@ import pytest
 from harness.run.collected import Outcome, _messages, collect
 from harness.run.journals import commands_of, over_ssh
 from harness.run.over_machines import Hostfile
-from harness.run.prepared import clean, prepare
+from harness.run.prepared import TORCH, clean, page_of, prepare
 from harness.run.run import run
 from harness.scenario import load_scenario
 from harness.starters import hostfile
@@ -74,6 +76,59 @@ def test_an_environment_from_shipped_wheels(room: Room, tmp_path: Path) -> None:
     environments = Path(f"/proc/{room.pids[0]}/root") / Path.home().relative_to("/") / Path(place).parents[2]
     assert [path.name for path in environments.iterdir() if len(path.name) == 65] == []
     assert [one.said.split()[0] for one in clean(machines, most=0, **known)] == ["0", "0"]  # used a moment ago
+
+
+def test_the_lock_of_torch_finds_its_wheel(room: Room, tmp_path: Path) -> None:
+    """The shipped lock pins a torch that no index of Python's has: its page, named beside the lock, is asked too.
+
+    Without the page the answer names --wheels. A wheel from the page is held to the lock as any other.
+    """
+    wheel = tmp_path / "index/torch/torch-1.0+cpu-py3-none-any.whl"
+    wheel.parent.mkdir(parents=True)
+    with zipfile.ZipFile(wheel, "w") as archive:
+        archive.writestr("torch.py", "")
+        archive.writestr("torch-1.0+cpu.dist-info/METADATA", "Metadata-Version: 2.1\nName: torch\nVersion: 1.0+cpu\n")
+        archive.writestr(
+            "torch-1.0+cpu.dist-info/WHEEL",
+            "Wheel-Version: 1.0\nGenerator: test\nRoot-Is-Purelib: true\nTag: py3-none-any\n",
+        )
+        archive.writestr("torch-1.0+cpu.dist-info/RECORD", "")
+    digest = hashlib.sha256(wheel.read_bytes()).hexdigest()
+    page = tmp_path / "index/torch/index.html"
+    page.write_text(f'<a href="{wheel.name.replace("+", "%2B")}">{wheel.name}</a>')
+    # The machines have a /tmp of their own: what they read is on what they share.
+    shared = Path("/run") / f"rankproof-test-index-{os.getpid()}"
+    shutil.copytree(tmp_path / "index", shared)
+    try:
+        lock = tmp_path / "cpu.txt"
+        lock.write_text(f"torch==1.0+cpu \\\n    --hash=sha256:{digest}\n")
+        (machine, *_) = hostfile.read(room.hostfile)
+        known = {"interpreter": sys.executable, "configuration": room.config, "wheels": None}
+        (done,) = prepare([machine], lock=lock, **known)
+        assert "--wheels" in done.why
+        (tmp_path / TORCH).write_text(f'version = "1.0+cpu"\nindex = "{shared.as_uri()}"\n')
+        (done,) = prepare([machine], lock=lock, **known)
+        assert done.why == ""
+        assert done.said.startswith("made")
+        lock.write_text(f"torch==1.0+cpu --hash=sha256:{'0' * 64}\n")
+        (done,) = prepare([machine], lock=lock, **known)
+        assert "HASHES" in done.why
+    finally:
+        shutil.rmtree(shared)
+
+
+def test_each_shipped_lock_is_looked_up_where_its_torch_is(tmp_path: Path) -> None:
+    """The lock for processors alone names the page of its torch; a lock of another torch, or alone, names none."""
+    locks = Path(__file__).parents[2] / "locks"
+    found = {lock.name: page_of(lock) for lock in locks.glob("*.txt")}
+    index = tomllib.loads((locks / TORCH).read_text())["index"]
+    assert {name for name, page in found.items() if page} == {"cpu.txt"}
+    assert found["cpu.txt"] == f"{index}/torch/"
+    shutil.copy(locks / "cpu.txt", tmp_path)
+    assert page_of(tmp_path / "cpu.txt") is None
+    (tmp_path / TORCH).write_text("index = ")
+    with pytest.raises(OSError, match=TORCH):
+        page_of(tmp_path / "cpu.txt")
 
 
 def test_what_a_lost_machine_wrote_down_is_collected(room: Room, tmp_path: Path) -> None:

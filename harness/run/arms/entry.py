@@ -10,6 +10,7 @@ exit, fork, print) stays in there.
 
 from __future__ import annotations
 
+import builtins
 import os
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -26,6 +27,8 @@ from harness.world import program
 from harness.world.environment import server_environment
 
 DEFINED = re.compile(r"^\s*(?:async\s+)?(?:def|class)\s+(\w+)", re.MULTILINE)
+EMITTED = re.compile(r"""\b(?:emit|event|measure|span)\w*\(\s*["']([\w.-]+)["']""")
+MUST_FAIL = ("subject", "control", "must_fail")
 Place = tuple[str | int, ...]
 Look = Callable[[str], Entry | None]
 
@@ -63,6 +66,8 @@ def seen(loaded: LoadedScenario, staged: Mapping[str, StagedArm]) -> list[Proble
             problems += _swallowed(loaded, name, arm, entry)
     problems += _of_the_reference(loaded, staged)
     problems += _nowhere(loaded, staged)
+    problems += _fails_nowhere(loaded, staged)
+    problems += _unsaid(loaded, staged)
     return list(dict.fromkeys(problems))
 
 
@@ -137,18 +142,68 @@ def _nowhere(loaded: LoadedScenario, staged: Mapping[str, StagedArm]) -> Iterato
     hang = control.must_fail.hang if control is not None else None
     if hang is None or arm is None:
         return
-    texts = [file.read_text("utf-8", "replace") for file in sorted(arm.folder.rglob("*.py")) if file.is_file()]
-    place: Place = ("subject", "control", "must_fail", "hang")
+    texts = _texts(arm)
+    place: Place = (*MUST_FAIL, "hang")
     if hang.function is not None and not hang.function.startswith("<"):
         names = sorted({name for text in texts for name in DEFINED.findall(text)})
         if hang.function not in names:
             message = "is the name of no function in the code of the control"
             yield loaded.problem((*place, "function"), message, suggestion=closest(hang.function, names))
-    if hang.source is not None:
-        lines = sorted({line.strip() for text in texts for line in text.splitlines()})
-        if hang.source not in lines:
-            message = "is no line of the code of the control: give a whole line, without its indentation"
-            yield loaded.problem((*place, "source"), message, suggestion=closest(hang.source, lines))
+    yield from _no_line(loaded, texts, hang.source, place)
+
+
+def _fails_nowhere(loaded: LoadedScenario, staged: Mapping[str, StagedArm]) -> Iterator[Problem]:
+    """Where an error is stated at a line that no file of the control has; a self-test may want that."""
+    control, arm = loaded.scenario.subject.control, staged.get("control")
+    stated = control.must_fail if control is not None else None
+    if stated is None or arm is None or loaded.scenario.role == "self-test":
+        return
+    # A line of another file is a library's, and so may one be where the control has an environment of its own.
+    if getattr(stated, "file", None) is None and "control" not in loaded.scenario.subject.environments:
+        yield from _no_line(loaded, _texts(arm), getattr(stated, "source", None), MUST_FAIL)
+
+
+def _no_line(loaded: LoadedScenario, texts: Sequence[str], source: str | None, place: Place) -> Iterator[Problem]:
+    lines = sorted({line.strip() for text in texts for line in text.splitlines()})
+    if source is not None and source not in lines:
+        message = "is no line of the code of the control: give a whole line, without its indentation"
+        yield loaded.problem((*place, "source"), message, suggestion=closest(source, lines))
+
+
+def _texts(arm: StagedArm) -> list[str]:
+    return [file.read_text("utf-8", "replace") for file in sorted(arm.folder.rglob("*.py")) if file.is_file()]
+
+
+def _unsaid(loaded: LoadedScenario, staged: Mapping[str, StagedArm]) -> Iterator[Problem]:
+    """Names of events and exceptions that are in no file of the code, where one nearly like it is.
+
+    As notes: a name can be put together as the code runs, and a package can emit it.
+    """
+    texts = [text for _, arm in _stated(loaded, staged) for text in _texts(arm)]
+    emitted = sorted({name for text in texts for name in EMITTED.findall(text)})
+    scenario = loaded.scenario
+    asked: list[tuple[Place, str | None]] = []
+    for index, check in enumerate(scenario.checks):
+        key = "event" if "event" in check.model_fields_set else "value"
+        asked.append((("checks", index, key), getattr(check, "event", None)))
+    asked += [(("faults", index, "at"), fault.event) for index, fault in enumerate(scenario.faults)]
+    asked += [(("measure", index, "event"), row.event) for index, row in enumerate(scenario.measure)]
+    for place, name in asked:
+        # Beginnings and ends of what takes time are emitted by one name.
+        stem = "" if name is None else name.removesuffix(".begin").removesuffix(".end")
+        is_there = any(f"{quote}{stem}" in text for text in texts for quote in "'\"")
+        meant = closest(stem, emitted)
+        if not is_there and meant is not None:
+            message = "no file of the subject names this event: no rank emits it, unless a package does"
+            yield loaded.problem(place, message, suggestion=meant, kind="note")
+    control = scenario.subject.control
+    error = getattr(control.must_fail, "error", None) if control is not None else None
+    known = [name for name, value in vars(builtins).items() if isinstance(value, type)]
+    if error is None or error in known or any(error.rpartition(".")[2] in text for text in texts):
+        return
+    if meant := closest(error, known):
+        message = "is no exception of Python, and no file of the subject names it"
+        yield loaded.problem((*MUST_FAIL, "error"), message, suggestion=meant, kind="note")
 
 
 def _of_the_reference(loaded: LoadedScenario, staged: Mapping[str, StagedArm]) -> list[Problem]:

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import os
 import tempfile
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -54,10 +54,12 @@ class ArmError(Exception):
 class NotThere(ArmError):
     """A file that the scenario names is not among an arm's code: a slip of the scenario, at a place of it."""
 
-    def __init__(self, place: tuple[str | int, ...], message: str) -> None:
+    def __init__(self, place: tuple[str | int, ...], message: str, *, beside: Collection[str] = ()) -> None:
+        """Other files of the code `beside` it: code that is there at all is not written later."""
         super().__init__(f"{'.'.join(map(str, place))}: {message}")
         self.place = place
         self.message = message
+        self.beside = sorted(beside)
 
 
 @dataclass(frozen=True)
@@ -369,6 +371,7 @@ class _Staging:
             ("subject", "entry"),
             f"{self._subject.entry} names no file of the subject's folder{of} ({place}.py is not there): "
             "code that is loaded from elsewhere proves nothing about this folder",
+            beside=[path for path in files if path.endswith(".py")],
         )
 
     def _demand_a_file(self, files: Mapping[str, bytes], words: Sequence[str]) -> None:
@@ -377,6 +380,7 @@ class _Staging:
                 ("subject", "program"),
                 f"no word of {' '.join(words)!r} is a file of the subject's folder: a program from elsewhere proves "
                 "nothing about this folder",
+                beside=files,
             )
 
     def _replacement(self, name: str, file: str) -> bytes:
@@ -384,7 +388,8 @@ class _Staging:
             return (self._folder / file).read_bytes()
         except OSError as error:
             message = f"{file} cannot be read ({error.strerror}); name a file of the scenario's folder"
-            raise NotThere((*self._subject.place(name), "file"), message) from None
+            beside = [path.name for path in self._folder.glob("*.py")]
+            raise NotThere((*self._subject.place(name), "file"), message, beside=beside) from None
 
 
 def as_in(name: str, revision: RevisionFacts | None) -> str:

@@ -227,7 +227,9 @@ def _prepare(store: Store, asked: dict[str, Any], channel: Channel) -> dict[str,
     wheels = store.place(asked["wheels"]) if asked["wheels"] else None
     began = time.monotonic()
     try:
-        interpreter, made = prepare(cache() / ENVIRONMENTS, store.place(asked["lock"]), wheels, goes_on=goes_on)
+        interpreter, made = prepare(
+            cache() / ENVIRONMENTS, store.place(asked["lock"]), wheels, goes_on=goes_on, page=asked.get("page")
+        )
     except (NotMade, BadTree, OSError) as error:
         return {"error": f"the environment cannot be made there: {error}"}
     return {

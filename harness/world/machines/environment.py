@@ -38,7 +38,9 @@ def name_of(lock: bytes) -> str:
     return hashlib.sha256(json.dumps([hashlib.sha256(lock).hexdigest(), *kind]).encode()).hexdigest()
 
 
-def prepare(folder: Path, lock: Path, wheels: Path | None, *, goes_on: Callable[[], bool]) -> tuple[Path, bool]:
+def prepare(
+    folder: Path, lock: Path, wheels: Path | None, *, goes_on: Callable[[], bool], page: str | None = None
+) -> tuple[Path, bool]:
     """Have the environment of a lock; its interpreter, and whether it was made now.
 
     Args:
@@ -46,6 +48,7 @@ def prepare(folder: Path, lock: Path, wheels: Path | None, *, goes_on: Callable[
         lock: requirements, each with the sha256 of its files.
         wheels: a folder of them, in place of any index; None: as pip is configured here.
         goes_on: asked all the time; once it says no, what was begun is taken away.
+        page: of wheels that an index may lack, looked at beside it; each wheel is held to the lock all the same.
 
     Raises:
         NotMade: it cannot be made, or nobody wants it any more.
@@ -66,7 +69,9 @@ def prepare(folder: Path, lock: Path, wheels: Path | None, *, goes_on: Callable[
         shutil.rmtree(coming, ignore_errors=True)  # of one that was killed
         try:
             _run([sys.executable, "-m", "venv", "--without-pip", str(coming)], goes_on)
-            source = [] if wheels is None else ["--no-index", "--find-links", str(wheels)]
+            source = ["--find-links", page] if page else []
+            if wheels is not None:
+                source = ["--no-index", "--find-links", str(wheels)]
             _run(
                 [str(coming / "bin" / "python"), "-s", str(_pip()), *PIP, *QUIET, *source, "--requirement", str(lock)],
                 goes_on,
