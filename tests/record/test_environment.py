@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib.metadata
 import json
 import sys
 from pathlib import Path
@@ -30,6 +31,34 @@ def test_packages_have_digests_and_the_host_has_no_name(here: Environment) -> No
     import socket
 
     assert socket.gethostname() not in here.model_dump_json()
+
+
+def test_names_and_versions_are_those_that_python_gives(here: Environment) -> None:
+    """The fields are read without the description behind them, and say what the whole file says."""
+    theirs = {}
+    for distribution in importlib.metadata.distributions():
+        theirs.setdefault(distribution.metadata["Name"], distribution.metadata["Version"])
+    assert {package.name: package.version for package in here.packages} == theirs
+
+
+def test_a_distribution_is_read_each_time(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What was worked out from a text is not taken for another: a changed RECORD has another digest, a name its own."""
+    info = tmp_path / "changing-1.0.dist-info"
+    info.mkdir()
+    (info / "METADATA").write_text("Metadata-Version: 2.1\nName: changing\nVersion: 1.0\n\nName: other\n")
+    (info / "RECORD").write_text("changing.py,sha256=a,1\n")
+    monkeypatch.syspath_prepend(str(tmp_path))
+
+    def seen() -> tuple[str, str | None]:
+        (package,) = [one for one in environment.packages() if one.name == "changing"]
+        return package.version, package.record
+
+    before = seen()
+    assert seen() == before
+    (info / "RECORD").write_text("changing.py,sha256=b,1\n")
+    assert seen()[1] != before[1]
+    (info / "METADATA").write_text("Metadata-Version: 2.1\nName: changing\nVersion: 1.1\n")
+    assert seen()[0] == "1.1"
 
 
 def test_only_listed_variables_are_recorded(monkeypatch: pytest.MonkeyPatch) -> None:
