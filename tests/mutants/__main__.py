@@ -22,6 +22,7 @@ from collections import Counter
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -154,6 +155,7 @@ def _reached(modules: Sequence[Path], room: str) -> dict[str, Any]:
         return found
 
 
+@cache
 def unchanged(path: str) -> Mutant:
     """A module without a change, written as its mutants are: without its comments and line ends."""
     source = ast.unparse(ast.parse((ROOT / path).read_bytes()))

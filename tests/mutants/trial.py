@@ -25,6 +25,7 @@ from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from functools import lru_cache
 from pathlib import Path
 from types import CodeType, FunctionType
 
@@ -305,14 +306,11 @@ def _functions(code: CodeType) -> Iterator[CodeType]:
 
 
 def _body(code: CodeType) -> object:
-    """What runs once when the module is imported: of the module and of its classes, the code alone."""
-    own = [one for one in code.co_consts if not isinstance(one, CodeType)]
-    within = [
-        _body(one)
-        for one in code.co_consts
-        if isinstance(one, CodeType) and one not in set(_functions(code))
-    ]
-    return (code.co_code, list(map(repr, own)), code.co_names, within)
+    """What runs once, when the module is imported: of the module and of its classes, the code alone."""
+    functions = set(_functions(code))
+    own = [repr(one) for one in code.co_consts if not isinstance(one, CodeType)]
+    classes = [one for one in code.co_consts if isinstance(one, CodeType) and one not in functions]
+    return code.co_code, own, code.co_names, [_body(one) for one in classes]
 
 
 def is_in_functions(mutant: Mutant, original: Mutant) -> bool:
@@ -322,6 +320,7 @@ def is_in_functions(mutant: Mutant, original: Mutant) -> bool:
     return names[0] == names[1] and _body(one) == _body(other)
 
 
+@lru_cache(maxsize=8)
 def _compiled(source: str, path: str) -> CodeType:
     return compile(source, str(ROOT / path), "exec", dont_inherit=True)
 
