@@ -241,9 +241,7 @@ class Bench:
         same = unchanged(path)
         again = [Order(replace(same, number=number), one.tests) for number, one in enumerate(odd)]
         accidents = {
-            odd[one.mutant.number].mutant.key
-            for one in sessions(again, self.perform, jobs=self.jobs)
-            if one.code != 0
+            odd[one.mutant.number].mutant.key for one in sessions(again, self.perform, jobs=self.jobs) if one.code != 0
         }
         bad = self.control(path, {one.failed[0] for one in ended if one.is_plain and one.failed})
         for one in ended:

@@ -23,7 +23,7 @@ import tempfile
 import time
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from functools import lru_cache
 from pathlib import Path
@@ -189,7 +189,7 @@ def sessions(
 @contextmanager
 def _folder() -> Iterator[Path]:
     """A folder for what tests write: its path is short, because servers have sockets in it."""
-    root = Path(tempfile.mkdtemp(prefix="mu-", dir="/tmp"))  # noqa: S108 - a short path is wanted
+    root = Path(tempfile.mkdtemp(prefix="mu-", dir="/tmp"))
     try:
         yield root
     finally:
@@ -278,7 +278,7 @@ class Collected:
         config = items[0].config
         config.pluginmanager.register(heard)
         # Forks that run at the same time must not share a folder.
-        config._tmp_path_factory._basetemp = folder  # type: ignore[attr-defined]  # noqa: SLF001
+        config._tmp_path_factory._basetemp = folder  # type: ignore[attr-defined]
         for item, following in zip(items, [*items[1:], None], strict=True):
             item.config.hook.pytest_runtest_protocol(item=item, nextitem=following)
             if order.stops and heard.failed:
@@ -347,10 +347,8 @@ def _end(one: _Running, *, is_over: bool) -> Session:
     """Take what a session told, and leave nothing of it."""
     seconds = time.monotonic() - one.begun
     # The whole group, also after a good end: a test may have left something behind.
-    try:
+    with suppress(ProcessLookupError):
         os.killpg(one.pid, signal.SIGKILL)
-    except ProcessLookupError:
-        pass
     _, _, used = os.wait4(one.pid, 0)
     cpu = used.ru_utime + used.ru_stime
     told: dict[str, object] = {}

@@ -200,3 +200,27 @@ def test_small_numbers_are_words(many: int, word: str) -> None:
     """Up to nine, and no number is left without one."""
     _, said, _ = judged(*[10.0] * many)
     assert word in said
+
+
+def test_the_first_doubt_is_the_reason() -> None:
+    """Several trials were not proved: the first of them is named."""
+    found, _, _ = judged("rank 0 has set a timer", 10.0, "rank 1 has a connection")
+    assert "trial 0" in str(found[1].otherwise)
+    assert "rank 0 has set a timer" in str(found[1].otherwise)
+
+
+def test_ends_that_no_trial_counts_for_are_taken_out() -> None:
+    """A way to fail that is left without a trial is no row of the report."""
+    watches = begun()
+    ends = {END: [0]}
+    watches.judge([a_trial(0, "fail", as_stated=True)], ends, {})
+    assert ends == {END: [0]}
+    watches.take("control", a_trial(0, "fail", as_stated=True), history(seconds=2.0))
+    watches.judge([a_trial(0, "fail", as_stated=True)], ends, {})
+    assert ends == {}
+
+
+def test_of_several_trials_the_shortest_is_said() -> None:
+    """Each of them stood still for at least the time that is printed."""
+    _, said, _ = judged(12.0, 10.5, 3.0, 2.0)
+    assert "two trials stood still for 10.5 s each, two for 2 s each" in said
