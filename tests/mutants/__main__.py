@@ -1,195 +1,287 @@
 """Put one slip after the other into the judging code and count which ones the tests see: `nox -s mutants`.
 
-A mutant is killed by a test that fails, or that does not end. The tests of a mutant are those that reach its line; a
-line that no test reaches leaves its mutants alive. What stays alive is named, and is either a test to write or a line
-of `equivalents.txt` with the reason why no input tells the two apart.
+A mutant is killed by a test that fails, or that does not end; the same test has to pass without the
+change, before all mutants and after them. The tests of a mutant are those that reach its line; a line
+that no test reaches leaves its mutants alive. What stays alive is named, and is either a test to write
+or a line of `equivalents.txt` with the reason why no input tells the two apart.
 """
 
 from __future__ import annotations
 
 import argparse
+import ast
 import importlib
-import importlib.abc
-import importlib.util
 import json
 import os
 import random
-import select
-import signal
 import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections import Counter
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, replace
+from functools import cache
 from pathlib import Path
-
-import pytest
+from typing import Any
 
 from tests.mutants.mutation import Mutant, mutants, paths
+from tests.mutants.trial import (
+    HEAVY,
+    LONGEST,
+    PATIENCE,
+    ROOT,
+    Collected,
+    Order,
+    Session,
+    imported,
+    is_in_functions,
+    sessions,
+)
 
-ROOT = Path(__file__).resolve().parents[2]
 EQUIVALENTS = Path(__file__).with_name("equivalents.txt")
 MODULES = [
     "harness/stats/tally.py",
     "harness/stats/verdict.py",
     "harness/stats/hang.py",
+    "harness/stats/watches.py",
+    "harness/stats/teeth.py",
     "harness/stats/provenance.py",
+    "harness/stats/counterparts.py",
     "harness/stats/ends.py",
     "harness/stats/stated.py",
+    "harness/world/hang.py",
     "harness/world/stillness.py",
+    "harness/world/waits.py",
+    "harness/world/doubts.py",
     "harness/faults/proof.py",
     "harness/gate/rules.py",
     "harness/trust",
 ]
-TESTS = ["tests/stats", "tests/trust", "tests/gate", "tests/record", "tests/faults", "tests/world", "tests/checks"]
+# The longest first, because several run at a time.
+TESTS = [
+    "tests/world",
+    "tests/faults",
+    "tests/gate",
+    "tests/trust",
+    "tests/stats",
+    "tests/record",
+    "tests/checks",
+]
 MOST_ALIVE = 0.05
 MOST_EQUIVALENT = 0.03
-LONGEST = 60.0
+# Of the tests that reach a line, the quickest: so many, and so many seconds of them.
 MOST_TESTS = 200
-# Imported before the forks, because each mutant would pay for it again; nothing of ours is, or it could not be mutated,
-# and not hypothesis, whose asserts pytest rewrites when it imports it.
-HEAVY = ("pydantic", "yaml", "numpy", "xxhash", "filelock", "psutil", "scipy.stats", "xml.dom.minidom")
+MOST_SECONDS = LONGEST / 3
+
+Lines = Mapping[str, Mapping[str, Sequence[int]]]
 
 
-class Mutated(importlib.abc.MetaPathFinder, importlib.abc.Loader):
-    """Imports one module from the source of a mutant."""
+@dataclass(frozen=True)
+class Reached:
+    """Which tests reach which lines.
 
-    def __init__(self, mutant: Mutant) -> None:
-        self._mutant = mutant
-        self._name = mutant.path.removesuffix(".py").replace("/", ".").removesuffix(".__init__")
+    Attributes:
+        lines: test to file to the lines of it, the quickest test first.
+        seconds: how long each test takes.
+    """
 
-    def find_spec(self, name: str, path: object = None, target: object = None) -> object:
-        """Find the mutated module, and no other."""
-        del path, target
-        if name != self._name:
-            return None
-        return importlib.util.spec_from_file_location(name, ROOT / self._mutant.path, loader=self)
+    lines: Lines
+    seconds: Mapping[str, float]
 
-    def create_module(self, spec: object) -> None:
-        """Leave it to the import system."""
-
-    def exec_module(self, module: object) -> None:
-        """Run the mutant's source under the name of the file that it stands for."""
-        code = compile(self._mutant.source, str(ROOT / self._mutant.path), "exec", dont_inherit=True)
-        exec(code, vars(module))  # noqa: S102 - the mutant is made here, from a file of this repository
+    def tests_of(self, mutant: Mutant) -> list[str]:
+        """The tests that reach a mutant's line; of a constant of the module, its whole module."""
+        file = str(ROOT / mutant.path)
+        chosen: list[str] = []
+        left = MOST_SECONDS
+        for name, own in self.lines.items():
+            there = own.get(file, ())
+            if mutant.line in there or (mutant.name == "module" and there):
+                left -= self.seconds[name]
+                if chosen and (left < 0 or len(chosen) == MOST_TESTS):
+                    break
+                chosen.append(name)
+        return chosen
 
 
 @dataclass(frozen=True)
 class Outcome:
-    """What became of a mutant: `killed`, `alive` or `unreached`, by how many tests and in how many seconds."""
+    """What became of a mutant.
+
+    Attributes:
+        word: `killed`; `alive`; `unreached`, where no test comes by; `unsure`, where its tests do not
+            pass without the change either.
+        why: the test that killed it, or how the session ended that no test did.
+    """
 
     mutant: Mutant
     word: str
-    tests: int
-    seconds: float
+    why: str = ""
 
 
-def reached(modules: Sequence[Path], tests: Sequence[str]) -> dict[str, dict[str, list[int]]]:
+def reached(modules: Sequence[Path], tests: Sequence[str], *, jobs: int) -> Reached:
     """Of each test that passes, which lines of the modules it reaches.
 
     Raises:
         SystemExit: the tests do not run.
     """
+    with ThreadPoolExecutor(jobs) as pool:
+        found = list(pool.map(lambda room: _reached(modules, room), tests))
+    lines = {name: own for one in found for name, own in one["lines"].items()}
+    seconds = {name: took for one in found for name, took in one["seconds"].items()}
+    for name in sorted(lines.keys() - seconds.keys()):
+        print(f"does not pass, or is skipped, and kills nothing: {name}", flush=True)
+    quickest_first = sorted(lines.keys() & seconds.keys(), key=lambda name: (seconds[name], name))
+    return Reached({name: lines[name] for name in quickest_first}, seconds)
+
+
+def _reached(modules: Sequence[Path], room: str) -> dict[str, Any]:
     with tempfile.TemporaryDirectory() as folder:
         out = Path(folder) / "coverage.json"
-        command = [
-            sys.executable,
-            "-m",
-            "tests.mutants.coverage",
-            str(out),
-            json.dumps([str(path) for path in modules]),
-        ]
+        files = json.dumps([str(path) for path in modules])
+        command = [sys.executable, "-m", "tests.mutants.coverage", str(out), files]
         done = subprocess.run(
-            [*command, "-m", "not whole", *tests], cwd=ROOT, capture_output=True, text=True, check=False
+            [*command, "-m", "not whole", room],
+            cwd=ROOT,
+            capture_output=True,
+            text=True,
+            check=False,
         )
         if not out.exists():
-            raise SystemExit(f"the tests do not run:\n{done.stdout[-3000:]}\n{done.stderr[-3000:]}")
-        found = json.loads(out.read_text())
-    seconds = found["seconds"]
-    quickest_first = sorted((name for name in found["lines"] if name in seconds), key=lambda name: seconds[name])
-    return {name: found["lines"][name] for name in quickest_first}
+            said = f"{done.stdout[-3000:]}\n{done.stderr[-3000:]}"
+            raise SystemExit(f"the tests of {room} do not run:\n{said}")
+        found: dict[str, Any] = json.loads(out.read_text())
+        return found
 
 
-def tests_of(mutant: Mutant, lines: dict[str, dict[str, list[int]]]) -> list[str]:
-    """The tests that reach a mutant's line, the quickest first; of a constant of the module, its whole module."""
-    file = str(ROOT / mutant.path)
-    if mutant.name == "module":
-        return [name for name, own in lines.items() if file in own][:MOST_TESTS]
-    return [name for name, own in lines.items() if mutant.line in own.get(file, ())][:MOST_TESTS]
+@cache
+def unchanged(path: str) -> Mutant:
+    """A module without a change, written as its mutants are: without its comments and line ends."""
+    source = ast.unparse(ast.parse((ROOT / path).read_bytes()))
+    return Mutant(
+        path=path,
+        name="module",
+        line=1,
+        before="the module",
+        after="the same",
+        number=1,
+        source=source,
+    )
 
 
-def start(mutant: Mutant, tests: list[str]) -> int:
-    """Run the tests with the mutant in a process of its own; its pid."""
-    pid = os.fork()
-    if pid:
-        return pid
-    try:
-        os.setsid()
-        null = os.open(os.devnull, os.O_RDWR)
-        for descriptor in (0, 1, 2):
-            os.dup2(null, descriptor)
-        sys.meta_path.insert(0, Mutated(mutant))
-        code = pytest.main(["-x", "-q", "-p", "no:cacheprovider", "-p", "no:xdist", "--no-header", *tests])
-        os._exit(int(code))
-    except BaseException:  # noqa: BLE001 - a mutant that cannot be imported ends here, and is killed
-        os._exit(99)
+@dataclass(frozen=True, kw_only=True)
+class Bench:
+    """Where mutants are tried.
 
-
-def control(files: Sequence[Path], lines: dict[str, dict[str, list[int]]], *, jobs: int) -> None:
-    """Run every module as it is, in the way that mutants run: where that is killed, no death shows anything.
-
-    Raises:
-        SystemExit: a module without a change does not live.
+    Attributes:
+        found: which tests reach what.
+        perform: runs one session.
+        jobs: how many run at a time.
     """
-    same = [
-        Mutant(
-            path=path.relative_to(ROOT).as_posix(),
-            name="module",
-            line=1,
-            before="the module",
-            after="the same",
-            number=1,
-            source=path.read_text(encoding="utf-8"),
-        )
-        for path in files
-    ]
-    for one in run(same, lines, jobs=jobs):
-        if one.word == "killed":
-            raise SystemExit(f"{one.mutant.path} without a change fails its tests: no mutant of it can be judged")
+
+    found: Reached
+    perform: Callable[[Order, Path], dict[str, object]]
+    jobs: int
+
+    def control(self, path: str, tests: Collection[str]) -> set[str]:
+        """Run tests on a module as it is, in the way that mutants run.
+
+        Returns:
+            Those that do not pass: they kill no mutant of it.
+
+        Raises:
+            SystemExit: a session without a change does not end, or does not use the module.
+        """
+        ordered = sorted(tests)
+        parts = [ordered[at : at + MOST_TESTS] for at in range(0, len(ordered), MOST_TESTS)]
+        orders = [Order(unchanged(path), part, longest=PATIENCE, stops=False) for part in parts]
+        bad: set[str] = set()
+        for one in sessions(orders, self.perform, jobs=self.jobs):
+            if not one.is_plain or not one.is_loaded:
+                raise SystemExit(
+                    f"{path} without a change: the tests end with {one.code} after "
+                    f"{one.seconds:.0f} s, so no mutant of it can be judged"
+                )
+            bad |= set(one.tests) - set(one.passed) | set(one.failed)
+        return bad
+
+    def run(self, path: str, chosen: Sequence[Mutant]) -> list[Outcome]:
+        """What becomes of each mutant of one module."""
+        begun = time.monotonic()
+        tests = {mutant.key: self.found.tests_of(mutant) for mutant in chosen}
+        used = {name for names in tests.values() for name in names}
+        bad = self.control(path, used)
+        took = time.monotonic() - begun
+        passed = len(used) - len(bad)
+        print(f"{path}: {passed} of {len(used)} tests pass without a change, {took:.0f} s", flush=True)
+        for name in sorted(bad):
+            print(f"fails on {path} without a change, and kills none of its mutants: {name}")
+        left = {key: [name for name in names if name not in bad] for key, names in tests.items()}
+        kills: Counter[str] = Counter()
+
+        def orders() -> Iterator[Order]:
+            for mutant in chosen:
+                if names := left[mutant.key]:
+                    # What has killed before comes first, then the quickest: most mutants die young.
+                    yield Order(mutant, sorted(names, key=lambda name: -kills[name]))
+
+        def hear(one: Session) -> None:
+            kills.update(one.failed[:1])
+            word = _outcome(one).word
+            print(f"{word:9} {one.seconds:5.1f} s ({one.cpu:.1f} s CPU)  {one.mutant.key}", flush=True)
+
+        ended = sessions(orders(), self.perform, jobs=self.jobs, heard=hear)
+        unreached = [Outcome(mutant, "unreached") for mutant in chosen if not left[mutant.key]]
+        return [*unreached, *self._without_accidents(path, ended)]
+
+    def _without_accidents(self, path: str, ended: Sequence[Session]) -> Iterator[Outcome]:
+        """Try what killed once more, without the change; what does not pass there killed nobody."""
+        odd = [one for one in ended if not one.is_plain]
+        same = unchanged(path)
+        again = [Order(replace(same, number=number), one.tests) for number, one in enumerate(odd)]
+        accidents = {
+            odd[one.mutant.number].mutant.key for one in sessions(again, self.perform, jobs=self.jobs) if one.code != 0
+        }
+        bad = self.control(path, {one.failed[0] for one in ended if one.is_plain and one.failed})
+        for one in ended:
+            outcome = _outcome(one)
+            is_accident = one.mutant.key in accidents or outcome.why in bad
+            yield replace(outcome, word="unsure") if is_accident else outcome
 
 
-def run(chosen: Sequence[Mutant], lines: dict[str, dict[str, list[int]]], *, jobs: int) -> list[Outcome]:
-    """What becomes of each mutant, several at a time."""
+def run(chosen: Sequence[Mutant], found: Reached, rooms: Sequence[str], *, jobs: int) -> list[Outcome]:
+    """What becomes of each mutant, module by module."""
+    outcomes: list[Outcome] = []
+    once: dict[str, list[Mutant]] = {}
+    often: dict[str, list[Mutant]] = {}
+    for mutant in chosen:
+        is_quick = is_in_functions(mutant, unchanged(mutant.path))
+        (often if is_quick else once).setdefault(mutant.path, []).append(mutant)
     for name in HEAVY:
         importlib.import_module(name)
-    outcomes: list[Outcome] = []
-    running: dict[int, tuple[int, Mutant, int, float]] = {}
-    left = list(reversed(chosen))
-    while left or running:
-        while left and len(running) < jobs:
-            mutant = left.pop()
-            tests = tests_of(mutant, lines)
-            if not tests:
-                outcomes.append(Outcome(mutant, "unreached", 0, 0.0))
-                continue
-            pid = start(mutant, tests)
-            running[os.pidfd_open(pid)] = (pid, mutant, len(tests), time.monotonic())
-        ended, _, _ = select.select(list(running), [], [], 1.0)
-        for descriptor in list(running):
-            pid, mutant, count, begun = running[descriptor]
-            took = time.monotonic() - begun
-            if descriptor not in ended and took < LONGEST:
-                continue
-            if descriptor not in ended:
-                os.killpg(pid, signal.SIGKILL)
-            _, status = os.waitpid(pid, 0)
-            os.close(descriptor)
-            del running[descriptor]
-            word = "alive" if status == 0 else "killed"
-            outcomes.append(Outcome(mutant, word, count, took))
-            print(f"{word:9} {took:5.1f} s  {mutant.key}", flush=True)
+    # First what needs a process that has imported nothing of ours yet.
+    bench = Bench(found=found, perform=imported, jobs=jobs)
+    for path, own in once.items():
+        outcomes += bench.run(path, own)
+
+    def work(collected: Collected) -> None:
+        bench = Bench(found=found, perform=collected.perform, jobs=jobs)
+        for path, own in often.items():
+            outcomes.extend(bench.run(path, own))
+
+    Collected(work).collect(rooms)
     return outcomes
+
+
+def _outcome(one: Session) -> Outcome:
+    """What a session shows, if its tests pass without the change."""
+    if one.is_plain and not one.is_loaded:
+        return Outcome(one.mutant, "unreached")
+    if one.is_plain:
+        return Outcome(one.mutant, "killed", one.failed[0]) if one.failed else Outcome(one.mutant, "alive")
+    how = "it does not end" if one.is_over else f"the session ends with {one.code}"
+    return Outcome(one.mutant, "killed", how)
 
 
 def equivalents() -> dict[str, str]:
@@ -213,6 +305,7 @@ def main() -> int:
     parser.add_argument("--tests", nargs="*", default=TESTS, help="tests that may kill")
     parser.add_argument("--jobs", type=int, default=os.cpu_count() or 1)
     chosen = parser.parse_args()
+    begun = time.monotonic()
     files = list(paths(ROOT, chosen.modules))
     every = [mutant for path in files for mutant in mutants(path, root=ROOT)]
     known = equivalents()
@@ -223,15 +316,18 @@ def main() -> int:
     if chosen.count is not None and chosen.count < len(tried):
         tried = random.Random(chosen.seed).sample(tried, chosen.count)
     print(f"{len(every)} mutants, {len(known)} of them equivalent, {len(tried)} are tried", flush=True)
-    lines = reached(files, chosen.tests)
-    control(files, lines, jobs=chosen.jobs)
-    outcomes = run(tried, lines, jobs=chosen.jobs)
+    found = reached(files, chosen.tests, jobs=chosen.jobs)
+    print(f"{len(found.lines)} tests pass, {time.monotonic() - begun:.0f} s", flush=True)
+    outcomes = run(tried, found, chosen.tests, jobs=chosen.jobs)
     alive = [one for one in outcomes if one.word != "killed"]
     print(f"\n{len(alive)} of {len(outcomes)} mutants live:")
     for one in sorted(alive, key=lambda one: one.mutant.key):
         print(f"  {one.word:9} line {one.mutant.line:4}  {one.mutant.key}")
+    hows = Counter(one.why if "::" not in one.why else "a test" for one in outcomes if one.word == "killed")
+    print(f"killed by: {', '.join(f'{how} ({count})' for how, count in hows.most_common())}")
     share = len(alive) / max(1, len(outcomes))
     print(f"{share:.1%} live, at most {MOST_ALIVE:.0%} may; {len(known)} of {len(every)} are called equivalent")
+    print(f"{(time.monotonic() - begun) / 60:.0f} minutes")
     if len(known) > MOST_EQUIVALENT * len(every):
         print(f"more than {MOST_EQUIVALENT:.0%} are called equivalent: write tests instead")
         return 1

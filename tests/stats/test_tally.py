@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
-from harness.reason import VerdictCode
+from harness.reason import VerdictCode, Void, VoidCode
 from harness.scenario import SIGNIFICANT, Scenario
-from harness.stats.tally import Tally, decide
+from harness.stats.outcome import Trial
+from harness.stats.rates import fisher, upper_bound
+from harness.stats.tally import Tally, decide, tally, tally_control
 from tests.stats.test_verdict import scenario
 
 
@@ -69,3 +73,49 @@ def test_the_reason_says_what_was_stated(holds: bool, said: str) -> None:
     asked = scenario()
     _, reasons = decide(asked, counted(trials=59, failed=0), control(asked, as_stated=4), (), holds=holds)
     assert any(said in str(reason) for reason in reasons)
+
+
+def a_trial(index: int, outcome: Any, *, as_stated: bool | None = None) -> Trial:
+    void = Void(VoidCode.NO_END, "its events have no end") if outcome == "void" else None
+    return Trial(
+        index=index,
+        seed="1",
+        evidence="e",
+        ms=1.0,
+        outcome=outcome,
+        as_stated=as_stated,
+        void=void,
+    )
+
+
+def trials(passed: int, failed: int, void: int) -> list[Trial]:
+    outcomes = ["pass"] * passed + ["fail"] * failed + ["void"] * void
+    return [a_trial(index, outcome) for index, outcome in enumerate(outcomes)]
+
+
+def test_void_trials_are_counted_in_a_bound_of_their_own() -> None:
+    """The bound is of the trials that counted; the other one takes each void trial for a failure."""
+    found = tally(scenario(), trials(56, 1, 3))
+    assert (found.counted, found.failed, found.voids) == (57, 1, 3)
+    assert found.upper == pytest.approx(upper_bound(1, 57, confidence=0.95))
+    assert found.upper_with_voids == pytest.approx(upper_bound(4, 60, confidence=0.95))
+
+
+def test_a_control_is_held_against_the_candidate_by_what_failed_as_stated() -> None:
+    """Failures of another sort set nothing apart: only those as stated go into Fisher's test."""
+    asked = scenario(control=5)
+    candidate = tally(asked, trials(18, 2, 0))
+    control = [a_trial(index, "fail", as_stated=index < 3) for index in range(5)]
+    found = tally_control(asked, control, candidate, {})
+    assert (found.failed, found.as_stated) == (5, 3)
+    assert found.p_value == pytest.approx(fisher(3, 5, 2, 20))
+
+
+def test_the_asked_share_is_of_all_trials_of_the_control() -> None:
+    """Two of three failures are less than half of five trials, though more than half of the failures."""
+    asked = scenario(share='">=50%"')
+    candidate = counted(trials=59, failed=0)
+    other = counted(trials=5, failed=3).model_copy(update={"as_stated": 2, "p_value": 0.001})
+    assert codes(asked, candidate, other) == ("INCONCLUSIVE", [VerdictCode.CONTROL_NOT_AS_STATED])
+    enough = other.model_copy(update={"as_stated": 3})
+    assert codes(asked, candidate, enough) == ("PASS", [])

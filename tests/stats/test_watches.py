@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 
 from harness.events import Event
-from harness.history import History
-from harness.reason import DeviationCode
+from harness.history import History, window
+from harness.reason import DeviationCode, Void, VoidCode
 from harness.scenario import cells, parse_scenario
 from harness.stats.outcome import Trial
 from harness.stats.shown_trial import HungTrial
@@ -125,3 +125,120 @@ def test_an_earlier_edition_is_judged_as_it_was() -> None:
     assert [trial.as_stated for trial in found] == [True, False]
     assert said == "It hung."
     assert ends == [0]
+
+
+def begun(*, within: str = "10s", hang: bool = True) -> Watches:
+    """What watches a cell, whose control must hang or just fail its check."""
+    text = SCENARIO.replace("SPINS", "spins: false").replace("10s", within)
+    if not hang:
+        start = text.index("must_fail:")
+        end = text.index("within: ") + len(f"within: {within}}}")
+        text = text[:start] + "must_fail: {check: heard, ranks: every}" + text[end:]
+    scenario = parse_scenario(text.encode(), name="s.yaml")
+    return Watches(scenario, cells(scenario)[0], is_asked=True)
+
+
+def silent(seconds: float) -> History:
+    """A trial in which nobody emitted anything for a time."""
+    return History(
+        [
+            Event(ns=0, by="harness", name="world.start"),
+            Event(ns=round(seconds * 1e9), by="rank", rank=0, pid=1, name="heard"),
+        ],
+        size=2,
+    )
+
+
+def a_trial(index: int, outcome: Any, *, as_stated: bool | None = None) -> Trial:
+    void = Void(VoidCode.NO_END, "its events have no end") if outcome == "void" else None
+    return Trial(
+        index=index,
+        seed="1",
+        evidence="e",
+        ms=1.0,
+        outcome=outcome,
+        as_stated=as_stated,
+        void=void,
+    )
+
+
+def test_the_candidates_longest_silence_counts_of_trials_that_passed() -> None:
+    """A trial that failed or is void says nothing of how long a healthy candidate may be silent."""
+    watches = begun()
+    outcomes = [(0, "pass", 2.0), (1, "pass", 1.0), (2, "fail", 7.0), (3, "void", 9.0)]
+    for index, outcome, seconds in outcomes:
+        watches.take("candidate", a_trial(index, outcome), silent(seconds))
+    assert watches.silence == 2.0
+
+
+def test_without_a_stated_hang_nothing_is_watched() -> None:
+    """Of a control that must fail a check, silences do not matter, and no trial is taken back."""
+    watches = begun(hang=False)
+    watches.take("candidate", a_trial(0, "pass"), silent(2.0))
+    assert watches.silence == 0.0
+    stated = [a_trial(0, "fail", as_stated=True)]
+    assert watches.judge(stated, {END: [0]}, {}) == stated
+
+
+def test_a_void_trial_is_no_proof_and_no_doubt() -> None:
+    """A trial of the control that is void neither counts as watched nor spoils the others."""
+    watches = begun()
+    watches.take("control", a_trial(0, "void"), history(why="rank 0 has set a timer", code="doubtful"))
+    watches.take("control", a_trial(1, "void", as_stated=True), history(seconds=10.0))
+    watches.take("control", a_trial(2, "fail", as_stated=True), history(seconds=2.4))
+    (found,) = watches.judge([a_trial(2, "fail", as_stated=True)], {END: [2]}, {})
+    assert not found.as_stated
+    assert "no trial of this cell was watched" in str(found.otherwise)
+
+
+def test_the_trial_of_a_loop_that_was_not_watched_is_named_alone() -> None:
+    """Of a loop each trial is judged by itself, and its reason speaks of that trial."""
+    found, _, _ = judged(10.0, 2.0, spins=True)
+    assert "this trial was not watched" in str(found[1].otherwise)
+    found, _, _ = judged(2.0)
+    assert "no trial of this cell was watched" in str(found[0].otherwise)
+
+
+@pytest.mark.parametrize(("seconds", "is_short"), [(2.0, False), (2.001, True)])
+def test_within_has_to_be_two_windows(seconds: float, is_short: bool) -> None:
+    """At twice the window of the measured silence it is long enough, and just above it is not."""
+    within = 2 * window(2.0)
+    watches = begun(within=f"{within:g}s")
+    watches.take("candidate", a_trial(0, "pass"), silent(seconds))
+    watches.take("control", a_trial(0, "fail", as_stated=True), history(seconds=within))
+    hung: dict[Any, HungTrial] = {
+        "control": HungTrial(arm="control", index=0, evidence="e", proof="It hung.", line=1, ranks=[])
+    }
+    watches.judge([a_trial(0, "fail", as_stated=True)], {END: [0]}, hung)
+    assert ("let within be" in hung["control"].proof) is is_short
+
+
+@pytest.mark.parametrize(("many", "word"), [(9, "nine trials"), (10, "10 trials"), (11, "11 trials")])
+def test_small_numbers_are_words(many: int, word: str) -> None:
+    """Up to nine, and no number is left without one."""
+    _, said, _ = judged(*[10.0] * many)
+    assert word in said
+
+
+def test_the_first_doubt_is_the_reason() -> None:
+    """Several trials were not proved: the first of them is named."""
+    found, _, _ = judged("rank 0 has set a timer", 10.0, "rank 1 has a connection")
+    assert "trial 0" in str(found[1].otherwise)
+    assert "rank 0 has set a timer" in str(found[1].otherwise)
+
+
+def test_ends_that_no_trial_counts_for_are_taken_out() -> None:
+    """A way to fail that is left without a trial is no row of the report."""
+    watches = begun()
+    ends = {END: [0]}
+    watches.judge([a_trial(0, "fail", as_stated=True)], ends, {})
+    assert ends == {END: [0]}
+    watches.take("control", a_trial(0, "fail", as_stated=True), history(seconds=2.0))
+    watches.judge([a_trial(0, "fail", as_stated=True)], ends, {})
+    assert ends == {}
+
+
+def test_of_several_trials_the_shortest_is_said() -> None:
+    """Each of them stood still for at least the time that is printed."""
+    _, said, _ = judged(12.0, 10.5, 3.0, 2.0)
+    assert "two trials stood still for 10.5 s each, two for 2 s each" in said

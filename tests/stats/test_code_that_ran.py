@@ -1,0 +1,284 @@
+"""What a rank tells of the code that ran, trial by trial, and what of it the repository has to hold."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from typing import Any
+
+import pytest
+
+from harness.events import Event
+from harness.history import History
+from harness.stats.counterparts import Counterparts, InstalledCopy, longest_alike, spread
+from harness.stats.provenance import (
+    ArmEnvironment,
+    Ran,
+    Source,
+    judge,
+    path_of,
+    releases,
+)
+from harness.stats.verdict import ArmCode
+
+OURS, OTHER, THIRD = "a" * 64, "b" * 64, "c" * 64
+STRANGER = {
+    "package": "extra",
+    "distribution": None,
+    "version": None,
+    "record": "absent",
+    "files": {"extra.py": OTHER},
+}
+NONE = Source(declared=(), files={})
+
+
+def listing(*others: dict[str, Any], **more: Any) -> bytes:
+    return json.dumps({"installed": {}, "others": others, **more}).encode()
+
+
+def digest_of(content: bytes) -> str:
+    return hashlib.sha256(content).hexdigest()
+
+
+def trial(*said: str | None, ends_at: int | None = None, children: Any = ()) -> History:
+    """One rank that names these lists, ends its subject before the one of that number, and exits with 0."""
+    events = [Event(ns=1, by="harness", name="world.start")]
+    for number, digest in enumerate(said):
+        if number == ends_at:
+            events.append(Event(ns=2 + number, by="rank", rank=0, pid=7, name="subject.end"))
+        values = {"packages": digest, "children": list(children)}
+        name = "subject.loaded"
+        events.append(Event(ns=3 + number, by="rank", rank=0, pid=7, name=name, values=values))
+    if ends_at is not None and ends_at >= len(said):
+        events.append(Event(ns=90, by="rank", rank=0, pid=7, name="subject.end"))
+    code = {"code": 0, "signal": None}
+    events.append(Event(ns=99, by="server", rank=0, pid=7, name="rank.exited", values=code))
+    return History(events, size=1)
+
+
+def heard(history: History, *lists: bytes, source: Source = NONE) -> tuple[set[str], Ran]:
+    """What is not proved after one trial, of a folder that holds these lists."""
+    files = {path_of(digest_of(content)): content for content in lists}
+    ran = Ran(read=files.__getitem__, names=files)
+    return ran.hear("candidate", source, history), ran
+
+
+def test_what_a_list_lacks_makes_its_trial_unproved() -> None:
+    """The reasons of a list are reasons of the trial, under the name of its arm."""
+    content = listing(STRANGER)
+    unproved, _ = heard(trial(digest_of(content), ends_at=0), content)
+    assert len(unproved) == 1
+    assert next(iter(unproved)).startswith("candidate: extra.py came from outside")
+
+
+def test_a_list_that_is_not_in_the_folder_proves_nothing() -> None:
+    """A rank may name any digest; without the file nobody knows what it had loaded."""
+    unproved, _ = heard(trial(OURS, ends_at=0))
+    assert unproved == {"candidate: the list of what a rank had loaded cannot be read"}
+
+
+@pytest.mark.parametrize(("ends_at", "is_told"), [(0, True), (1, False)])
+def test_a_rank_tells_after_its_subject_ended(ends_at: int, *, is_told: bool) -> None:
+    """A list from before the end leaves out what was loaded later."""
+    content = listing()
+    unproved, _ = heard(trial(digest_of(content), ends_at=ends_at), content)
+    assert unproved == (set() if is_told else {"candidate: a rank did not tell at its end what it had loaded"})
+
+
+@pytest.mark.parametrize("named", ["A" * 64, "a" * 63, "../" + "a" * 61, None])
+def test_what_is_no_digest_names_no_list(named: str | None) -> None:
+    """A path into somebody else's folder is not read."""
+    unproved, _ = heard(trial(named, ends_at=0))
+    assert unproved == {"candidate: a rank did not tell what it had loaded"}
+
+
+def test_what_is_accepted_and_what_was_started_is_kept_for_the_record() -> None:
+    """Files that nothing proves are named in the report, and so are the programs that ranks started."""
+    content = listing({**STRANGER, "record": "start"})
+    digest = digest_of(content)
+    unproved, ran = heard(trial(digest, ends_at=0, children=["fork", "gcc"]), content)
+    assert unproved == set()
+    assert len(ran.beside) == 1
+    assert ran.summary().children == ["fork", "gcc"]
+    assert ran.summary().lists == {"candidate": [digest]}
+
+
+def test_the_release_of_a_list_is_named_normally() -> None:
+    """Names of distributions are compared in one spelling, however a list writes them."""
+    content = json.dumps({"installed": {"yaml": "Py_YAML 6.0"}, "others": []}).encode()
+    assert list(releases(content)) == [("py-yaml", "6.0")]
+
+
+# -- the repository's own import names -----------------------------------------------------------------
+
+
+def copy(**files: str) -> InstalledCopy:
+    """An installed distribution with these files."""
+    return InstalledCopy(name="engine", version="1.0", files=files)
+
+
+ENGINE = copy(**{"engine/__init__.py": OURS, "engine/core.py": OURS})
+REPOSITORY = {"src/engine/__init__.py": OURS, "src/engine/core.py": OURS}
+
+
+def source(installed: InstalledCopy = ENGINE, *, hidden: tuple[str, ...] = (), **more: Any) -> Source:
+    roots = {"engine": [("", "src/")]}
+    known = Counterparts(roots=roots, files=REPOSITORY, installed=[installed], hidden=hidden)
+    return Source(**{"declared": (), "files": REPOSITORY, "counterparts": known, **more})
+
+
+WHOLE = json.dumps({"installed": {"engine": "engine 1.0"}, "others": []}).encode()
+
+
+def reasons(given: Source, content: bytes = WHOLE) -> str:
+    return "; ".join(judge(content, given).unproven)
+
+
+def test_an_installed_copy_that_is_the_repositorys_proves_the_code() -> None:
+    """Nothing is declared: the import name alone decides, and its files are the commit's."""
+    assert reasons(source()) == ""
+
+
+def test_an_installed_copy_that_differs_does_not() -> None:
+    """One file of the distribution is not as the commit has it, whether or not a rank loaded it."""
+    other = copy(**{"engine/__init__.py": OURS, "engine/core.py": OTHER})
+    assert "engine/core.py is not as src/engine/core.py" in reasons(source(other))
+
+
+def test_installed_data_is_the_commits_too() -> None:
+    """A table that was installed beside the packages is held against the repository's."""
+    files = {**ENGINE.files, "../../../share/engine/table.json": OTHER}
+    known = Counterparts(
+        roots={"engine": [("", "src/")]},
+        files={**REPOSITORY, "share/engine/table.json": OURS},
+        installed=[copy(**files)],
+    )
+    found = reasons(Source(declared=(), files=REPOSITORY, counterparts=known))
+    assert "table.json is not as share/engine/table.json" in found
+
+
+def test_the_content_of_an_input_needs_no_counterpart() -> None:
+    """A file that the run's inputs or plug-ins bring may lie in a package; any other may not."""
+    other = copy(**{"engine/__init__.py": OURS, "engine/core.py": OTHER})
+    assert reasons(source(other, inputs=(OTHER,))) == ""
+    assert reasons(source(other, plugins=(OTHER,))) == ""
+    assert reasons(source(other, inputs=(THIRD,), plugins=(THIRD,))) != ""
+
+
+def test_a_package_that_hides_a_folder_of_the_arm_is_named() -> None:
+    """A folder without `__init__.py` loses against an installed package of its name."""
+    assert "of the arm's folder is hidden by the installed engine 1.0" in reasons(source(hidden=("engine",)))
+    part = InstalledCopy(name="engine", version="1.0", files={"engine/sub/mod.py": OURS})
+    assert "hidden" not in reasons(source(part, hidden=("engine",)))
+
+
+def test_what_changed_after_a_rank_had_loaded_it_is_named() -> None:
+    """The distribution's file at the end of the run is not the one that the rank loaded."""
+    other = {
+        "package": "engine",
+        "distribution": "engine",
+        "version": "1.0",
+        "record": "as",
+        "files": {"engine/core.py": OTHER},
+    }
+    found = reasons(source(), listing(other))
+    assert "engine/core.py of engine 1.0 is not what it was when a rank loaded it" in found
+    same = {**other, "files": {"engine/core.py": OURS}}
+    assert reasons(source(), listing(same)) == ""
+
+
+@pytest.mark.parametrize(("version", "is_known"), [("1.0", True), ("2.0", False)])
+def test_files_of_another_release_are_nobodys(version: str, *, is_known: bool) -> None:
+    """A distribution is told by its name and its version."""
+    content = json.dumps({"installed": {"engine": f"engine {version}"}, "others": []}).encode()
+    assert ("whose files are not told" in reasons(source(), content)) is not is_known
+
+
+def test_a_subject_that_is_installed_on_purpose_is_not_held_against_the_repository() -> None:
+    """`subject.of` says so, and then a declared name that is told like any package is no reason."""
+    given = Source(declared=("engine",), files=REPOSITORY, installed=True)
+    assert reasons(given) == ""
+    assert reasons(Source(declared=("engine",), files=REPOSITORY)) != ""
+
+
+@pytest.mark.parametrize(("ours", "others", "is_root"), [(1, 1, True), (1, 2, False), (2, 2, True)])
+def test_half_of_the_modules_make_a_root(ours: int, others: int, *, is_root: bool) -> None:
+    """Half is enough, less is a folder that is only named alike."""
+    mine = {f"engine/m{number}.py": OURS for number in range(ours)}
+    theirs = {f"engine/x{number}.py": OURS for number in range(others)}
+    known = Counterparts(
+        roots={"engine": [("", "src/")]},
+        files={f"src/{file}": OURS for file in mine},
+        installed=(),
+    )
+    assert bool(known.places("engine", {**mine, **theirs})) is is_root
+
+
+def test_a_file_equals_its_counterpart_at_every_root() -> None:
+    """One root has it as it is, another one has something else: it is not the repository's."""
+    places = [("", "src/"), ("", "lib/")]
+    known = Counterparts(
+        roots={"engine": places},
+        files={"src/engine/core.py": OURS, "lib/engine/core.py": OTHER},
+        installed=(),
+    )
+    (odd,) = known.differing({"engine/core.py": OURS}, places, "engine")
+    assert odd == "engine/core.py is not as lib/engine/core.py"
+    built = {"engine/core.so": OURS}
+    assert known.made(built, places, "engine") == built
+    held = Counterparts(roots={"engine": places}, files={"src/engine/core.so": OURS}, installed=())
+    assert held.made(built, places, "engine") == {}
+
+
+def test_a_place_may_have_another_name_in_the_repository() -> None:
+    """`package_dir` maps the beginning of a path, and the rest stays."""
+    place = ("engine/", "python/impl/")
+    known = Counterparts(roots={"engine": [place]}, files={"python/impl/core.py": OURS}, installed=())
+    assert known.places("engine", ["engine/core.py"]) == [place]
+    assert list(known.differing({"engine/core.py": OTHER}, [place], "engine")) == [
+        "engine/core.py is not as python/impl/core.py"
+    ]
+
+
+def test_the_longest_ending_tells_which_data_it_is() -> None:
+    """Of files with one name those count that share most of the path, and none that shares less."""
+    paths = ["x/table.json", "share/engine/table.json", "old/engine/table.json", "share/engine/other.json"]
+    wanted = "../../share/engine/table.json"
+    assert longest_alike(wanted, paths) == ["share/engine/table.json"]
+    assert longest_alike("../../engine/table.json", paths) == [
+        "old/engine/table.json",
+        "share/engine/table.json",
+    ]
+    assert longest_alike("../../none.json", paths) == []
+
+
+def test_a_folder_without_init_can_be_hidden() -> None:
+    """A package and a module of its own name cannot; a folder without modules holds no code."""
+    files = ["bare/a.py", "whole/__init__.py", "whole/a.py", "data/a.json", "x-y/a.py", "a.py"]
+    assert spread(files) == {"bare"}
+
+
+# -- arms ----------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("what", ["files", "arguments", "environment"])
+def test_arms_differ_by_each_of_three(what: str) -> None:
+    """Other files, other arguments or another environment make two arms; the same three make one."""
+    made = ArmEnvironment(digest=OURS, python="3.11.2", implementation="cpython", named={})
+    given: dict[str, Any] = {"files": {"a.py": OURS}, "arguments": {"x": 1}, "environment": made}
+    changed = {
+        "files": {"a.py": OTHER},
+        "arguments": {"x": 2},
+        "environment": ArmEnvironment(digest=OTHER, python="3.11.2", implementation="cpython", named={}),
+    }
+    one = ArmCode(**given)
+    assert one.same_as(ArmCode(**given))
+    assert not one.same_as(ArmCode(**{**given, what: changed[what]}))
+
+
+def test_the_text_of_a_line_is_that_line_of_the_arms_file() -> None:
+    """The first and the last line are there, the one before and the one after are not."""
+    code = ArmCode(files={"a.py": OURS}, arguments={}, source="evidence/arms/x")
+    line_of = code.lines({"evidence/arms/x/a.py": b"  one\n  two\n"}.__getitem__)
+    assert [line_of("a.py", line) for line in (0, 1, 2, 3)] == [None, "one", "two", None]
+    assert line_of("b.py", 1) is None

@@ -1,0 +1,123 @@
+"""What is nearly a hang at the stated place, and is none."""
+
+from __future__ import annotations
+
+import pytest
+
+from harness.events import Event
+from harness.forms.strict_json import JSON
+from harness.history import History
+from harness.reason import DeviationCode
+from tests.stats.test_hang import SECOND, frame, hung, judged, sampled, stated
+
+
+@pytest.mark.parametrize("at", [5.0, 8.0, 15.9])
+def test_a_word_anywhere_in_a_long_stillness_is_movement(at: float) -> None:
+    """A world that is said to have stood still for 14 s emitted nothing in all of them, first and last."""
+    said = Event(ns=int(at * SECOND), by="rank", rank=1, pid=8, name="still.here", values={})
+    history = hung(seconds=14.0, at=16.0, more=[said])
+    assert judged(history, stated([0], within="14s")) == DeviationCode.HANG_MOVING
+
+
+def test_a_word_before_it_is_none() -> None:
+    """What a rank said before the world stood still does not matter."""
+    said = Event(ns=SECOND, by="rank", rank=1, pid=8, name="still.here", values={})
+    history = hung(seconds=14.0, at=16.0, more=[said])
+    assert judged(history, stated([0], within="14s")) is None
+
+
+def test_a_program_that_went_on_after_the_stated_event_hangs_elsewhere() -> None:
+    """The stated event has to be the last one, not one of those that it emitted."""
+    said = [
+        Event(ns=number, by="rank", rank=1, pid=8, name=name, values={})
+        for number, name in ((3, "asked"), (4, "answered"))
+    ]
+    history = hung({}, more=said)
+    assert judged(history, stated([1], after="asked")) == DeviationCode.HANG_ELSEWHERE
+    assert judged(history, stated([1], after="answered")) is None
+
+
+def test_a_program_that_ended_does_not_hang_after_its_last_event() -> None:
+    """Only ranks that lived when the world stood still can hang."""
+    said = [Event(ns=3, by="rank", rank=rank, pid=8, name="asked", values={}) for rank in (0, 1)]
+    history = hung({}, more=said)
+    assert judged(history, stated([0, 1], after="asked")) is None
+    for seen in history.noted("world.still"):
+        seen.event.values["ranks"] = [1]  # type: ignore[index]
+    assert judged(history, stated([1], after="asked")) is None
+    assert judged(history, stated([0, 1], after="asked")) == DeviationCode.HANG_ELSEWHERE
+
+
+@pytest.mark.parametrize("is_subject", [True, False])
+def test_a_function_of_a_library_is_not_the_stated_one(*, is_subject: bool) -> None:
+    """Libraries have functions of the same name; only a frame of the subject is the place."""
+    frames: list[JSON] = [frame(9, function="combine", subject=is_subject), frame(3)]
+    stacks = [
+        Event(
+            ns=3 * SECOND + sample,
+            by="harness",
+            rank=0,
+            name="rank.stack",
+            values={"sample": sample, "threads": [{"frames": frames}]},
+        )
+        for sample in (1, 2)
+    ]
+    found = judged(hung({}, more=stacks), stated([0], function="combine"))
+    assert found == (None if is_subject else DeviationCode.HANG_ELSEWHERE)
+
+
+def test_one_thread_has_to_stand_there_both_times() -> None:
+    """A place at which one thread was first and another one later is a place that was left."""
+    stacks = []
+    for sample, lines in ((1, (3, 5)), (2, (5, 3))):
+        threads: list[JSON] = [{"frames": [frame(line)]} for line in lines]
+        values: dict[str, JSON] = {"sample": sample, "threads": threads}
+        stacks.append(Event(ns=3 * SECOND + sample, by="harness", rank=0, name="rank.stack", values=values))
+    assert judged(hung({}, more=stacks), stated([0])) == DeviationCode.HANG_ELSEWHERE
+
+
+@pytest.mark.parametrize(
+    "lines",
+    [
+        [9, 9, 9, 9, 7, 9, *[7, 8] * 8],
+        [*[7, 8] * 8, 9, 7, 9, 9, 9, 9],
+        [9, 9, 9, *[7, 8] * 8],
+    ],
+)
+def test_a_line_that_comes_again_was_not_left(lines: list[int]) -> None:
+    """Once among the others is enough for a loop, wherever; and three samples are too few to tell."""
+    assert judged(sampled(*lines), stated([0])) is None
+
+
+@pytest.mark.parametrize(("seconds", "code"), [(2.0, None), (1.999, DeviationCode.HANG_MOVING)])
+def test_a_window_is_enough_and_less_is_not(seconds: float, code: DeviationCode | None) -> None:
+    """Without silences of the candidate two seconds are needed, and exactly two do."""
+    assert judged(hung(seconds=seconds), stated([0]), silence=0.0) == code
+
+
+@pytest.mark.parametrize(("within", "code"), [("5s", None), ("4.9s", DeviationCode.HANG_NOT_WITHIN)])
+def test_a_window_as_long_as_within_can_be_proved(within: str, code: DeviationCode | None) -> None:
+    """Half a second of silence asks for five of stillness: within of five is just enough."""
+    history = hung(seconds=5.0, at=5.5)
+    assert judged(history, stated([0], within=within), silence=0.5) == code
+
+
+@pytest.mark.parametrize(("at", "code"), [(11.0, None), (11.1, DeviationCode.HANG_NOT_WITHIN)])
+def test_the_harness_may_look_a_second_late(at: float, code: DeviationCode | None) -> None:
+    """A second after `within` is the latest at which a window may have been over."""
+    history = hung(seconds=2.0, at=at + 1e-9)
+    assert judged(history, stated([0]), silence=0.0) == code
+
+
+def test_without_a_start_nothing_is_in_time() -> None:
+    """Where the ranks were never let go, no time can be told."""
+    events = [seen.event for seen in hung().seen if seen.event.name != "world.start"]
+    assert judged(History(events, size=2), stated([0])) == DeviationCode.HANG_NOT_WITHIN
+
+
+def test_a_stillness_without_a_number_is_none() -> None:
+    """A text in the place of the seconds proves nothing."""
+    history = hung()
+    for seen in history.noted("world.still"):
+        seen.event.values["seconds"] = "9"  # type: ignore[index]
+    assert judged(history, stated([0])) == DeviationCode.HANG_MOVING
