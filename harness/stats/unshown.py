@@ -330,7 +330,9 @@ class Unshown:
             return ""
         arms: tuple[Arm, ...] = ("candidate", "control")
         if all(len({self._reported.get((cell.id, arm)) for cell in group}) == 1 for group in groups for arm in arms):
-            return f"the axis {axis} changed nothing that ranks reported: nothing shows that it was used"
+            # No other trial was looked at for this.
+            where = " in the first trial of each cell" if self.edition >= EDITION_OF_THE_KNOWN else ""
+            return f"the axis {axis} changed nothing that ranks reported{where}: nothing shows that it was used"
         if any(name == axis for _, name in self._swallowed):
             return _swallowed(None, axis)
         return ""
@@ -397,9 +399,11 @@ class Unshown:
         if not names:
             return ""
         noun, what = ("check", "it compares") if len(names) == 1 else ("checks", "they compare")
+        # Of a trial that failed a check, the others may have differed too.
+        which = " that passed" if self.edition >= EDITION_OF_THE_KNOWN else ""
         return (
-            f"b gave the bits of a in every trial, by the {noun} {', '.join(names)}: nothing shows that what {what} "
-            "depends on what differs between a and b"
+            f"b gave the bits of a in every trial{which}, by the {noun} {', '.join(names)}: nothing shows that what "
+            f"{what} depends on what differs between a and b"
         )
 
     def _take_alike(self, history: History) -> None:

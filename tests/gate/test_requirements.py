@@ -218,6 +218,15 @@ def test_the_row_names_whose_code_ran(
     assert reason.startswith(f"the candidate ran {ran}, as far as ranks report what they loaded")
 
 
+def test_a_finding_counts_for_no_release(place: Place, copy: Make) -> None:
+    """A PASS of role `upstream` is about somebody else's code: the rule about verdicts refuses it by itself."""
+    record = Record.decode((copy().sign().folder / "results.json").read_bytes())
+    assert record.judgement.verdict == "PASS"
+    finding = record.model_copy(update={"scenario": record.scenario.model_copy(update={"role": "upstream"})})
+    assert _decided(place, record) == {}
+    assert _decided(place, finding) == {"verdict": "REFUSED"}
+
+
 def test_a_failure(place: Place, copy: Make) -> None:
     """A FAIL closes the gate."""
     copy().fails().sign()

@@ -28,6 +28,9 @@ def score(context, *, fast, way="plain"):
     loss = [1.0 + context.rank, 2.0, 3.0]
     if fast and way == "wrong" and context.rank:
         loss[1] += 0.5
+    if fast and way.startswith("once ") and not os.path.exists(way[5:]):
+        open(way[5:], "w").close()
+        loss[1] += 0.5
     if not fast and way == "differs":
         loss[1] += os.getpid()
     if way == "nothing":
@@ -100,8 +103,8 @@ def test_b_is_compared_with_a_rank_for_rank(ran: Ran, place: Path) -> None:
         ran.record.judgement.unshown
     )
     assert (
-        "B gave the bits of a in every trial, by the checks loss, logits, ids: nothing shows that what they compare "
-        "depends on what differs between a and b."
+        "B gave the bits of a in every trial that passed, by the checks loss, logits, ids: nothing shows that what "
+        "they compare depends on what differs between a and b."
     ) in ran.record.judgement.unshown
     text = (ran.folder / "report.md").read_text()
     for words in ("Compared with a, rank for rank", "From a to b:", "b: failed / counted", "| with | "):
@@ -126,6 +129,22 @@ def test_a_try_compares_too(tmp_path: Path) -> None:
 
 
 WITH_B = "{with: {fast: true}}"
+
+
+def test_bits_are_told_of_trials_that_passed(tmp_path: Path) -> None:
+    """B that differs from a in its first trial is not said to have given the bits of a in every trial."""
+    folder = tmp_path / "scenario"
+    folder.mkdir()
+    once = SCENARIO.replace(WITH_B, f"{{with: {{fast: true, way: once {tmp_path / 'mark'}}}}}")
+    (folder / "scenario.yaml").write_text(once)
+    (folder / "subject.py").write_text(SUBJECT)
+    told = run_command(tmp_path, "run", str(folder), "--jobs", "1")
+    assert told.code == 1, told.out + told.err
+    candidate = told.record.judgement.cells[0].candidate
+    assert candidate is not None
+    assert candidate.failed == 1
+    said = [sentence for sentence in told.record.judgement.unshown if sentence.startswith("B gave the bits of a")]
+    assert [sentence.partition(",")[0] for sentence in said] == ["B gave the bits of a in every trial that passed"]
 
 
 @pytest.mark.whole
