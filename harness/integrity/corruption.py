@@ -17,7 +17,7 @@ from harness.integrity.hints import Hint, decoded_once_more, hints
 from harness.integrity.problem import Misused
 from harness.integrity.records import EnhancedTokenChunk
 from harness.integrity.sequence import SequenceIntegrityChecker
-from harness.integrity.spelling import REPLACEMENT, Spelling, held_back
+from harness.integrity.spelling import REPLACEMENT, Spelling, held_back, without_replacements
 from harness.integrity.token_validator import TokenValidator
 from harness.integrity.validation import RecoveryAction
 
@@ -226,9 +226,17 @@ class CorruptionDetector:
         """What the ids spell: of several readings the one that is the text, where there is such a one."""
         if self._token_bytes is not None:
             decoder = codecs.getincrementaldecoder("utf-8")("replace")
-            spelled = decoder.decode(b"".join(map(self._token_bytes, ids)), final=not cut)
+            spelled, given = "", 0  # characters that a detokenizer gave out by the last id at which it held back none
+            for one in ids:
+                spelled += decoder.decode(self._token_bytes(one))
+                pending, _ = decoder.getstate()
+                if not pending and not spelled.endswith(REPLACEMENT):
+                    given = len(spelled)
+            if not cut:
+                return spelled + decoder.decode(b"", final=True)
             pending, _ = decoder.getstate()
-            return text if held_back(text, spelled, len(pending)) else spelled
+            is_held = text == spelled[:given] or without_replacements(text, spelled)
+            return text if is_held or held_back(text, spelled, len(pending)) else spelled
         return None if self._decode is None else Spelling(self._decode).of(ids, text, cut=cut)
 
     def _of_bytes(self, raw: bytes, text: str, ids: Sequence[int] | None, *, cut: bool) -> Iterator[Corruption]:

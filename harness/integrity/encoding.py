@@ -50,6 +50,7 @@ class EncodingValidator:
         self._offset, self._tail = 0, b""
         self._spelled = codecs.getincrementaldecoder("utf-8")("replace")
         self._due, self._seen = "", 0  # spelled by ids and not seen as text; characters that were
+        self._held = 0  # characters at the end that a detokenizer holds back, for they may be half of one
         self._ahead = ""  # U+FFFD that came as text for a character that is not complete
         self._ids: list[int] = []
         self._text: list[str] = []
@@ -115,7 +116,7 @@ class EncodingValidator:
             return self._redecoded(self._spelling, cut=cut)
         rest = "" if cut else self._spelled.decode(b"", final=True)
         # Of an incomplete character at the very end detokenizers give a replacement character, or nothing.
-        if self._due:
+        if self._due and not (cut and len(self._due) <= self._held):
             words = f"{len(self._due)} characters that the ids spell never came: {self._due[:SHOWN]!r}…"
             return self._fail(ValidationError.TEXT_DIFFERS, words, self._seen)
         if rest:
@@ -125,9 +126,11 @@ class EncodingValidator:
 
     def _compared(self, spelled: str, text: str) -> ValidationResult:
         if spelled == text and not self._due and not self._ahead:
-            self._seen += len(text)
+            self._seen, self._held = self._seen + len(text), 0
             return VALID
         due = self._due + spelled
+        is_open = bool(self._spelled.getstate()[0]) or due.endswith(REPLACEMENT)
+        self._held = self._held + len(spelled) if is_open else 0
         if self._ahead or not due.startswith(text):
             return self._replaced(due, text)
         self._due, self._seen = due[len(text) :], self._seen + len(text)

@@ -16,6 +16,8 @@ from collections.abc import Callable, Sequence
 REPLACEMENT = "\ufffd"
 LONGEST = 4
 """Bytes of one character in UTF-8."""
+HELD = 32
+"""Ids at the end that are taken away one by one, to find what a detokenizer holds back."""
 
 
 def held_back(text: str, spelled: str, incomplete: int) -> bool:
@@ -30,6 +32,15 @@ def held_back(text: str, spelled: str, incomplete: int) -> bool:
     return text.startswith(spelled) and len(rest) <= incomplete and not rest.strip(REPLACEMENT)
 
 
+def without_replacements(text: str, spelled: str) -> bool:
+    """Whether the text is what the ids spell but for U+FFFD at the end.
+
+    A detokenizer that goes by what `decode` gives takes a U+FFFD of the text's own for half of a character, and holds
+    it back: where the generation is cut there, it never comes.
+    """
+    return spelled.startswith(text) and not spelled[len(text) :].strip(REPLACEMENT)
+
+
 class Spelling:
     """What ids spell by a tokenizer's `decode`. Not for several threads at once.
 
@@ -41,6 +52,7 @@ class Spelling:
         self._decode = decode
         self._high: dict[int, bool] = {}  # by id, whether it is half of a character when it is alone
         self._low: dict[int, bool] = {}  # by id, whether it is an ASCII byte that byte fallback spells
+        self._silent: dict[int, bool] = {}  # by id, whether it spells nothing, as a special token that is left out
 
     def of(self, ids: Sequence[int], text: str, *, ongoing: bool = False, cut: bool = False) -> str:
         """The reading of these ids that agrees with the text, or where none does, the one that is nearest to it.
@@ -67,23 +79,37 @@ class Spelling:
         return self._by_runs(whole, spelled, text, ongoing=ongoing, cut=cut)
 
     def _without_the_end(self, ids: list[int], spelled: str, text: str, *, ongoing: bool) -> str | None:
-        """A reading that leaves the incomplete character at the end away; None where the text is not one."""
+        """A reading that leaves away what a detokenizer holds back at the end; None where the text is not one.
+
+        It gives out nothing while what it has ends in U+FFFD: an incomplete character, and whatever is spelled between
+        that and the last end without one.
+        """
         if not ongoing:
             for many in range(1, LONGEST):
                 # A decoder that gives U+FFFD for the incomplete character alone, as of byte-level BPE.
                 if spelled.endswith(REPLACEMENT * many) and text == spelled[:-many]:
                     return text
-        for many in range(1, LONGEST):
+        # Of more than that the runs tell, for less than it costs to decode all that often.
+        most = HELD if len(spelled) - len(spelled.rstrip(REPLACEMENT)) <= HELD else LONGEST - 1
+        for many in range(1, min(most, len(ids)) + 1):
             before = self._decode(ids[:-many])
             if before.endswith(REPLACEMENT):
                 continue
             if ongoing:
                 return before if before.startswith(text) else None
-            return text if held_back(text, before, many) else None
+            if held_back(text, before, many):
+                return text
+            if REPLACEMENT in before and text == self._by_runs(ids[:-many], before, text, ongoing=False, cut=False):
+                return text
+            return None
         return None
 
     def _by_runs(self, ids: list[int], spelled: str, text: str, *, ongoing: bool, cut: bool) -> str:
         """Read every run of byte tokens that is not UTF-8 as a whole, by its characters."""
+        for one in ids:
+            if one not in self._silent:
+                self._silent[one] = not self._decode([one] * 3)
+        ids = [one for one in ids if not self._silent[one]]
         match = _Match(text, ongoing=ongoing)
         nearest, at = [], 0
         runs = self._broken_runs(ids)
@@ -98,7 +124,7 @@ class Spelling:
             match.run(characters, size, may_end=cut and end == len(ids))
             nearest += [literal, *(REPLACEMENT if one is None else one for one in characters)]
             at = start + size
-        match.literal(spelled[at:])
+        match.literal(spelled[at:], may_end=cut)
         if match.agrees:
             return text
         return "".join((*nearest, spelled[at:]))
@@ -115,7 +141,8 @@ class Spelling:
         """Begin and end of each run of byte tokens that the decoder does not read as UTF-8."""
         for one in ids:
             if one not in self._high:
-                self._high[one] = self._decode([one]) == REPLACEMENT
+                # Twice: a token "▁\ufffd" is none, and a decoder may take the space from the begin of a text.
+                self._high[one] = self._decode([one]) == REPLACEMENT and self._decode([one, one]) == REPLACEMENT * 2
         high = [one for one in dict.fromkeys(ids) if self._high[one]][:LONGEST]
         if not high:
             return []
@@ -123,10 +150,36 @@ class Spelling:
         runs, at = [], 0
         for is_byte, group in itertools.groupby(joins):
             size = len(list(group))
-            if is_byte and self._decode(ids[at : at + size]) == REPLACEMENT * size:
-                runs.append((at, at + size))
+            if is_byte:
+                runs += [(at + begin, at + end) for begin, end in self._broken(ids[at : at + size])]
             at += size
         return runs
+
+    def _broken(self, run: list[int]) -> list[tuple[int, int]]:
+        """The parts of a run that are not UTF-8: all, none, or those between tokens that are U+FFFD themselves."""
+        spelled = self._decode(run)
+        if spelled == REPLACEMENT * len(run):
+            return [(0, len(run))]
+        if REPLACEMENT not in spelled:
+            return []
+        own = self._own(run)
+        parts, begin = [], 0
+        for is_own, group in itertools.groupby(run, own.__contains__):
+            end = begin + len(list(group))
+            if not is_own and self._decode(run[begin:end]) == REPLACEMENT * (end - begin):
+                parts.append((begin, end))
+            begin = end
+        return parts
+
+    def _own(self, run: list[int]) -> set[int]:
+        """Ids of tokens that are the character U+FFFD. Behind a whole character a byte makes all of the run U+FFFD."""
+        for size in range(1, LONGEST + 1):
+            for at in range(len(run) - size + 1):
+                whole = run[at : at + size]
+                if self._character(whole) is not None:
+                    broken = REPLACEMENT * (size + 1)
+                    return {one for one in set(run) if self._high[one] and self._decode([*whole, one]) != broken}
+        return set()
 
     def _is_low(self, one: int, high: list[int]) -> bool:
         """Whether an id joins a run: behind half of a character an ASCII byte is U+FFFD too, a letter stays one."""
@@ -175,10 +228,21 @@ class _Match:
         """Whether a reading of all ids is the text."""
         return self._ended or len(self._text) in self._places
 
-    def literal(self, piece: str) -> None:
-        """The next characters, of which there is one reading."""
+    def literal(self, piece: str, *, may_end: bool = False) -> None:
+        """The next characters, of which there is one reading.
+
+        Args:
+            piece: the characters.
+            may_end: nothing need stand for U+FFFD at their end.
+        """
         self._look(piece)
-        self._places = {place + len(piece) for place in self._places if self._text.startswith(piece, place)}
+        least = piece.rstrip(REPLACEMENT) if may_end else piece
+        self._places = {
+            place + size
+            for place in self._places
+            for size in range(len(least), len(piece) + 1)
+            if self._text.startswith(piece[:size], place)
+        }
 
     def _look(self, piece: str) -> None:
         if self._ongoing and any(piece.startswith(self._text[place:]) for place in self._places):
@@ -190,17 +254,15 @@ class _Match:
         Args:
             characters: of the run; None for a byte that is of none.
             size: bytes of the run.
-            may_end: nothing need stand for the bytes at the end that are of no character.
+            may_end: the text may end before a byte of no character: from there on all that a decoder gives may end in
+                U+FFFD, which is held back.
         """
-        last = len(characters)
-        while may_end and last and characters[last - 1] is None:
-            last -= 1
         plain = self._places
         whole, broken = set[int](), set[int]()  # behind U+FFFD for characters alone, and for a byte of none too
         left = set[int]()
-        for number, character in enumerate(characters):
-            if number == last:
-                left = plain | broken
+        for character in characters:
+            if may_end and character is None:
+                left |= plain | broken
             if self._ongoing and len(self._text) in plain | broken:
                 self._ended = True
             begun = {end for place in plain if (end := self._behind(place, size)) > place}

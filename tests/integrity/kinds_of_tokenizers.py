@@ -8,6 +8,7 @@ from functools import cache
 
 from tokenizers import AddedToken, Tokenizer, decoders, models, normalizers, pre_tokenizers, trainers
 
+from harness.tokenizer.components import BYTE_LEVEL
 from tests.integrity import corpus
 
 REPLACEMENT = "\ufffd"
@@ -45,6 +46,19 @@ def texts(script: str, many: int) -> list[str]:
 
 
 SCRIPTS = (*corpus.SCRIPTS, *MORE)
+
+
+# What scripts alone do not have; the rare characters are spelled in bytes by all kinds with byte fallback.
+HARD = {
+    "marks": "e\u0301\u0323\u0308 q\u0307\u0323 Z̷̢̛͎a̶l̵g̴o̷ ṩ̇ ก็้ं ᄒ\u1161\u11ab글 ᄀᆞᆷ",
+    "joined emoji": "👨‍👩‍👧‍👦👩🏽‍🚀🏳️‍🌈🧑🏿‍❤️‍💋‍🧑🏻 a👁️‍🗨️ 🇯🇵🇺🇳🏴󠁧󠁢󠁳󠁣󠁴󠁿🇦",
+    "right to left": "\u202eשָׁלוֹם\u202c مَرْحَبًا\u200f بِكُمْ \u2067x\u2069 ٱلسَّلَامُ 𞤸𞤫𞤤",
+    "high planes": "𐌰𐌹 𝔘𝔫𝔦 𞤀𞤣 𠀀𪛖 \U000e0041\U000e007f\U000e0100 \U000f0000\U0010fffd 𝄞𝅘𝅥𝅮 \ufdd0\U0001fffe語",
+    "replacements": "a\ufffd語\ufffd\ufffd龍 \ufffd\n\ufffd 語\ufffd龍\ufffd語龍",
+    "control": "a\0語\x01\x7f\u0080\u009f龍\u0085語  語  龍\u3000\u00a0\u2028\ufeff 語 ",
+    "normalized": "ﬁ①㍿ｶﾞ Ⅷ ſ ﷺ 葛\U000e0100飾 ☃\ufe0e☃\ufe0f ᠮᠣ\u180b",
+    "special tokens": "語<|middle|>龍語<|middle|>\n龍 語<|middle|>語龍",
+}
 
 
 def _spaces(*, first: bool) -> normalizers.Normalizer:
@@ -114,6 +128,15 @@ def _added() -> Tokenizer:
     return made
 
 
+def _with_replacement() -> Tokenizer:
+    pieces = _pieces()
+    pieces |= {REPLACEMENT: len(pieces), f"▁{REPLACEMENT}": len(pieces) + 1}
+    merges = [*PAIRS, ("▁", REPLACEMENT)]
+    made = Tokenizer(models.BPE(pieces, merges, unk_token="<unk>", fuse_unk=True, byte_fallback=True))  # noqa: S106 - a token
+    made.normalizer, made.decoder = _llama().normalizer, _llama().decoder
+    return made
+
+
 def _wordpiece() -> Tokenizer:
     pieces = ["[UNK]", *LETTERS, *(f"##{one}" for one in LETTERS), "the", "##ing", *_plain_letters()]
     made = Tokenizer(models.WordPiece({one: at for at, one in enumerate(pieces)}, unk_token="[UNK]"))  # noqa: S106 - a token
@@ -148,7 +171,11 @@ KINDS: dict[str, Callable[[], Tokenizer]] = {
     "metaspace, first": lambda: _metaspace("first"),
     "metaspace, never": lambda: _metaspace("never"),
     "added tokens in the middle": _added,
+    "special tokens left out": _added,
+    "U+FFFD as a token": _with_replacement,
 }
+LEFT_OUT = ("special tokens left out",)
+"""Kinds whose detokenizers show no special token."""
 FALLBACK = (
     "Llama 2 and Mistral",
     "Gemma",
@@ -157,6 +184,8 @@ FALLBACK = (
     "metaspace, first",
     "metaspace, never",
     "added tokens in the middle",
+    "special tokens left out",
+    "U+FFFD as a token",
 )
 
 
@@ -168,7 +197,7 @@ def tokenizer(kind: str) -> Tokenizer:
 
 def by_stream(kind: str, ids: list[int]) -> list[str]:
     """What `DecodeStream` gives out at each id."""
-    streaming = decoders.DecodeStream(skip_special_tokens=False)
+    streaming = decoders.DecodeStream(skip_special_tokens=kind in LEFT_OUT)
     return [streaming.step(tokenizer(kind), one) or "" for one in ids]
 
 
@@ -187,4 +216,10 @@ def by_offsets(kind: str, ids: list[int]) -> list[str]:
 
 def decode(kind: str, ids: list[int]) -> str:
     """The text of ids, by the tokenizer itself."""
-    return str(tokenizer(kind).decode(ids, skip_special_tokens=False))
+    return str(tokenizer(kind).decode(ids, skip_special_tokens=kind in LEFT_OUT))
+
+
+def spelled(kind: str, token: int) -> bytes:
+    """The bytes of a token of byte-level BPE."""
+    text = tokenizer(kind).id_to_token(token)
+    return text.encode() if text.isspace() else bytes(BYTE_LEVEL[letter] for letter in text)

@@ -16,12 +16,14 @@ from harness.integrity.validation import ValidationError
 from tests.integrity.kinds_of_tokenizers import (
     BYTES,
     FALLBACK,
+    HARD,
     KINDS,
     REPLACEMENT,
     SCRIPTS,
     by_offsets,
     by_stream,
     decode,
+    spelled,
     texts,
     tokenizer,
 )
@@ -46,6 +48,12 @@ def detector(kind: str) -> CorruptionDetector:
 def validator(kind: str, *, interval: int = 1) -> EncodingValidator:
     """One that has the tokenizer's own decode, and by default looks at every token."""
     return EncodingValidator(decode=lambda ids: decode(kind, ids), interval=interval)
+
+
+def token_of(kind: str, byte: str) -> int | None:
+    """The id of a byte token."""
+    found: int | None = tokenizer(kind).token_to_id(f"<0x{byte}>")
+    return found
 
 
 def held(kind: str, ids: list[int]) -> str:
@@ -73,6 +81,66 @@ def test_no_cut_of_a_clean_stream_is_accused(kind: str, pytestconfig: pytest.Con
                     assert report.verdict is Verdict.INTACT, (so_far, output, report.corruptions)
                     tried += 1
     assert tried > 50
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("kind", KINDS)
+def test_no_cut_of_a_hard_text_is_accused(kind: str) -> None:
+    """Marks, joined emoji, high planes, U+FFFD of the text's own and special tokens: no cut of them is accused."""
+    found = detector(kind)
+    for text in HARD.values():
+        ids = list(tokenizer(kind).encode(text, add_special_tokens=False).ids)
+        for parts in (by_stream(kind, ids), by_offsets(kind, ids)):
+            one = validator(kind)
+            for at, (token, part) in enumerate(zip(ids, parts, strict=True)):
+                so_far, came = ids[: at + 1], "".join(parts[: at + 1])
+                assert one.feed_token(token, part).is_valid, (so_far, came)
+                assert one.finish(cut=True).is_valid, (so_far, came)
+                for output in {came, decode(kind, so_far)}:
+                    report = found.analyze_output(output, ids=so_far, cut=True)
+                    assert report.verdict is Verdict.INTACT, (so_far, output, report.corruptions)
+
+
+@pytest.mark.parametrize("kind", ["byte-level BPE", "GPT-NeoX"])
+def test_what_a_detokenizer_holds_back_at_a_cut_is_not_missed(kind: str) -> None:
+    """By the bytes of ids too: a U+FFFD of the text's own is held back for half of a character."""
+    found = CorruptionDetector(token_bytes=lambda token: spelled(kind, token))
+    for text in (*HARD.values(), *(one for script in SCRIPTS[::7] for one in texts(script, 0))):
+        ids = list(tokenizer(kind).encode(text, add_special_tokens=False).ids)[:FEW]
+        parts = by_offsets(kind, ids)
+        one = EncodingValidator(token_bytes=lambda token: spelled(kind, token))
+        for at, (token, part) in enumerate(zip(ids, parts, strict=True)):
+            so_far, came = ids[: at + 1], "".join(parts[: at + 1])
+            assert one.feed_token(token, part).is_valid, (so_far, came)
+            assert one.finish(cut=True).is_valid, (so_far, came)
+            report = found.analyze_output(came, ids=so_far, cut=True)
+            assert report.verdict is Verdict.INTACT, (so_far, came, report.corruptions)
+            if came:
+                assert found.analyze_output(came[:-1], ids=so_far, cut=True).verdict is Verdict.CORRUPT, (so_far, came)
+
+
+@pytest.mark.parametrize("kind", [*FALLBACK, "byte-level BPE"])
+def test_whatever_bytes_are_spelled_no_cut_is_accused(kind: str, pytestconfig: pytest.Config) -> None:
+    """Words, rare characters, special tokens and lone bytes in any order: no cut of what is streamed is accused."""
+    chance, found = random.Random(f"any {kind}"), detector(kind)
+    pieces = ("語", "龍", "é", REPLACEMENT, " ", "a", "the", "\n", "👩\u200d🚀", "\0", "語龍語", "<|middle|>", "</s>")
+    of_bytes = [token_of(kind, name) for name in ("FF", "E6", "97", "41", "0A", "C3", "F0", "80")]
+    lone = [one for one in of_bytes if one is not None]
+    for _ in range(2_000 if pytestconfig.getoption("--soak") else 40):
+        ids: list[int] = []
+        for _ in range(chance.randint(1, 9)):
+            if lone and chance.random() < 0.25:
+                ids.append(chance.choice(lone))
+            else:
+                ids += tokenizer(kind).encode(chance.choice(pieces), add_special_tokens=False).ids
+        ids = ids[chance.choice((0, 0, 1, 2)) :]
+        one, came = validator(kind, interval=chance.randint(1, 5)), ""
+        for at, (token, part) in enumerate(zip(ids, by_offsets(kind, ids), strict=True)):
+            came += part
+            assert one.feed_token(token, part).is_valid, (ids[: at + 1], came)
+            for output in {came, decode(kind, ids[: at + 1])}:
+                report = found.analyze_output(output, ids=ids[: at + 1], cut=True)
+                assert report.verdict is Verdict.INTACT, (ids[: at + 1], output, report.corruptions)
 
 
 @pytest.mark.parametrize("kind", KINDS)
