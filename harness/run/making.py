@@ -158,6 +158,11 @@ def make(
         if over is not None and (changed := over.fleet.changed()):
             what = "code or inputs that it was given changed there during the run, or it could not be asked at its end"
             raise ServerFailed(f"machine {', '.join(changed)}: {what}. Nothing was signed: run it again")
+    for called, why in over.fleet.unwritten.items() if over is not None else ():
+        progress.says(
+            f"machine {called} could not write down what happened there: {why}. Free some space in its cache: had it "
+            "been lost, that part would be missing"
+        )
     for left in pool.left:
         progress.says(f"what ranks left in their room could not be removed: {left}")
     return made

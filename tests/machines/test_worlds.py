@@ -157,6 +157,24 @@ def test_a_machine_tells_which_rank_closed_its_channel(fleet: Fleet, code: Path)
     assert {event.rank for event in named(capture, "subject.end")} == {0, 2}
 
 
+def test_a_machine_whose_disk_is_full_says_so(fleet: Fleet, code: Path, room: Room) -> None:
+    """It fills up during a run: the world is as before, and the machine tells that it could not write it down."""
+    world(fleet, code, "meet").run()
+    assert fleet.unwritten == {}
+    inside = ["nsenter", "-t", str(room.pids[1]), "-m", "sh", "-c"]
+    cache = Path.home() / ".cache/rankproof"
+    used = f"$(( ($(df --output=used -k {cache} | tail -1) + 64) * 1024 ))"
+    filled = f"mount -o remount,size={used} {cache}; cat /dev/zero > {cache}/full; true"
+    subprocess.run([*inside, filled], check=True, capture_output=True)
+    try:
+        capture = world(fleet, code, "meet").run()
+    finally:
+        subprocess.run([*inside, f"rm {cache}/full; mount -o remount,size=50% {cache}"], check=True)
+    assert len(named(capture, "met")) == 3
+    assert list(fleet.unwritten) == [fleet._machines[1].called]
+    assert "No space left on device" in fleet.unwritten[fleet._machines[1].called]
+
+
 def test_a_machine_that_is_cut_off(fleet: Fleet, code: Path, room: Room) -> None:
     """It ends its ranks with the lease, the others end soon after, and what it wrote down comes when it is back."""
     struck: dict[str, float] = {}

@@ -22,6 +22,7 @@ from typing import Any, Protocol, Self
 
 from harness.backends import Over
 from harness.forms.ranks import MOST_RANKS
+from harness.forms.text import printable
 from harness.world.fork_server import Cancelled, ServerFailed
 from harness.world.machines import tree
 from harness.world.machines.channel import Start, Unreachable
@@ -94,6 +95,8 @@ class Fleet:
         seconds: how long the machines took to get ready, the slowest of them.
         pids: of their fork servers.
         left: nothing; as a pool's.
+        unwritten: why a machine could not write down all that happened on it, such as a full disk, by what evidence
+            calls it.
         run: by which the machines know this run.
         lease: seconds without a heartbeat after which a machine ends its ranks.
         cables: of test machines; None where nobody can pull one.
@@ -140,6 +143,7 @@ class Fleet:
         self.seconds = 0.0
         self.pids: tuple[int, ...] = ()
         self.left: list[str] = []
+        self.unwritten: dict[str, str] = {}
 
     def __enter__(self) -> Self:
         have_descriptors(len(self._machines))
@@ -366,6 +370,10 @@ class Fleet:
     def lines(self, used: Sequence[int]) -> dict[int, Line]:
         """The lines to some machines."""
         return {index: self._lines[index] for index in used}
+
+    def no_journal(self, index: int, why: str) -> None:
+        """A machine could not write down all that happened in a world: only control has the rest."""
+        self.unwritten.setdefault(self._machines[index].called, printable(why, limit=200))
 
     def again(self, index: int, ports: list[int]) -> None:
         """The ports that a machine has for its next world."""

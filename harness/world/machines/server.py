@@ -138,6 +138,8 @@ class MachineServer:
         """The world is over: what machines wrote down of it is not needed any more."""
         if self._relay is not None:
             for index, told in self._relay.given.items():
+                if isinstance(why := told.get("journal"), str) and why:
+                    self._fleet.no_journal(index, why)
                 ports = told.get("ports")
                 if isinstance(ports, list) and all(type(port) is int and 0 < port < 65536 for port in ports):
                     self._fleet.again(index, ports)
