@@ -25,13 +25,13 @@ def search_path(python: Path | None) -> list[Path]:
 
 
 def installed(
-    folders: Sequence[Path], *, names: Collection[str], wanted: Callable[[InstalledCopy], bool]
+    folders: Sequence[Path], *, names: Collection[str] | None, wanted: Callable[[InstalledCopy], bool]
 ) -> list[InstalledCopy]:
     """The distributions that bring a module or package of one of these names, or are called like one of them.
 
     Args:
         folders: to look into.
-        names: import names, and normal names of distributions.
+        names: import names, and normal names of distributions; None are all.
         wanted: whether the files of one are read; of others their modules are only named.
     """
     found = []
@@ -43,7 +43,7 @@ def installed(
             except OSError:
                 continue
             tops = {top.partition(".")[0] for top in TOP.findall(record)}
-            if normal(name) not in names and tops.isdisjoint(names):
+            if names is not None and normal(name) not in names and tops.isdisjoint(names):
                 continue
             files = dict.fromkeys(_files(record), "")
             one = InstalledCopy(name=normal(name), version=version, files=files)
