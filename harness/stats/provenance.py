@@ -232,7 +232,7 @@ def releases(listing: bytes) -> Iterator[tuple[str, str]]:
                 name, _, version = release.rpartition(" ")
                 yield normal(name), version
         for other in found["others"]:
-            if other["record"] == "as" and isinstance(other["distribution"], str):
+            if other["record"] in ("as", "tool") and isinstance(other["distribution"], str):
                 yield normal(other["distribution"]), str(other["version"])
     except (KeyError, TypeError, ValueError, AttributeError):
         return
