@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import posixpath
+from collections.abc import Iterable
 
 from harness.forms.digest import sha256
 from harness.gate.basis import Basis, TrustedScenario
@@ -14,7 +15,7 @@ from harness.run.arms.files import below
 from harness.run.arms.provenance import Tree, patched
 from harness.run.arms.revision import RevisionError
 from harness.scenario import parse_scenario
-from harness.stats.counterparts import Counterparts, spread
+from harness.stats.counterparts import Counterparts, counterpart, spread, top_of
 from harness.stats.provenance import Source, judge, path_of
 from harness.subjects import READY
 from harness.trust.replay import Read
@@ -206,8 +207,9 @@ def strangers(record: Record, basis: Basis, read: Read) -> tuple[tuple[str, ...]
             )
             continue
         roots, files = tree.compared(lists, said.installed)
+        built = {one.name for one in said.installed if tree.unnamed.may_have_built(one)}
         source = Source(
-            declared=tree.declared | frozenset(said.declared),
+            declared=tree.declared | built | frozenset(said.declared),
             files=files,
             inputs=brought,
             plugins=plugins.inside(record.run),
@@ -217,8 +219,20 @@ def strangers(record: Record, basis: Basis, read: Read) -> tuple[tuple[str, ...]
         for listing in lists:
             found = judge(listing, source)
             made |= found.made
+            reasons |= dict.fromkeys(f"{name}: {why}" for why in _removed(found.made, tree, basis))
             reasons |= dict.fromkeys(f"{name}: {why}" for why in sorted(found.unproven))
     return tuple(reasons), tuple(sorted(made.items()))
+
+
+def _removed(made: Iterable[tuple[str, str]], tree: Tree, basis: Basis) -> list[str]:
+    """Installed files that the trusted revision has and the arm's commit has not: no build of it wrote them."""
+    known = frozenset(tree.paths)
+    return [
+        f"{file} is installed, and {path} of {basis.ref} is not in the commit any more: install it from the commit"
+        for file, _ in sorted(made)
+        for place in tree.roots.get(top_of(file), ())
+        if (path := counterpart(file, place)) in basis.trusted_files and path not in known
+    ]
 
 
 def _tree(name: str, arm: ArmSummary, basis: Basis, read: Read) -> Tree:

@@ -14,7 +14,7 @@ import re
 import sys
 import sysconfig
 import zipimport
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
 from urllib.parse import unquote, urlparse
@@ -160,7 +160,7 @@ def _editable(about: Path) -> str | None:
 
 
 def data_of(path: str, entry: Entry, *, most: int) -> list[Entry]:
-    """The data in the package of a file that no RECORD proves, an editable install's for example: nothing imports it.
+    """The data in the package of a file, of an editable install for example: nothing imports it.
 
     Args:
         path: of the file.
@@ -168,19 +168,33 @@ def data_of(path: str, entry: Entry, *, most: int) -> list[Entry]:
         most: files that are read; of the others the names stand there, with a word in place of their digest.
     """
     package, slash, _ = entry.file.partition("/")
-    if not slash or entry.record != "absent" or not path.endswith(f"{os.sep}{entry.file}"):
+    if not slash or entry.record not in ("absent", "as") or not path.endswith(f"{os.sep}{entry.file}"):
         return []
     top = path[: -len(entry.file)]
     found: list[Entry] = []
-    for folder, folders, names in os.walk(os.path.join(top, package)):
-        folders[:] = sorted(name for name in folders if name != "__pycache__" and not name.startswith("."))
-        for name in sorted(names):
-            if name.endswith((*SUFFIXES, ".pyc")) or name.startswith("."):
-                continue
-            place = os.path.join(folder, name)
-            sha256 = digest(place)[0] if len(found) < most else "unread: too many files"
-            found.append(entry._replace(file=place[len(top) :], sha256=sha256))
+    for place in _files_below(os.path.join(top, package)):
+        name = os.path.basename(place)
+        if name.endswith((*SUFFIXES, ".pyc")) or name.startswith("."):
+            continue
+        sha256 = digest(place)[0] if len(found) < most else "unread: too many files"
+        found.append(entry._replace(file=place[len(top) :], sha256=sha256))
     return found
+
+
+def _files_below(folder: str) -> Iterator[str]:
+    """The paths of the files of a folder, in order; in an archive too, which is named as if it were a folder."""
+    for place, folders, names in os.walk(folder):
+        folders[:] = sorted(name for name in folders if name != "__pycache__" and not name.startswith("."))
+        yield from (os.path.join(place, name) for name in sorted(names))
+    archive = os.path.dirname(folder)
+    while len(archive) > 1 and not os.path.exists(archive):
+        archive = os.path.dirname(archive)
+    if os.path.isfile(archive):
+        import zipfile  # hardly any rank loads from an archive, and every one would pay
+
+        with zipfile.ZipFile(archive) as opened:
+            below = (os.path.join(archive, name) for name in sorted(opened.namelist()) if not name.endswith("/"))
+            yield from [place for place in below if place.startswith(folder + os.sep)]
 
 
 def is_standard(path: str) -> bool:

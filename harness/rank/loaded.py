@@ -87,6 +87,8 @@ class Loaded:
         self._declared = frozenset(declared)
         self._differing = frozenset(differing)
         self._begun = begun
+        # Of a distribution in a folder that is put on the path later, nobody else reads the data.
+        self._path = frozenset(sys.path)
         self._inherited = bool(STOCK.names)
         self._last = next(reversed(sys.modules))
         self._strangers: dict[str, set[Entry]] = defaultdict(set)
@@ -149,7 +151,7 @@ class Loaded:
             if path not in parked:
                 paths.setdefault(path, "")
         own = Stock()
-        # Of each package that no RECORD proves, its data once.
+        # Of each package that no RECORD proves, or that was found in a folder put on the path later, its data once.
         seen: set[str] = set()
         for path, package in paths.items():
             if is_standard(path) or path.startswith(self._beginnings):
@@ -158,7 +160,8 @@ class Loaded:
                 name = package or entry.file.partition("/")[0].partition(".")[0]
                 own.add(name, entry)
                 folder = path[: -len(entry.file)] + name
-                if entry.record == "absent" and folder not in seen:
+                later = entry.distribution in self._declared and path[: -len(entry.file) - 1] not in self._path
+                if (entry.record == "absent" or later) and folder not in seen:
                     seen.add(folder)
                     for data in data_of(path, entry, most=FILE_LIMIT):
                         own.add(name, data)

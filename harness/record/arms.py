@@ -13,7 +13,7 @@ from harness.record.model import Contradiction, RecordError
 from harness.scenario import Scenario
 from harness.scenario.environment import bare
 from harness.stats.counterparts import Counterparts, spread
-from harness.stats.provenance import FOLDER, ArmEnvironment, Source, path_of, releases
+from harness.stats.provenance import FOLDER, TOOL, ArmEnvironment, Source, path_of, releases
 from harness.stats.unshown import EDITION_OF_THE_KNOWN
 from harness.stats.verdict import Judgement
 
@@ -222,6 +222,8 @@ def demand_releases(scenario: Scenario, run: RunFacts, judgement: Judgement, rea
         for path in sorted(map(path_of, digests)):
             for name, version in sorted(releases(read(path))):
                 listed = versions.get(name, version).partition(" (commit ")[0]
+                if name == TOOL and arm not in run.environments:
+                    listed = run.rankproof
                 if listed != version:
                     why = f"a rank of the {arm} loaded {name} {version}, and its environment lists {listed}"
                     raise Contradiction(RefusalWord.EVENTS_OF_ANOTHER_TRIAL, f"{path}: {why}")

@@ -53,7 +53,7 @@ from harness.record.model import (
     Unknown,
     read_model,
 )
-from harness.record.planned import planned_cells
+from harness.record.planned import demand_strikes, planned_cells
 from harness.record.plugins import demand_installed, demand_named, unknown_kinds
 from harness.record.question import summary
 from harness.record.reproduced import REPRODUCED_PATH, Comparison, ReproducedRun, compare
@@ -141,9 +141,8 @@ def assemble(read: Read, names: Collection[str], *, described: Callable[[str], N
     def hear(evidence: str, history: History) -> None:
         if evidence not in heard:  # cells may share a reference
             heard.add(evidence)
-            payload = partial(_demand_payload, run)
-            hearers = (witness.hear, arrays.hear, ledgers.hear, accounts.hear, frames.hear, hangs.hear, payload)
-            for hear_trial in hearers:
+            held = (witness.hear, arrays.hear, ledgers.hear, accounts.hear, frames.hear, hangs.hear)
+            for hear_trial in (*held, partial(_demand_payload, run), partial(demand_strikes, scenario)):
                 hear_trial(evidence, history)
             libraries.hear(history)
             changed.hear(history)

@@ -1,4 +1,4 @@
-"""The cells that a scenario plans, held against those that a run says it ran or skipped."""
+"""The cells and faults that a scenario plans, held against what a run says it ran, skipped or struck."""
 
 from __future__ import annotations
 
@@ -6,6 +6,10 @@ from collections.abc import Collection, Sequence
 
 from harness.checks.accounted import accounted
 from harness.checks.arrays import compares_arrays
+from harness.faults import of_arm
+from harness.faults.proof import PLANNED, STRUCK, UNDONE
+from harness.forms.strict_json import JSON
+from harness.history import History
 from harness.reason import RefusalWord, Skip, SkipCode
 from harness.record.arms import missing
 from harness.record.facts import RunFacts
@@ -36,6 +40,27 @@ def planned_cells(scenario: Scenario, run: RunFacts, names: Collection[str]) -> 
     for cell, fact in pairs:
         _demand_possible(scenario, run, cell, fact, ran, names)
     return pairs
+
+
+def demand_strikes(scenario: Scenario, evidence: str, history: History) -> None:
+    """Refuse a trial in which the harness names other faults than its scenario states for the arm.
+
+    Raises:
+        Contradiction: it says that it planned, struck or took back one that the scenario does not state so.
+    """
+    arm = str(history.about().get("arm"))
+    stated = {fault.id: fault for fault in of_arm(scenario.faults, arm)}
+    struck = [seen for rank in range(history.size) for name in (STRUCK, UNDONE) for seen in history.noted(name, rank)]
+    for seen in (*history.noted(PLANNED), *struck):
+        named = seen.event.values
+        fault = stated.get(str(named.get("fault")))
+        wanted: dict[str, JSON] = {"fault": None}
+        if fault is not None:
+            wanted = {"kind": fault.kind, "at": fault.event, "ranks": list(fault.ranks.of(history.size))}
+        odd = [key for key in wanted if key in named and named[key] != wanted[key]]
+        if odd:
+            what = f"the harness names {odd[0]} {named[odd[0]]!r} of a fault, and the scenario states another"
+            raise Contradiction(RefusalWord.EVENTS_OF_ANOTHER_TRIAL, f"{evidence}, line {seen.line}: {what}")
 
 
 def _demand_possible(

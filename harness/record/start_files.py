@@ -5,9 +5,11 @@ A `.pth` file imports what its lines that begin with `import` name, so it can ch
 
 from __future__ import annotations
 
+import contextlib
 import importlib.machinery
 import site
 import sys
+import zipimport
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
@@ -55,9 +57,21 @@ def _read(places: Sequence[Path], names: Sequence[str]) -> Iterator[Path]:
 
 
 def _described(files: Sequence[Path] | Iterator[Path]) -> list[StartFile]:
-    real = {file.resolve(): file for file in files if file.is_file()}
-    found = {StartFile(name=_name(file), sha256=sha256(file.read_bytes())) for file in real.values()}
+    real = {file.resolve(): file for file in files}
+    contents = [(file, content) for file in real.values() if (content := _content(file)) is not None]
+    found = {StartFile(name=_name(file), sha256=sha256(content)) for file, content in contents}
     return sorted(found, key=lambda one: (one.name, one.sha256))
+
+
+def _content(file: Path) -> bytes | None:
+    """What a file holds, of one in an archive too, which is named as if the archive were a folder; None of no file."""
+    if file.is_file():
+        return file.read_bytes()
+    archive = next((place for place in file.parents if place.is_file()), None)
+    if archive is not None:
+        with contextlib.suppress(OSError, ImportError):
+            return zipimport.zipimporter(str(archive)).get_data(str(file))
+    return None
 
 
 def _name(file: Path) -> str:

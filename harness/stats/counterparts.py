@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import posixpath
 import re
-from collections.abc import Collection, Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from harness.forms.model import Model
@@ -97,12 +97,24 @@ class Counterparts:
 
     def data(self, installed: InstalledCopy) -> Iterator[str]:
         """Data that a distribution has installed beside its packages, which is not the repository's."""
-        for file, sha256 in sorted(installed.files.items()):
-            if not is_data(file):
-                continue
-            ends = longest_alike(file, self.files)
-            if odd := [path for path in ends if self.files[path] != sha256]:
-                yield f"{file} is not as {odd[0]}"
+        for file, paths in sorted(self._data_places(installed).items()):
+            if odd := [path for path in paths if self.files[path] != installed.files[file]]:
+                which = f", one of {len(paths)} files that it may be a copy of" if len(paths) > len(odd) else ""
+                yield f"{file} is not as {odd[0]}{which}"
+
+    def data_made(self, installed: InstalledCopy) -> dict[str, str]:
+        """Data that a distribution has installed beside its packages, and that no file is like: path to sha256."""
+        return {file: installed.files[file] for file, paths in self._data_places(installed).items() if not paths}
+
+    def _data_places(self, installed: InstalledCopy) -> dict[str, list[str]]:
+        """Of each file that is installed beside packages, the paths that it may be a copy of."""
+        files = [file for file in installed.files if is_data(file)]
+        names: dict[str, list[str]] = {}
+        for path in self.files if files else ():
+            names.setdefault(posixpath.basename(path), []).append(path)
+        absolute = [file for file in files if file.startswith("/")]
+        found = dict(_copies(absolute, names))
+        return {**found, **dict(_copies([file for file in files if file not in found], names))}
 
 
 def counterpart(file: str, place: Place) -> str | None:
@@ -129,6 +141,39 @@ def is_made(file: str) -> bool:
 def is_data(file: str) -> bool:
     """Whether a file of RECORD is outside of the folder for packages, and not a command."""
     return file.startswith(OUTSIDE) and "/bin/" not in file and not file.endswith(".pyc")
+
+
+def _copies(files: Sequence[str], names: Mapping[str, Sequence[str]]) -> Iterator[tuple[str, list[str]]]:
+    """The files of a folder, each with the paths that it may be a copy of.
+
+    The folders that hold more than half of what is below theirs count, as a whole; where there is none, each folder
+    below is looked for by itself.
+
+    Args:
+        files: as they were installed.
+        names: the paths in the repository, by the last part of each.
+    """
+    if not files:
+        return
+    top = posixpath.commonpath([posixpath.dirname(file) for file in files])
+    rests = {file: posixpath.relpath(file, top) for file in files}
+    held: dict[str, dict[str, str]] = {}
+    for file, rest in rests.items():
+        for path in names.get(posixpath.basename(file), ()):
+            if f"/{path}".endswith(f"/{rest}"):
+                held.setdefault(path.removesuffix(rest), {})[file] = path
+    if copies := [found for found in held.values() if 2 * len(found) > len(files)]:
+        for file in files:
+            paths = sorted(found[file] for found in copies if file in found)
+            yield file, paths or longest_alike(file, names.get(posixpath.basename(file), ()))
+        return
+    folders: dict[str, list[str]] = {}
+    for file, rest in rests.items():
+        folders.setdefault(rest.partition("/")[0] if "/" in rest else "", []).append(file)
+    for below in folders.values() if len(folders) > 1 else ():
+        yield from _copies(below, names)
+    for file in files if len(folders) == 1 else ():
+        yield file, longest_alike(file, names.get(posixpath.basename(file), ()))
 
 
 def longest_alike(file: str, paths: Iterable[str]) -> list[str]:

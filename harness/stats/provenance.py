@@ -84,6 +84,10 @@ class Source:
         """Whether the repository has this content under a path that ends like this one."""
         return any(self.files[path] == sha256 for path in self.like(file))
 
+    def holds_alone(self, file: str, sha256: str) -> bool:
+        """Whether it has no other content under such a path: nobody knows which of them a file was copied from."""
+        return self.holds(file, sha256) and all(self.files[path] == sha256 for path in self.like(file))
+
     def like(self, file: str) -> list[str]:
         """Paths of the repository that end like this one."""
         ends = f"/{file}"
@@ -217,7 +221,7 @@ def loaded(listing: bytes) -> Iterator[tuple[str, str]]:
 
 
 def releases(listing: bytes) -> Iterator[tuple[str, str]]:
-    """The distributions of a list whose files are as their RECORD says: normal name and version of each.
+    """The distributions of a list whose files are as their RECORD says, and Rankproof: normal name and version of each.
 
     Nothing is raised: what cannot be read has none.
     """
@@ -228,7 +232,7 @@ def releases(listing: bytes) -> Iterator[tuple[str, str]]:
                 name, _, version = release.rpartition(" ")
                 yield normal(name), version
         for other in found["others"]:
-            if other["record"] == "as" and isinstance(other["distribution"], str):
+            if other["record"] in ("as", "tool") and isinstance(other["distribution"], str):
                 yield normal(other["distribution"]), str(other["version"])
     except (KeyError, TypeError, ValueError, AttributeError):
         return
@@ -316,7 +320,7 @@ def _not_the_repositorys(came: Iterable[tuple[str, str, str]], source: Source, m
         if odd := [*known.differing(files, places, package), *known.data(found)]:
             more = f", and {len(odd) - 1} more" if len(odd) > 1 else ""
             yield f"of {what}, {odd[0]} of the repository{more}: {REMEDY}"
-        made |= known.made(found.files, places, package)
+        made |= known.made(found.files, places, package) | known.data_made(found)
 
 
 def _is_whole(installed: InstalledCopy, package: str) -> bool:
@@ -393,7 +397,7 @@ def _held(file: str, sha256: str, other: Mapping[str, Any], places: Collection[P
     if known is None or not places:
         # Of a distribution that the repository declares, a copy in any of its folders proves nothing.
         unmapped = known is not None and other["distribution"] in source.declared
-        return "" if source.holds(file, sha256) and not unmapped else None
+        return "" if source.holds_alone(file, sha256) and not unmapped else None
     if list(known.differing({file: sha256}, places, package)):
         return None
     if not known.made({file: sha256}, places, package):

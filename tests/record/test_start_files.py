@@ -6,6 +6,7 @@ import json
 import subprocess
 import sys
 import sysconfig
+import zipfile
 from pathlib import Path
 
 import pytest
@@ -60,6 +61,18 @@ def test_a_package_is_named_with_its_folder(python: Path, tmp_path: Path) -> Non
     (packages(tmp_path) / "sitecustomize").mkdir()
     (packages(tmp_path) / "sitecustomize" / "__init__.py").write_text("")
     assert told(python) == ["sitecustomize/__init__.py"]
+
+
+def test_a_customize_module_of_an_archive_is_named(python: Path, tmp_path: Path) -> None:
+    """Python imports sitecustomize from an archive on its path too, and its digest is that of the module."""
+    text = "import sys\nsys.evil = True\n"
+    with zipfile.ZipFile(tmp_path / "custom.zip", "w") as archive:
+        archive.writestr("sitecustomize.py", text)
+    (packages(tmp_path) / "archive.pth").write_text(f"{tmp_path / 'custom.zip'}\n")
+    assert told(python) == ["sitecustomize.py"]
+    tell = TELL.replace("one.name for", "one.sha256 for")
+    done = subprocess.run([str(python), "-c", tell], capture_output=True, text=True, check=True)
+    assert sha256(text.encode()) in done.stdout
 
 
 def test_an_environment_is_looked_at_from_outside(python: Path, tmp_path: Path) -> None:

@@ -32,6 +32,17 @@ MAPPED = 'from setuptools import setup\nsetup(name="engine", package_dir={"engin
 COMPUTED = MAPPED.replace('{"engine": "code"}', '{"engine": where()}')
 PACKAGE = "engine/__init__.py"
 SPACE = SUBJECT.replace("import engine", "from space import engine")
+NOWHERE = COMPUTED.replace('"engine", package', 'os.environ.get("NAME"), package')
+MATURIN = '[build-system]\nrequires = ["maturin"]\nbuild-backend = "maturin"\n'
+POETRY = '[tool.poetry]\nname = "engine"\nversion = "1.0"\n'
+POETRY += 'packages = [{include = "engine", from = "lib", to = "space"}]\n'
+ZIPPED = TABLE.replace('    place = pathlib.Path(FOLDER, "table.json")\n', "").replace(
+    "place.read_text()", "pkgutil.get_data(__name__, 'table.json')"
+)
+ZIPPED = ZIPPED.replace("pathlib", "pkgutil", 1)
+ON_PATH = SUBJECT.replace(
+    "import engine", "import os, sys\nsys.path.insert(0, os.path.join(sys.prefix, 'old'))\nimport engine"
+)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -157,6 +168,38 @@ SLIPS = {
             "engine/rest.py": "",
         },
     ),
+    "a name that is worked out, beside modules that are generated": Case(
+        base={"setup.py": UNNAMED, **package("engine")},
+        change=package("engine", BROKEN),
+        wheel={**package("engine"), **{f"engine/messages_{index}.py": "" for index in range(4)}},
+    ),
+    "a name and a folder that are worked out": Case(
+        base={"setup.py": NOWHERE, **package("code")}, change=package("code", BROKEN), wheel=package("engine")
+    ),
+    "a folder that is worked out, beside an old one": Case(
+        base={
+            "setup.py": COMPUTED.replace('"engine": where', '"": where'),
+            **package("lib/engine"),
+            **package("engine"),
+        },
+        change=package("lib/engine", BROKEN),
+        wheel=package("engine"),
+    ),
+    "a name that only a crate has": Case(
+        base={"pyproject.toml": MATURIN, "Cargo.toml": '[package]\nname = "engine"\n', "src/lib.rs": "fixed"},
+        change={"src/lib.rs": "broken"},
+        wheel={**package("engine", "from engine.core import greeting\n"), "engine/core.py": FIXED},
+    ),
+    "an old copy of data that is installed elsewhere": Case(
+        base={
+            "pyproject.toml": NAMED,
+            **package("src/engine", SHARED),
+            "conf/table.json": GOOD,
+            "tests/v1/share/engine/table.json": GOOD,
+        },
+        change={"conf/table.json": BAD},
+        wheel={**package("engine", SHARED), "engine-1.0.data/data/share/engine/table.json": GOOD},
+    ),
     "code of the arm that is hidden": Case(
         base={"scenarios/meet/engine/words.py": FIXED},
         change={"scenarios/meet/engine/words.py": BROKEN},
@@ -195,6 +238,66 @@ def test_an_older_wheel_of_the_import_name(workshop: Workshop, slip: str) -> Non
     """The installed wheel holds what main has, the commit breaks it: INCONCLUSIVE, and the gate is not OPEN."""
     prepare(workshop, SLIPS[slip])
     assert "which code ran is not proved" in refused(workshop)
+
+
+REMOVED = {
+    "a table": Case(
+        base={"pyproject.toml": NAMED, **package("src/engine", BESIDE), "src/engine/table.json": GOOD},
+        change={"src/engine/table.json": None},
+        wheel={**package("engine", BESIDE), "engine/table.json": GOOD},
+    ),
+    "a module named like a version file": Case(
+        base={
+            "pyproject.toml": NAMED,
+            **package("src/engine", "from engine.version import greeting\n"),
+            "src/engine/version.py": FIXED,
+        },
+        change={"src/engine/version.py": None},
+        wheel={**package("engine", "from engine.version import greeting\n"), "engine/version.py": FIXED},
+    ),
+}
+
+
+@pytest.mark.parametrize("what", REMOVED)
+def test_what_the_commit_removed_was_not_written_by_its_build(workshop: Workshop, what: str) -> None:
+    """The run cannot know, and a gate has the trusted revision, which still holds what is installed."""
+    prepare(workshop, REMOVED[what])
+    assert workshop.run().code == 0
+    assert "of origin/main is not in the commit any more" in word(workshop.gate())
+
+
+def test_a_table_in_an_egg(workshop: Workshop) -> None:
+    """A zipped egg of main, whose code is the commit's and whose table is older: no import loads a table."""
+    base = {"pyproject.toml": NAMED, **package("src/engine", ZIPPED), "src/engine/table.json": GOOD}
+    prepare(workshop, Case(base=base, change={"src/engine/table.json": BAD}, wheel={"unused.py": ""}, name="unused"))
+    with zipfile.ZipFile(workshop.site / "engine-1.0-py3.11.egg", "w") as egg:
+        egg.writestr(PACKAGE, ZIPPED)
+        egg.writestr("engine/table.json", GOOD)
+    (workshop.site / "easy-install.pth").write_text("./engine-1.0-py3.11.egg\n")
+    assert "engine/table.json" in refused(workshop)
+
+
+def test_a_table_of_a_folder_that_the_subject_puts_on_the_path(workshop: Workshop) -> None:
+    """The same release twice: the commit's is installed, and ranks load an older one from a folder of their own."""
+    base = {"pyproject.toml": NAMED, **package("src/engine", BESIDE), "src/engine/table.json": GOOD}
+    wheel = {**package("engine", BESIDE), "engine/table.json": BAD}
+    prepare(workshop, Case(base=base, change={"src/engine/table.json": BAD}, wheel=wheel, subject=ON_PATH))
+    more = {path: text.encode() for path, text in {**wheel, "engine/table.json": GOOD}.items()}
+    older = wheels.write(workshop.root / "older", "engine", "1.0", None, more=more)
+    with zipfile.ZipFile(older) as archive:
+        archive.extractall(workshop.python.parents[1] / "old")
+    assert "engine/table.json" in refused(workshop)
+
+
+def test_a_path_that_ends_alike_elsewhere_proves_nothing(workshop: Workshop) -> None:
+    """Code from a folder that no metadata names has to be unlike no file of its path, or nobody knows which it is."""
+    base = {**package("python/engine"), **package("tests/v1/engine")}
+    change = package("python/engine", BROKEN)
+    prepare(workshop, Case(base=base, change=change, wheel={"unused.py": ""}, name="unused", subject=ON_PATH))
+    old = workshop.python.parents[1] / "old" / "engine"
+    old.mkdir(parents=True)
+    (old / "__init__.py").write_text(FIXED)
+    assert "engine/__init__.py came from outside" in refused(workshop)
 
 
 @pytest.mark.parametrize("way", ["folder", "archive", "no RECORD"])
@@ -263,6 +366,27 @@ HEALTHY = {
         base={"pyproject.toml": NAMED, **package("src/engine", SHARED), "conf/table.json": BAD},
         change={"conf/table.json": GOOD},
         wheel={**package("engine", SHARED), "engine-1.0.data/data/share/engine/table.json": GOOD},
+    ),
+    "a folder that poetry renames": Case(
+        base={"pyproject.toml": POETRY, **package("lib/engine")},
+        change=package("lib/engine", f"{FIXED}# mended\n"),
+        wheel={"space/engine/__init__.py": f"{FIXED}# mended\n"},
+        subject=SPACE,
+    ),
+    "two trees of data": Case(
+        base={
+            "pyproject.toml": NAMED,
+            **package("src/engine"),
+            "t/a/c.json": "1",
+            "t/b/c.json": "2",
+            "docs/a/c.json": "",
+        },
+        change={"t/a/c.json": "3"},
+        wheel={
+            **package("engine"),
+            "engine-1.0.data/data/share/engine/t/a/c.json": "3",
+            "engine-1.0.data/data/share/engine/t/b/c.json": "2",
+        },
     ),
     "tests, docs and examples that collide": Case(
         base={"tests/__init__.py": "", "tests/test_a.py": "", "docs/conf.py": "", "examples/a.py": ""},

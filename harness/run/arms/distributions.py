@@ -26,13 +26,13 @@ def search_path(python: Path | None) -> list[Path]:
 
 
 def installed(
-    folders: Sequence[Path], *, names: Collection[str], wanted: Callable[[InstalledCopy], bool]
+    folders: Sequence[Path], *, names: Collection[str] | None, wanted: Callable[[InstalledCopy], bool]
 ) -> list[InstalledCopy]:
     """The distributions that bring a module or package of one of these names, or are called like one of them.
 
     Args:
         folders: to look into.
-        names: import names, and normal names of distributions.
+        names: import names, and normal names of distributions; None are all.
         wanted: whether the files of one are read; of others their modules are only named.
     """
     found = []
@@ -43,7 +43,8 @@ def installed(
                 record = (about / "RECORD").read_text(encoding="utf-8", errors="replace")
             except OSError:
                 continue
-            if normal(name) not in names and _tops(record).isdisjoint(names):
+            is_named = names is None or normal(name) in names or not _tops(record).isdisjoint(names)
+            if not is_named:
                 continue
             files = dict.fromkeys(_files(record), "")
             one = InstalledCopy(name=normal(name), version=version, files=files)

@@ -31,6 +31,7 @@ from harness.run.arms.files import is_code
 from harness.run.arms.revision import LINK, SUBMODULE, GitRepository, RevisionError
 from harness.run.arms.roots import DECLARING, LARGEST, Place, roots_of
 from harness.run.arms.staging import StagedArm
+from harness.run.arms.unnamed import Unnamed, unnamed
 from harness.scenario import Scenario
 from harness.stats.counterparts import Counterparts, InstalledCopy, counterpart, is_data, spread, top_of
 from harness.stats.provenance import TOOL, loaded, packages
@@ -53,7 +54,19 @@ class Tree:
     @cached_property
     def declared(self) -> frozenset[str]:
         """Normal names of the distributions that its files declare."""
-        return frozenset(name for path, text in self._metadata.items() for name in names_in(path, text))
+        stated = {name for path, text in self._metadata.items() for name in names_in(path, text)}
+        return frozenset(stated | self.unnamed.cargo)
+
+    @cached_property
+    def unnamed(self) -> Unnamed:
+        """Its projects whose name cannot be read."""
+        code = [path for path in self.paths if is_code(path)]
+        known = frozenset(code)
+
+        def read(wanted: Collection[str]) -> Mapping[str, bytes]:
+            return self.read([path for path in wanted if path in known])
+
+        return unnamed(code, self._metadata, names_in=names_in, read=read)
 
     @cached_property
     def roots(self) -> Mapping[str, tuple[Place, ...]]:
@@ -67,7 +80,7 @@ class Tree:
 
     def is_own(self, one: InstalledCopy, *, hidden: Collection[str] = ()) -> bool:
         """Whether a distribution is this repository's by its name, or by the name that it is imported by."""
-        if one.name in self.declared:
+        if one.name in self.declared or self.unnamed.may_have_built(one):
             return True
         tops = {top_of(file) for file in one.files}
         if not tops.isdisjoint(hidden):
@@ -153,21 +166,23 @@ class Living:
     def own(self, folders: Sequence[Path], code: Collection[str]) -> frozenset[str]:
         hidden = spread(code)
         names = {*self.tree.roots, *self.declared, *hidden}
-        found = installed(folders, names=names, wanted=lambda _: False)
+        found = installed(folders, names=None if self.tree.unnamed.unread else names, wanted=lambda _: False)
         return self.declared | {one.name for one in found if self.tree.is_own(one, hidden=hidden)}
 
     def facts(self, lists: Iterable[bytes], folders: Sequence[Path], code: Collection[str]) -> SourceFacts:
         lists = list(lists)
         hidden = spread(code)
         loaded_names = {name for listing in lists for name in packages(listing)}
-        names = (loaded_names & {*self.tree.roots, *hidden}) | set(self.declared)
+        asked = loaded_names if self.tree.unnamed.unread else loaded_names & {*self.tree.roots, *hidden}
+        names = asked | self.declared
         found = installed(
             folders,
             names=names,
             wanted=lambda one: one.name in self.declared or self.tree.is_own(one, hidden=hidden),
         )
         roots, files = self.tree.compared(lists, found)
-        return SourceFacts(declared=sorted(self.declared), files=files, roots=_listed(roots), installed=found)
+        declared = self.declared | {one.name for one in found if self.tree.unnamed.may_have_built(one)}
+        return SourceFacts(declared=sorted(declared), files=files, roots=_listed(roots), installed=found)
 
 
 def _listed(roots: Mapping[str, Sequence[Place]]) -> dict[str, list[list[str]]]:

@@ -42,13 +42,20 @@ def roots_of(paths: Collection[str], texts: Mapping[str, bytes]) -> Roots:
         texts: content of its metadata, by path.
     """
     packages = {posixpath.dirname(path) for path in paths if posixpath.basename(path) == "__init__.py"}
-    places: dict[Place, None] = {("", ""): None, ("", "src/"): None}
+    unread = {
+        posixpath.dirname(path)
+        for path, text in texts.items()
+        if posixpath.basename(path) == "setup.py" and is_unread(text)
+    }
+    places: dict[Place, None] = {} if "" in unread else {("", ""): None, ("", "src/"): None}
     for path, text in sorted(texts.items()):
         folder = posixpath.dirname(path)
         if folder and _is_inside(folder, packages):
             continue
         beginning = f"{folder}/" if folder else ""
-        mapped = [("", ""), ("", "src"), *_mapped(posixpath.basename(path), text)]
+        # Of folders that setup.py works out, nobody knows whether the usual ones are among them.
+        usual = [] if folder in unread else [("", ""), ("", "src")]
+        mapped = [*usual, *_mapped(posixpath.basename(path), text)]
         for name, given in mapped:
             target = posixpath.normpath(posixpath.join(folder, given))
             if target.startswith(("..", "/")):
@@ -58,6 +65,11 @@ def roots_of(paths: Collection[str], texts: Mapping[str, bytes]) -> Roots:
                 target = beginning
             places[name, target] = None
     return Roots(_names(paths, places))
+
+
+def is_inside_a_package(folder: str, paths: Iterable[str]) -> bool:
+    """Whether a folder of these files is a package, or in one."""
+    return _is_inside(folder, {posixpath.dirname(path) for path in paths if posixpath.basename(path) == "__init__.py"})
 
 
 def _is_inside(folder: str, packages: Collection[str]) -> bool:
@@ -113,7 +125,7 @@ def _of_project(content: str) -> Iterator[tuple[Any, Any]]:
     if isinstance(packages, dict):
         yield from (("", folder) for folder in packages.get("find", {}).get("where", ()))
     for one in tool.get("poetry", {}).get("packages", ()):
-        yield "", one.get("from", "")
+        yield one.get("to", "").replace("/", "."), one.get("from", "")
     wheel = tool.get("hatch", {}).get("build", {}).get("targets", {}).get("wheel", {})
     for folder in (*wheel.get("packages", ()), *_packages_of_scikit(tool)):
         yield "", posixpath.dirname(folder.rstrip("/"))
@@ -145,8 +157,39 @@ def _of_config(content: str) -> Iterator[tuple[Any, Any]]:
         yield "", line.strip()
 
 
+def is_unread(text: bytes) -> bool:
+    """Whether a setup.py works out where its packages are."""
+    if len(text) > LARGEST:
+        return True
+    try:
+        return any(_literal(value) is None for _, value in _folders_given(text.decode("utf-8")))
+    except UNREADABLE:
+        return True
+
+
 def _of_script(content: str) -> Iterator[tuple[Any, Any]]:
     """Of every call: a `package_dir` that is written out, and where `find_packages` looks."""
+    for _, value in _folders_given(content):
+        yield from (_literal(value) or {}).items()
+
+
+def _literal(value: ast.expr) -> dict[Any, Any] | None:
+    """Package to folder as it is written out; None where it is worked out."""
+    if isinstance(value, ast.Constant):
+        return {"": value.value} if value.value is not None else {}
+    if not isinstance(value, ast.Dict):
+        return None
+    pairs = list(zip(value.keys, value.values, strict=True))
+    found = {
+        key.value: folder.value
+        for key, folder in pairs
+        if isinstance(key, ast.Constant) and isinstance(folder, ast.Constant)
+    }
+    return found if len(found) == len(pairs) else None
+
+
+def _folders_given(content: str) -> Iterator[tuple[str, ast.expr]]:
+    """Of every call: what it gives as `package_dir`, and where `find_packages` looks."""
     tree = ast.parse(content)
     texts = {
         target.id: node.value
@@ -163,12 +206,5 @@ def _of_script(content: str) -> Iterator[tuple[Any, Any]]:
         given = [("where", value) for value in node.args[:1]] if finds else []
         given += [(str(one.arg), one.value) for one in node.keywords]
         for name, written in given:
-            value = texts.get(written.id, written) if isinstance(written, ast.Name) else written
-            if name == "where" and finds and isinstance(value, ast.Constant):
-                yield "", value.value
-            if name == "package_dir" and isinstance(value, ast.Dict):
-                yield from (
-                    (key.value, folder.value)
-                    for key, folder in zip(value.keys, value.values, strict=True)
-                    if isinstance(key, ast.Constant) and isinstance(folder, ast.Constant)
-                )
+            if name == "package_dir" or (name == "where" and finds):
+                yield name, texts.get(written.id, written) if isinstance(written, ast.Name) else written
