@@ -516,9 +516,9 @@ def phases():
 
 def products():
     """Matrix products, which come to their end while they are watched."""
-    import numpy
+    import numpy as np
 
-    array = numpy.ones((300, 300))
+    array = np.ones((300, 300))
     end = time.monotonic() + 7.5
     while time.monotonic() < end:
         array = array @ array / 300.0
