@@ -210,10 +210,15 @@ class Unshown:
             return []
         told = [
             (
-                "that the control hangs is shown as far as the kernel shows what ends a wait. It does not show memory "
-                "that a process outside of the world shares, a device that still computes, somebody who may still "
-                "connect, and, where it hides the sockets of ranks from us, their timeouts (SO_RCVTIMEO)"
-            )
+                "that the control hangs is shown as far as the kernel shows what ends a wait. Among what it does not "
+                "show are memory that a process outside of the world shares, a device that still computes, somebody "
+                "who may still connect, open a named pipe or send a signal, an alarm that nobody handles, and, where "
+                "it hides the sockets of ranks from us, their timeouts (SO_RCVTIMEO)"
+            ),
+            (
+                "a thread of a library that renews a wait shorter than a window is taken to wait for somebody in the "
+                "world, whatever it counts meanwhile"
+            ),
         ]
         if self._spun:
             told.append("a loop that would end later than it was watched looks like one that never does")

@@ -29,7 +29,7 @@ from harness.world.waits import PROC, Unreadable
 
 # How often the kernel is asked, and how long after the last event for the first time.
 EVERY = 0.1
-# So many times as long as a look took passes between two: 64 ranks on few cores want the processor, too.
+# Between two looks passes so many times the processor time that one took: 64 ranks on few cores want it, too.
 REST = 4
 SHOWN_FRAMES = 60
 RUNTIME = os.path.realpath(lifecycle.__file__)
@@ -130,6 +130,7 @@ class HangWatch:
     def look(self) -> Seen:
         """Ask the kernel; note what that proves."""
         now = time.monotonic()
+        begun = time.thread_time()
         if self._let_go is None or now < self.next_look:
             return "moving"
         living = [self._states.started[rank] for rank in self._states.living()]
@@ -157,7 +158,7 @@ class HangWatch:
             self._sampled += 1
             return "sample"
         left = self._order.needed - window if self._stillness.since is not None else EVERY
-        spent = time.monotonic() - now
+        spent = time.thread_time() - begun
         self.next_look = now + max(0.01, min(EVERY, left), spent * REST)
         return "moving"
 

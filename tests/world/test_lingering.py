@@ -8,14 +8,19 @@ import shutil
 import socket
 import struct
 import subprocess
+import sys
+import time
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
 from pathlib import Path
 
 import pytest
 
+from harness.world.doubts import doubts
 from harness.world.hang import Hang
 from harness.world.pool import ServerPool
+from harness.world.stillness import Stillness
 from tests.world.conftest import Lived
 from tests.world.subjects import lingering
 from tests.world.test_doubts import lived, why
@@ -132,3 +137,24 @@ def test_a_group_with_a_timeout_is_told_from_one_that_hangs(live: Callable[..., 
 
 
 TIMED = ("timed_group", "timed_barrier", "timed_store", "tried_again")
+
+
+@pytest.mark.slow
+def test_a_file_system_that_hangs_does_not_keep_the_harness_waiting(tmp_path: Path) -> None:
+    """What a rank that reads from it has open is told without asking that file system, which would never answer."""
+    if not os.access("/dev/fuse", os.R_OK | os.W_OK) or os.geteuid() != 0:
+        pytest.skip("a file system of one's own takes /dev/fuse and root")
+    hangs = [sys.executable, str(Path(lingering.__file__).with_name("hung_files.py")), str(tmp_path)]
+    with subprocess.Popen(hangs, stdout=subprocess.PIPE) as server, ThreadPoolExecutor(1) as threads:
+        assert server.stdout is not None
+        try:
+            line = server.stdout.readline()
+            if not line or server.stdout.readline() != b"hangs\n":
+                pytest.skip("no file system of its own here")
+            pid = int(line)
+            still = Stillness(begun=time.monotonic(), deadline=time.monotonic() + 60.0)
+            threads.submit(still.look, [pid]).result(timeout=20.0)
+            assert still.waiting(pid) == "read"
+            assert threads.submit(lambda: [*doubts([pid], left=60.0, served=None, name=str)]).result(timeout=20.0) == []
+        finally:
+            server.kill()  # with it ends the file system, and whoever waits for that goes on

@@ -516,16 +516,16 @@ def phases():
 
 def products():
     """Matrix products, which come to their end while they are watched."""
-    import numpy
+    import numpy as np
 
-    array = numpy.ones((300, 300))
-    end = time.monotonic() + 7.5
+    array = np.ones((300, 300))
+    end = time.monotonic() + 4.5
     while time.monotonic() < end:
         array = array @ array / 300.0
 
 
 def first_phase():
-    end = time.monotonic() + 2.5
+    end = time.monotonic() + 1.5
     while time.monotonic() < end:
         pass
 
