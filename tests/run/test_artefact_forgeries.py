@@ -216,13 +216,26 @@ def needle_of_another_array(folder: Path) -> None:
     lines_changed(folder, "candidate", lambda event: [_with_needle(event, what="rolled by 1 along axis 0")])
 
 
+def needle_of_a_larger_scale(folder: Path) -> None:
+    """A control that is far off would count as teeth."""
+
+    def scaled(event: dict[str, Any]) -> list[dict[str, Any]]:
+        if event["name"] == "needles.tried":
+            event["values"]["needles"]["scale"] = 1e9
+        return [event]
+
+    lines_changed(folder, "candidate", scaled)
+
+
 def _with_needle(event: dict[str, Any], **change: Any) -> dict[str, Any]:
     if event["name"] == "needles.tried":
         event["values"]["needles"]["tried"][0].update(change)
     return event
 
 
-@pytest.mark.parametrize("forgery", [needle_blunted, needle_sharpened, needle_of_another_array])
+@pytest.mark.parametrize(
+    "forgery", [needle_blunted, needle_sharpened, needle_of_another_array, needle_of_a_larger_scale]
+)
 def test_needles_are_tried_again(ran: Ran, place: Path, tmp_path: Path, forgery: Callable[[Path], None]) -> None:
     """What a check is said to make of a wrong array has to be what it makes of it."""
     folder = tmp_path / ran.folder.parent.name / ran.folder.name
@@ -233,6 +246,19 @@ def test_needles_are_tried_again(ran: Ran, place: Path, tmp_path: Path, forgery:
     fingerprint = find_signer(explicit=str(signer(place))).fingerprint
     found = run_command(place, "verify", str(folder / "report.md"), "--signer", fingerprint)
     assert (found.code, "give other needles" in found.out) == (3, True), found.out + found.err
+
+
+def test_another_tolerance_is_that_of_other_trials(ran: Ran, place: Path, tmp_path: Path) -> None:
+    """Events name the scenario that they are of: no tolerance can be changed afterwards."""
+    folder = tmp_path / ran.folder.parent.name / ran.folder.name
+    shutil.copytree(ran.folder, folder)
+    scenario = folder / "evidence/scenario.yaml"
+    scenario.write_text(scenario.read_text().replace("atol: 0.25", "atol: 0.5"))
+    forge.work_out(folder)
+    forge.sign(folder, signer(place))
+    fingerprint = find_signer(explicit=str(signer(place))).fingerprint
+    found = run_command(place, "verify", str(folder / "report.md"), "--signer", fingerprint)
+    assert (found.code, "EVENTS OF ANOTHER TRIAL" in found.out) == (3, True), found.out + found.err
 
 
 @pytest.mark.parametrize("without_numpy", [False, True])
