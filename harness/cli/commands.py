@@ -25,8 +25,8 @@ GATE_CODES = (
     "mistake in the policy"
 )
 LOOKED_AT = (
-    "exit codes: 0 nothing wrong was found, 1 findings, 3 a file is not there, 4 warnings under --strict, 5 not a GGUF file "
-    "or damaged, 15 not allowed to read it, 64 usage; of several files the highest"
+    "exit codes: 0 nothing wrong was found, 1 findings, 3 a file is not there, 4 warnings under --strict, 5 not a GGUF "
+    "file or damaged, 15 not allowed to read it, 64 usage; of several files the highest"
 )
 FETCHED = (
     "exit codes: 0 done, or the same; 1 different, or a finding; 2 not decided; 3 not there; 4 not proven (--strict); "
