@@ -11,6 +11,7 @@ import json
 import os
 import sys
 import tempfile
+from contextlib import ExitStack
 from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -67,6 +68,7 @@ def main(options: argparse.Namespace) -> int:
     """Resolve, prove, run, say."""
     from harness.tokenizer.generation import EngineRefused
     from harness.tokenizer.loading import LoadError
+    from harness.tokenizer.loading.intact import unchanged
     from harness.tokenizer.problem import Absent, Unreadable
 
     if options.allow_mock:
@@ -74,10 +76,12 @@ def main(options: argparse.Namespace) -> int:
     try:
         options.force_cpu = False
         decided(options)
-        if options.tokenizer != INSIDE:
-            return _answered(options, _served(options))
-        with tempfile.TemporaryDirectory(prefix="rankproof-") as scratch:
-            return _answered(options, _inner(options, Path(scratch)))
+        with ExitStack() as held:
+            scratch = held.enter_context(tempfile.TemporaryDirectory(prefix="rankproof-"))
+            # What is resolved, and what then runs, has to be the same file.
+            held.enter_context(unchanged(options.model))
+            served = _inner(options, Path(scratch)) if options.tokenizer == INSIDE else _served(options)
+            return _answered(options, served, held)
     except Undecided as error:
         return refused("infer", error)
     except LoadError as error:
@@ -88,8 +92,8 @@ def main(options: argparse.Namespace) -> int:
         return give_up("infer", error, ABSENT if isinstance(error, Absent) else DAMAGED)
 
 
-def _answered(options: argparse.Namespace, served: Served) -> int:
-    """Run the model with its tokenizer, or say why none is proven to be that."""
+def _answered(options: argparse.Namespace, served: Served, held: ExitStack) -> int:
+    """Run the model with its tokenizer, or say why none is proven to be that; nothing is said if the file changed."""
     from harness.tokenizer.generation import continued
 
     code, tokenizer = _proven(served.resolution)
@@ -112,6 +116,7 @@ def _answered(options: argparse.Namespace, served: Served) -> int:
         reason=f"{FORCE_CPU}={os.environ[FORCE_CPU]}" if forced else "",
         engine=options.engine,
     )
+    held.close()
     if options.json:
         print(json.dumps(asdict(made) | {"model": str(options.model), "tokenizer": _shown(options, tokenizer)}))
         return PASS

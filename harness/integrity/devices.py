@@ -17,7 +17,7 @@ from harness.integrity.records import EnhancedTokenChunk
 from harness.integrity.store import Store, next_epoch
 from harness.integrity.token_transfer import chunk_bytes, chunk_of
 from harness.integrity.transport import ReliableMessageTransport
-from harness.integrity.wire import Address
+from harness.integrity.wire import Address, address_of
 
 EVERYWHERE = ("", "0.0.0.0", "::")  # noqa: S104 - refused
 
@@ -55,6 +55,7 @@ class DeviceCommunicationManager:
         group: str = "world",
         limits: Limits | None = None,
     ) -> None:
+        address = address_of(address)
         if address[0] in EVERYWHERE:
             raise Misused(f"nobody can connect to {address[0]!r}: give an address of this host that the others reach")
         self.membership = Membership(store=store, rank=rank, world_size=world_size, group=group)

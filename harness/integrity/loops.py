@@ -36,17 +36,22 @@ class CallThreads:
         self._closed = False
 
     def submit(self, work: Callable[[], Answer]) -> Future[Answer]:
-        """Have it done; gives where its answer will be."""
+        """Have it done; gives where its answer will be.
+
+        Raises:
+            Misused: it is closed.
+            RuntimeError: the system gives no further thread.
+        """
         future: Future[Answer] = Future()
         with self._lock:
             if self._closed:
                 raise Misused("the transport was closed meanwhile")
-            self._asked.put((future, work))
             if self._free:
                 self._free -= 1
             elif self._count < MOST:
-                self._count += 1
                 threading.Thread(target=self._run, name=THREAD, daemon=True).start()
+                self._count += 1
+            self._asked.put((future, work))  # where no thread could be started nothing is left behind
         return future
 
     def _run(self) -> None:
@@ -88,7 +93,7 @@ class LoopCalls:
         """
         offered = threading.Event()
         with self._lock:
-            before, self._offered[to] = self._offered.get(to), offered
+            before = self._offered.get(to)
 
             def work() -> Answer:
                 try:
@@ -100,6 +105,7 @@ class LoopCalls:
                 return then(number)
 
             one = self._threads.submit(work)
+            self._offered[to] = offered  # after it: the next one would wait for ever for what was never begun
         return await _answer(one)
 
     async def receive(self, source: NodeId, receive: Callable[[], Message]) -> Message:

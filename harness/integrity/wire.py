@@ -370,6 +370,8 @@ def demand_local(bound: socket.socket, *, insecure: bool) -> None:
     """
     if bound.family == socket.AF_UNIX:
         return
+    if bound.family not in (socket.AF_INET, socket.AF_INET6):
+        raise Misused(f"a socket of {socket.AddressFamily(bound.family).name} is none whose reach is known here")
     host, port = bound.getsockname()[:2]
     ip = ipaddress.ip_address(str(host).partition("%")[0])
     mapped = getattr(ip, "ipv4_mapped", None)

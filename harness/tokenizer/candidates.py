@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator
+from contextlib import suppress
 from dataclasses import dataclass
+from fnmatch import fnmatch
 from pathlib import Path
 from typing import Literal
 
@@ -82,29 +84,38 @@ def _of_folder(folder: Path, origin: Origin, *, stem: str | None = None) -> Iter
 
 def _of_cache(root: Path, origin: Origin) -> Iterator[Place]:
     """Snapshots of a cache, the newest first: `REPOSITORY/COMMIT/files`, or the hub's `models--…/snapshots/COMMIT`."""
-    pattern = "models--*/snapshots/*" if origin == "hub's cache" else "*/*/files"
-    try:
-        # A dot in front marks what is put aside, locked or half fetched: no snapshot is in there.
-        found = (one for one in root.glob(pattern) if not _hidden(one.relative_to(root)))
-        folders = [one for one in found if one.is_dir()]
-        folders.sort(key=lambda one: (-one.stat().st_mtime_ns, str(one)))
-    except OSError as error:
-        if root.exists():
-            yield Place(origin=origin, path=root, complaint=f"cannot be read: {error.strerror}")
-        return
+    levels = ("models--*", "snapshots", "*") if origin == "hub's cache" else ("*", "*", "files")
+    folders, dated = [root], []
+    for level in levels:
+        below: list[Path] = []
+        for folder in folders:
+            try:
+                inside = list(folder.iterdir())
+            except (FileNotFoundError, NotADirectoryError):
+                continue
+            except OSError as error:
+                yield Place(origin=origin, path=folder, complaint=f"cannot be read: {error.strerror}")
+                continue
+            # A dot in front marks what is put aside, locked or half fetched: no snapshot is in there.
+            below += (one for one in inside if fnmatch(one.name, level) and not one.name.startswith("."))
+        folders = below
+    for folder in folders:
+        with suppress(OSError):  # gone meanwhile, or a link to nothing
+            dated.append((-folder.stat().st_mtime_ns, str(folder), folder))
     real = Path(os.path.realpath(root))
-    for folder in folders[:MOST]:
-        for place in _of_folder(folder, origin):
+    for _, _, folder in sorted(dated)[:MOST]:
+        try:
+            found = list(_of_folder(folder, origin))
+        except OSError as error:
+            yield Place(origin=origin, path=folder, complaint=f"cannot be read: {error.strerror}")
+            continue
+        for place in found:
             file = place.path / _WHOLE if place.path == folder else place.path
             if not Path(os.path.realpath(file)).is_relative_to(real):
                 why = f"is a link that leads out of the cache, to {os.path.realpath(file)}"
                 yield Place(origin=origin, path=file, complaint=why)
             else:
                 yield place
-
-
-def _hidden(path: Path) -> bool:
-    return any(part.startswith(".") for part in path.parts)
 
 
 def _there(path: Path) -> bool:

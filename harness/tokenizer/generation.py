@@ -18,11 +18,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
-from harness.forms.digest import sha256
 from harness.forms.extras import missing
 from harness.forms.text import listed, quoted
+from harness.tokenizer.backend import view
 from harness.tokenizer.engines import Engine, EngineFailed
-from harness.tokenizer.files import read_bytes
+from harness.tokenizer.files import READ, read_path
 from harness.tokenizer.gguf.reader import GgufFile, Malformed, Tensor
 from harness.tokenizer.loading.library import captured, versions
 from harness.tokenizer.problem import TokenizerError, Unreadable, refused
@@ -98,7 +98,8 @@ def continued(
 
     Args:
         model: a GGUF file.
-        tokenizer: a tokenizer.json that is proven to be the model's, or a folder that holds one.
+        tokenizer: a tokenizer.json that is proven to be the model's, or a folder that holds one, which is read with all
+            that belongs to it.
         read: sha256 by path of the bytes that were proven; no others are used.
         prompt: the text.
         most: tokens to make at the most; fewer where the model ends by itself.
@@ -112,15 +113,15 @@ def continued(
     """
     if lacks := missing("tokenizers"):
         raise EngineRefused(f"no engine here can run {model}: {lacks}")
-    from tokenizers import Tokenizer
-
     file = tokenizer / "tokenizer.json" if tokenizer.is_dir() else tokenizer
     if file.suffix != ".json":
         raise EngineRefused(f"{file}: engines are given ids, and only a tokenizer.json is turned into them here")
-    content = read_bytes(file, inside=file.parent)
-    if read.get(str(file)) != sha256(content):
-        raise Unreadable(f"{file}: has other bytes than were proven to be the model's: try again")
-    encoder: Any = Tokenizer.from_str(content.decode("utf-8"))
+    READ.clear()
+    backend = read_path(tokenizer).backend
+    if dict(read) != READ:
+        raise Unreadable(f"{tokenizer}: has other bytes than were proven to be the model's: try again")
+    # As it was compared: with the tokens that other files of the folder add, and nothing cut or filled up.
+    encoder: Any = view(backend)
     given = encoder.encode(prompt).ids
     if not given:
         raise EngineRefused(f"{quoted(prompt)} makes no token with {file}: give a longer prompt")

@@ -180,7 +180,7 @@ def _inside(file: GgufFile) -> Candidate:
     findings = list(tokenizer_findings(file))
     errors = [f"{one.where} {one.message}" for one in findings if one.severity == "error"]
     warnings = [f"warning: {one.where} {one.message}" for one in findings if one.severity == "warning"]
-    known = "no error in it" if warnings else "nothing wrong with it"
+    known = "no error in it" if warnings else "nothing wrong found in it"
     usable = f"{plural(form.size, 'id')}, {known}; engines that read GGUF files can use it"
     if isinstance(pre, bytes) and file.value(MODEL) == BPE.encode() and pre.decode(errors="replace") in SPLITS:
         usable += ", and `infer --tokenizer inside`"

@@ -237,3 +237,24 @@ def test_a_loop_that_ends_leaves_no_noise_and_holds_up_nobody(close: str) -> Non
         check=True,
     )
     assert (found.stdout, found.stderr) == ("", "")
+
+
+def test_a_send_for_which_there_is_no_thread_holds_up_nobody(
+    pair: Callable[..., tuple], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It is an error, nothing of it is sent later, and the next one does not wait for it."""
+    a, b, _ = pair()
+
+    class NoThread(threading.Thread):
+        def start(self) -> None:
+            raise RuntimeError("can't start new thread")
+
+    async def both() -> None:
+        with monkeypatch.context() as patched:
+            patched.setattr(threading, "Thread", NoThread)
+            with pytest.raises(RuntimeError, match="can't start new thread"):
+                await a.send_with_validation(b"lost", "b")
+        await asyncio.wait_for(a.send_with_validation(b"next", "b"), 20)
+
+    asyncio.run(both())
+    assert bytes(b.receive(source="a", timeout=20).data) == b"next"

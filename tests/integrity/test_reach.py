@@ -65,3 +65,38 @@ def test_the_lines_of_a_rank_ask_too() -> None:
     """What is bound decides, not the text: a name that means every address is no local one."""
     with pytest.raises(Misused, match="can be reached from other machines"):
         DeviceCommunicationManager(store=MemoryStore(), rank=0, world_size=1, address=("0", 0))
+
+
+@pytest.mark.parametrize("family", ["AF_NETLINK", "AF_PACKET"])
+def test_a_socket_of_a_family_that_is_not_known_is_refused(family: str) -> None:
+    """Whether others reach it is not known, so nothing is said of it but that."""
+    try:
+        made = socket.socket(getattr(socket, family), socket.SOCK_RAW)
+    except (AttributeError, OSError):
+        pytest.skip(f"no {family} here")
+    words = f"a socket of {family} is none whose reach is known here"
+    with made, ReliableMessageTransport(node="a") as transport, pytest.raises(Misused, match=words):
+        transport.datagrams("b", made, ("127.0.0.1", 9))
+
+
+@pytest.mark.parametrize("address", ["", (), None, (None, 0), ("127.0.0.1", -1), b"x", "host:80"])
+def test_what_is_no_address_of_a_rank_is_refused(address: object) -> None:
+    """In words, and before anything is opened."""
+    with pytest.raises(Misused, match="an address is a host and a port"):
+        DeviceCommunicationManager(store=MemoryStore(), rank=0, world_size=1, address=address)  # type: ignore[arg-type]
+
+
+def test_localhost_that_is_mapped_elsewhere_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What decides is the address that is bound, whatever a name says."""
+    plain = socket.socket.bind
+    elsewhere = ("0.0.0.0", 0)  # noqa: S104 - refused, which is what is tested
+
+    class Mapped(socket.socket):
+        def bind(self, address: object) -> None:
+            plain(self, elsewhere if address == ("localhost", 0) else address)  # type: ignore[arg-type]
+
+    monkeypatch.setattr(socket, "socket", Mapped)
+    with ReliableMessageTransport(node="a") as transport:
+        with pytest.raises(Misused, match="can be reached from other machines"):
+            transport.listen(("localhost", 0))
+        assert transport.listen(("127.0.0.1", 0))[0] == "127.0.0.1"

@@ -8,12 +8,14 @@ from __future__ import annotations
 
 import argparse
 import importlib
+import sys
 from pathlib import Path
 from types import ModuleType
 from typing import TYPE_CHECKING
 
 from harness.cli import INCONCLUSIVE, give_up
 from harness.forms.extras import missing
+from harness.forms.text import visible
 
 if TYPE_CHECKING:
     from harness.tokenizer.problem import Unreadable
@@ -46,6 +48,15 @@ def unreadable(command: str, error: Unreadable) -> int:
 
     code = ABSENT if isinstance(error, Absent) else FORBIDDEN if isinstance(error, Forbidden) else DAMAGED
     return give_up(f"tokenizer {command}", error, code)
+
+
+def say_what_is_damaged(command: str, *paths: Path) -> None:
+    """Say on standard error which of these files is a damaged one of a cache: it is described, and not used."""
+    from harness.tokenizer.loading.intact import damage
+
+    for path in paths:
+        if (said := damage(path)) is not None:
+            print(f"rankproof tokenizer {command}: warning: {visible(f'{path}: {said}')}", file=sys.stderr)
 
 
 def serialised_without_library(*paths: Path) -> str | None:

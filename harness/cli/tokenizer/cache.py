@@ -1,6 +1,6 @@
 """`rankproof tokenizer cache`.
 
-Says what the cache of fetched files holds, whether every byte still is as it was fetched, and makes room. It may run
+Says what the cache of fetched files holds, whether every byte is as its manifest says, and makes room. It may run
 beside loads and fetches: what is in use is passed over, and what is damaged is put aside.
 """
 
@@ -32,7 +32,7 @@ def arguments(parser: argparse.ArgumentParser) -> None:
     actions = parser.add_subparsers(dest="action", metavar="ACTION", required=True)
     cache(actions.add_parser("path", help="print where it is"))
     ls = actions.add_parser("ls", help="list the snapshots, the newest first")
-    check = actions.add_parser("verify", help="read every byte; exits 1 if something is not as it was fetched")
+    check = actions.add_parser("verify", help="read every byte; exits 1 if something is not as its manifest says")
     check.add_argument("--huggingface", action="store_true", help="read the blobs of huggingface_hub's cache too")
     prune = actions.add_parser("prune", help="remove what is old and not among the newest; passes over what is in use")
     prune.add_argument("--older-than", type=duration, default=30.0 * DAY, metavar="TIME", help="(default: 30d)")
@@ -102,19 +102,20 @@ def _verify(store: Store, options: argparse.Namespace) -> int:
     from harness.tokenizer.loading import HubCache
     from harness.tokenizer.loading.cache import harm, kept
     from harness.tokenizer.loading.fetch import checked_deadline, forbidden_by, stored_token
+    from harness.tokenizer.loading.hub_cache import DIGESTS
     from harness.tokenizer.loading.hub_cache import harm as harm_of_blob
     from harness.tokenizer.loading.source import checked_endpoint
     from harness.tokenizer.loading.wire import Wire
 
     worst = PASS
 
-    def say(what: str, harmed: str | None) -> None:
+    def say(what: str, harmed: str | None, known: str) -> None:
         nonlocal worst
         worst = FAIL if harmed else worst
         if options.json:
             print(json.dumps({"what": what, "harm": harmed}))
         else:
-            print(f"{what}: {harmed or 'every byte is as it was fetched'}")
+            print(f"{what}: {harmed or known}")
 
     asks = not options.offline and forbidden_by() is None
     until = checked_deadline(options.deadline, options.deadline)
@@ -123,10 +124,14 @@ def _verify(store: Store, options: argparse.Namespace) -> int:
         # Another hub than the one that is asked cannot vouch for it.
         is_own = one.manifest is not None and one.manifest.endpoint == own
         wire = Wire(endpoint=own, token=stored_token(None), deadline=until) if own and is_own else None
-        say(one.words, harm(store, one, wire=wire))
+        known = "every byte is as the hub lists it" if wire else "every byte is as its manifest says"
+        say(one.words, harm(store, one, wire=wire), known)
     if options.huggingface:
         for blob in HubCache.of_user().blobs():
-            say(str(blob), harm_of_blob(blob))
+            known = (
+                "every byte is as its name says" if len(blob.name) in DIGESTS else "its name is no digest: not compared"
+            )
+            say(str(blob), harm_of_blob(blob), known)
     return worst
 
 

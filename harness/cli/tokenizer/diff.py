@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from harness.cli import FAIL, INCONCLUSIVE, PASS, give_up
-from harness.cli.tokenizer import serialised_without_library, unreadable
+from harness.cli.tokenizer import say_what_is_damaged, serialised_without_library, unreadable
 from harness.forms.text import visible
 
 if TYPE_CHECKING:
@@ -47,6 +47,7 @@ def main(options: argparse.Namespace) -> int:
         return give_up("tokenizer diff", error, INCONCLUSIVE)
     except Unreadable as error:
         return unreadable("diff", error)
+    say_what_is_damaged("diff", options.first, options.second)
     if options.semantic:
         differences = [one for one in differences if one.semantic]
     sorts = {one.sort for one in differences}

@@ -10,7 +10,7 @@ import argparse
 from pathlib import Path
 
 from harness.cli import INCONCLUSIVE, PASS, give_up
-from harness.cli.tokenizer import serialised_without_library, unreadable
+from harness.cli.tokenizer import say_what_is_damaged, serialised_without_library, unreadable
 
 HELP = "say what a tokenizer is: two digests and their parts"
 LIBRARIES = ()
@@ -35,6 +35,7 @@ def main(options: argparse.Namespace) -> int:
         identity = identify_folder(options.path)
     except Unreadable as error:
         return unreadable("identity", error)
+    say_what_is_damaged("identity", options.path)
     if options.json:
         print(identity.to_json())
         return PASS

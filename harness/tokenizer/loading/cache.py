@@ -102,7 +102,7 @@ def _kept(root: Path) -> Iterator[Kept]:
 
 
 def harm(store: Store, one: Kept, *, wire: Wire | None = None) -> str | None:
-    """In words what is wrong with a snapshot; None if every byte is as it was fetched.
+    """In words what is wrong with a snapshot; None if every byte is as its manifest says.
 
     Args:
         store: the cache.

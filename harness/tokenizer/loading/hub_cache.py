@@ -17,6 +17,8 @@ from harness.tokenizer.loading.listing import Promise
 from harness.tokenizer.loading.source import HubRepository
 
 PREFIX = "models--"
+DIGESTS = {64: "sha256", 40: "blob"}
+"""Which digest a blob's name is, by its length."""
 
 
 def hub_cache() -> Path:
@@ -67,7 +69,7 @@ def harm(blob: Path) -> str | None:
     Raises:
         CacheFailed: it cannot be read.
     """
-    kind = {64: "sha256", 40: "blob"}.get(len(blob.name))
+    kind = DIGESTS.get(len(blob.name))
     if kind is None:
         return None
     return Promise(path="blob", size=blob.stat().st_size, **{kind: blob.name}).broken_by_file(blob)

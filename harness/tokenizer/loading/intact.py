@@ -3,8 +3,9 @@
 A path belongs to a cache by where it is, whoever names it: as a candidate, on the command line, or as a model's folder.
 
 * A snapshot of ours is compared with its manifest, byte for byte, as `tokenizer cache verify` does.
-* A tokenizer file in huggingface_hub's cache has to be a link to a blob whose bytes have the digest in its name.
-* What was put aside, and what is still being fetched, is refused.
+* A file that is named in huggingface_hub's cache, or a tokenizer file of a folder there, has to be a link to a blob
+  whose bytes have the digest in its name, where that is one.
+* What was put aside, what is still being fetched, and what lies beside the files of a snapshot is refused.
 
 `unchanged` asks before a file is used and again afterwards, so that damage in between is found too.
 """
@@ -25,15 +26,17 @@ from harness.tokenizer.loading.source import COMMIT, TEMPLATES, is_tokenizer_fil
 from harness.tokenizer.problem import Unreadable
 
 _SNAPSHOT = re.compile(rf"{COMMIT.pattern}(-[0-9a-f]{{8}})?")
+_IN_A_CACHE = re.compile(r".+-[0-9a-f]{8}")
+"""The folder that holds the snapshots of a repository."""
+_LINKS = 40
+"""The most links that a path may lead through: systems have such a limit too."""
 State = dict[str, tuple[int, ...]]
 
 
 def damage(path: Path) -> str | None:
-    """In words why a path must not be used; None if it belongs to no cache, or its files are as they were fetched."""
-    # Both spellings: a link may lead out of a cache, or into one.
-    as_named = os.path.abspath(path)  # noqa: PTH100 - Path.resolve would follow the links
-    for spelled in dict.fromkeys((as_named, os.path.realpath(path))):
-        if (said := _damage(Path(spelled))) is not None:
+    """In words why a path must not be used; None if it is in no cache, or its files are as the cache says."""
+    for spelled in dict.fromkeys(spelled for spelled, _ in _way(path)):
+        if (said := _damage(spelled)) is not None:
             return said
     return None
 
@@ -60,13 +63,18 @@ def unchanged(path: Path) -> Iterator[None]:
 def state(path: Path) -> State:
     """Inode, size and times of a file, or of the tokenizer files in a folder, by name.
 
-    A file's change time cannot be set back by whoever writes it, so equal states mean that nothing was written.
+    A file's change time cannot be set back by whoever writes it, so equal states mean that nothing was written. Links
+    that lead there, and the folders of a snapshot, have their times too: each may be exchanged, and put back.
     """
+    found: State = {}
     try:
         names = sorted(_files(path)) if path.is_dir() else [""]
+        for spelled, link in _way(path):
+            for one in (*filter(None, [link]), *_folders(spelled)):
+                seen = one.lstat()
+                found[str(one)] = (seen.st_ino, seen.st_ctime_ns)
     except OSError as error:
         return {"": (error.errno or 0,)}
-    found: State = {}
     for name in names:
         try:
             link, file = (path / name).lstat(), (path / name).stat()
@@ -83,6 +91,40 @@ def state(path: Path) -> State:
             file.st_ctime_ns,
         )
     return found
+
+
+def _way(path: Path) -> Iterator[tuple[Path, Path | None]]:
+    """The path as it was named, and as it is spelled at each link on its way, with that link; then where it ends.
+
+    A link may lead out of a cache, into one, or through one.
+    """
+    named = Path(path).absolute()
+    yield Path(os.path.normpath(named)), None
+    done, ahead, links = Path(named.anchor), list(reversed(named.parts[1:])), 0
+    while ahead and links < _LINKS:
+        part = ahead.pop()
+        step = done / part
+        if part == "..":
+            done = done.parent
+            continue
+        try:
+            target = step.readlink()
+        except OSError:  # no link, or nothing that this user may look at
+            done = step
+            continue
+        yield Path(os.path.normpath(step.joinpath(*reversed(ahead)))), step
+        done = Path(target.anchor) if target.is_absolute() else done
+        ahead += reversed(target.relative_to(target.anchor).parts)
+        links += 1
+    yield done, None
+
+
+def _folders(path: Path) -> list[Path]:
+    """The folders of our snapshot that a path is in; none where it is in none."""
+    for folder in (path, *path.parents):
+        if folder.name == "files" and _SNAPSHOT.fullmatch(folder.parent.name):
+            return [one for one in (*path.parents, path) if one.is_relative_to(folder.parent) and one.is_dir()]
+    return []
 
 
 def _files(folder: Path) -> Iterator[str]:
@@ -102,12 +144,16 @@ def _damage(path: Path) -> str | None:
             return f"is in {ASIDE}, where damaged files are kept for inspection: nothing there is used"
         if part.startswith(PARTIAL):
             return "is part of a fetch that has not finished"
+    for folder in path.parents:
+        if folder.parent.name.startswith(PREFIX) and folder.name in ("snapshots", "blobs"):
+            # First, since a repository may have a folder "files" of its own.
+            return _of_hub(folder.parent, path)
     for folder in (path, *path.parents):
         above = folder.parent
         if folder.name == "files" and _is_snapshot(above):
             return _of_ours(above)
-        if above.name == "snapshots" and above.parent.name.startswith(PREFIX):
-            return _of_hub(above.parent, folder, path)
+        if _SNAPSHOT.fullmatch(folder.name) and _IN_A_CACHE.fullmatch(above.name):
+            return f"is in the folder of a snapshot, {folder}, where only what is in files/ is used"
     return None
 
 
@@ -131,20 +177,23 @@ def _of_ours(place: Path) -> str | None:
     return None
 
 
-def _of_hub(repository: Path, folder: Path, path: Path) -> str | None:
-    """A tokenizer file of a snapshot, or all of them; weights are not read."""
-    names = sorted(_files(folder)) if path == folder else [path.relative_to(folder).as_posix()]
+def _of_hub(repository: Path, path: Path) -> str | None:
+    """A file of huggingface_hub's cache, or the tokenizer files in a folder of it."""
     blobs = repository / "blobs"
     real = os.path.realpath(blobs)
     try:
+        if path.parent == blobs:
+            said = harm(path) if path.is_file() else None
+            return said and f"is damaged, and not used: {path}: {said}"
+        files = [path / name for name in sorted(_files(path))] if path.is_dir() else [path]
         # Where the hub's library could not make links it copies, and keeps no blob: then no digest is known.
         linked = blobs.is_dir() and any(blobs.iterdir())
-        for name in filter(is_tokenizer_file, names):
-            file = folder / name
+        for file in files:
             blob = Path(os.path.realpath(file))
-            if linked and os.path.realpath(blob.parent) != real:
+            if linked and os.path.lexists(file) and os.path.realpath(blob.parent) != real:
                 return f"is damaged, and not used: {file} does not lead to one of the blobs beside it"
-            if linked and (said := harm(blob)) is not None:
+            # A file that is named itself is followed to its blob by whoever asks, and compared there.
+            if linked and file != path and (said := harm(blob)) is not None:
                 return f"is damaged, and not used: {file}: {said}"
     except OSError as error:
         return f"cannot be verified, and is not used: {error.filename}: {error.strerror}"

@@ -111,6 +111,8 @@ def _only_files(folder: Path, manifest: Manifest) -> None:
                 raise Damaged(f"{path} is a link, and a snapshot has none")
             if name in folders and path not in wanted:
                 raise Damaged(f"{path} was not there")
+            if name in names and not path.is_file():
+                raise Damaged(f"{path} is not a regular file")
 
 
 def verified(place: Path, *, by_name: bool = True) -> Manifest:
@@ -129,6 +131,9 @@ def verified(place: Path, *, by_name: bool = True) -> Manifest:
     manifest = manifest_of(place)
     if manifest is None:
         raise Damaged(f"{place} was taken away")
+    for one in (place, place / "manifest.json") if by_name else ():
+        if one.is_symlink():
+            raise Damaged(f"{one} is a link, and a snapshot has none")
     if by_name:
         repository = HubRepository(endpoint=manifest.endpoint, name=manifest.repository)
         names = tuple(file.path for file in manifest.files)
@@ -317,6 +322,8 @@ class Store:
         place.rename(target)
         # Where the place was a file or a link there is no room beside it, and the name has to be enough.
         with contextlib.suppress(OSError):
+            if target.is_symlink():
+                return
             (target / "reason.json").write_text(json.dumps({"snapshot": words, "harm": why}) + "\n", encoding="utf-8")
 
     def take_away(self, place: Path) -> None:

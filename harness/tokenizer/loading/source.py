@@ -60,7 +60,11 @@ def parse(source: str | os.PathLike[str], *, endpoint: str | None) -> HubReposit
     """
     if not isinstance(source, str) or source.startswith((".", "/", "~")):
         folder = Path(source).expanduser()
-        if not folder.is_dir():
+        try:
+            is_folder = folder.is_dir()
+        except OSError as error:
+            raise SourceRefused(f"{folder} cannot be looked at: {error.strerror}") from error
+        if not is_folder:
             raise SourceRefused(
                 f"{folder} is not a folder: pass a folder of tokenizer files, or a name as in org/model"
             )

@@ -5,13 +5,15 @@ from __future__ import annotations
 import json
 import os
 import shutil
+import tempfile
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
 
-from harness.cli import PASS, main
+from harness.cli import FAIL, PASS, main
 from harness.cli.tokenizer import ABSENT, DAMAGED, STRICT
+from harness.forms.digest import sha256
 from harness.tokenizer import Unreadable
 from harness.tokenizer.engines import Engine
 from harness.tokenizer.generation import continued
@@ -60,6 +62,12 @@ def link_a_folder(folder: Path) -> None:
     (folder / "additional_chat_templates").symlink_to(elsewhere)
 
 
+def link_the_manifest(folder: Path) -> None:
+    elsewhere = folder.parents[3] / "manifest.json"
+    shutil.move(folder.parent / "manifest.json", elsewhere)
+    (folder.parent / "manifest.json").symlink_to(elsewhere)
+
+
 def edit_the_manifest(folder: Path) -> None:
     """A file that was added, and is in the manifest of another commit."""
     file = folder.parent / "manifest.json"
@@ -82,6 +90,11 @@ DAMAGES: dict[str, Change] = {
     "a file too few": lambda folder: (folder / "tokenizer_config.json").unlink(),
     "a link to the same bytes": swap_for_a_link,
     "a folder that is a link": link_a_folder,
+    "a pipe too many": lambda folder: os.mkfifo(folder / "added_tokens.json"),
+    "a pipe for a file": lambda folder: ((folder / "merges.txt").unlink(), os.mkfifo(folder / "merges.txt")),
+    "a folder for a file": lambda folder: ((folder / "merges.txt").unlink(), (folder / "merges.txt").mkdir()),
+    "a vocabulary too many": lambda folder: (folder / "tokenizer.model").write_bytes(b"\x0a"),
+    "a manifest that is a link": link_the_manifest,
     "a link too many": lambda folder: (folder / "tekken.json").symlink_to("tokenizer.json"),
     "a manifest without its end": lambda folder: os.truncate(folder.parent / "manifest.json", 50),
     "no manifest": lambda folder: (folder.parent / "manifest.json").unlink(),
@@ -204,6 +217,121 @@ def test_a_link_into_a_cache_is_followed_to_the_damage(served: FakeHub, tmp_path
     assert damage(tmp_path / "link/tokenizer.json") is not None
 
 
+def test_a_link_that_leads_through_a_cache_is_followed_step_by_step(served: FakeHub, tmp_path: Path) -> None:
+    """A link to a file of a snapshot which is itself a link out of it: neither end lies in the cache."""
+    folder = get(served, tmp_path)
+    (tmp_path / "mine.json").symlink_to(tmp_path / "second.json")
+    (tmp_path / "second.json").symlink_to(folder / "tokenizer.json")
+    assert damage(tmp_path / "mine.json") is None
+    swap_for_a_link(folder)
+    assert "is a link, and a snapshot has none" in (damage(tmp_path / "mine.json") or "")
+    (tmp_path / "circle").symlink_to(tmp_path / "circle")
+    assert damage(tmp_path / "circle") is None
+
+
+@pytest.mark.parametrize("how", ["absolute", "relative", "by a link", "above and back"])
+def test_what_was_put_aside_is_found_however_it_is_named(
+    how: str, served: FakeHub, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A relative path, a link and a path through another folder lead to the quarantine as an absolute one does."""
+    store = Store(tmp_path / "cache")
+    folder = get(served, tmp_path)
+    store.put_aside(folder.parent, "for a test")
+    ((aside, _),) = set_aside(store)
+    (tmp_path / "link").symlink_to(aside)
+    monkeypatch.chdir(aside)
+    named = {
+        "absolute": aside / "files",
+        "relative": Path("files"),
+        "by a link": tmp_path / "link" / "files",
+        "above and back": tmp_path / "link" / ".." / aside.name / "files",
+    }
+    for path in (named[how], named[how] / "tokenizer.json"):
+        assert "where damaged files are kept" in (damage(path) or ""), path
+
+
+def test_what_lies_beside_the_files_of_a_snapshot_is_not_used(served: FakeHub, tmp_path: Path) -> None:
+    """A tokenizer.json next to the manifest is not in it, and `cache verify` does not look there."""
+    place = get(served, tmp_path).parent
+    (place / "tokenizer.json").write_text(json.dumps(llama_3()))
+    for path in (place, place / "tokenizer.json"):
+        assert "only what is in files/ is used" in (damage(path) or ""), path
+    with pytest.raises(Unreadable, match="only what is in files/ is used"):
+        resolve(model(tmp_path), tokenizer=place, caches=[])
+
+
+def test_a_snapshot_that_is_a_link_is_fetched_anew(served: FakeHub, tmp_path: Path) -> None:
+    """`cache ls` and `cache verify` follow no link, so nobody uses what is behind one; nothing is written there."""
+    folder = get(served, tmp_path)
+    shutil.move(folder.parent, tmp_path / "moved")
+    folder.parent.symlink_to(tmp_path / "moved")
+    before = sorted(tmp_path.joinpath("moved").iterdir())
+    assert "is a link, and a snapshot has none" in (damage(folder) or "")
+    assert kept(Store(tmp_path / "cache")) == []
+    assert get(served, tmp_path) == folder
+    assert damage(folder) is None
+    assert sorted(tmp_path.joinpath("moved").iterdir()) == before
+
+
+@pytest.mark.parametrize("what", ["files", "the snapshot", "a link on the way"])
+def test_what_is_exchanged_and_put_back_is_found(what: str, served: FakeHub, tmp_path: Path) -> None:
+    """A folder, or a link that leads there, which is replaced while it is used and back in its place afterwards."""
+    folder = get(served, tmp_path)
+    shutil.copytree(folder.parent, tmp_path / "evil")
+    add_a_key(tmp_path / "evil/files")
+    (tmp_path / "first").symlink_to(tmp_path / "second")
+    (tmp_path / "second").symlink_to(folder)
+    exchanged, by, used = {
+        "files": (folder, tmp_path / "evil/files", folder / "tokenizer.json"),
+        "the snapshot": (folder.parent, tmp_path / "evil", folder),
+        "a link on the way": (tmp_path / "second", tmp_path / "third", tmp_path / "first"),
+    }[what]
+    (tmp_path / "third").symlink_to(tmp_path / "evil/files")
+
+    def use() -> None:
+        with unchanged(used):
+            exchanged.rename(tmp_path / "aside")
+            by.rename(exchanged)
+            exchanged.rename(by)
+            (tmp_path / "aside").rename(exchanged)
+
+    with pytest.raises(Unreadable, match="changed while it was read"):
+        use()
+
+
+@pytest.mark.slow
+def test_what_is_described_is_said_to_be_damaged(
+    served: FakeHub, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """`identity` and `diff` describe a damaged snapshot, which shows what is wrong with it, and say that it is one."""
+    folder = get(served, tmp_path)
+    shutil.copytree(folder, tmp_path / "whole")
+    assert main(["tokenizer", "identity", str(folder)]) == PASS
+    assert main(["tokenizer", "diff", str(folder), str(tmp_path / "whole")]) == PASS
+    assert capsys.readouterr().err == ""
+    rewrite("merges.txt")(folder)
+    for command in (["identity", str(folder)], ["diff", str(tmp_path / "whole"), str(folder)]):
+        assert main(["tokenizer", *command]) == PASS
+        assert f"{folder}: is damaged, and not used" in capsys.readouterr().err, command
+
+
+def test_verify_claims_no_more_than_it_compared(
+    served: FakeHub, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """A manifest that was edited to fit is what the files are compared with offline; the hub's list tells."""
+    folder = get(served, tmp_path)
+    before = (folder / "merges.txt").read_bytes()
+    rewrite("merges.txt")(folder)
+    manifest = folder.parent / "manifest.json"
+    after = sha256((folder / "merges.txt").read_bytes())
+    manifest.write_text(manifest.read_text().replace(sha256(before), after))
+    command = ["tokenizer", "cache", "verify", "--cache", str(tmp_path / "cache")]
+    assert main([*command, "--offline"]) == PASS
+    assert "every byte is as its manifest says" in capsys.readouterr().out
+    assert main([*command, "--endpoint", served.endpoint]) == FAIL
+    assert "merges.txt is not what the hub lists" in capsys.readouterr().out
+
+
 @pytest.mark.parametrize("back", [False, True])
 def test_what_changes_while_it_is_used_is_found(back: bool, served: FakeHub, tmp_path: Path) -> None:
     """Damage between the comparison and the use is an error, also where the right bytes are put back in time."""
@@ -271,6 +399,116 @@ def test_a_blob_of_the_hubs_cache_is_held_against_its_name(kind: str, served: Fa
     assert damage(folder) is not None
     assert damage(file) is not None
     assert damage(folder / "merges.txt") is None
+
+
+@pytest.mark.parametrize("way", ["a link of one's own", "the blob itself", "a folder of the repository", "weights"])
+def test_a_blob_is_compared_whichever_way_leads_to_it(way: str, served: FakeHub, tmp_path: Path) -> None:
+    """Named by a link elsewhere, by its digest, in a folder of the repository's own, or as a model file."""
+    cache: HubCache = hub_cache(tmp_path / "hub", served)
+    snapshot = cache.root / "models--org--name" / "snapshots" / COMMIT
+    blob = Path(os.path.realpath(snapshot / "tokenizer.json"))
+    (tmp_path / "own.json").symlink_to(snapshot / "tokenizer.json")
+    (snapshot / "files").mkdir()
+    (snapshot / "files/tokenizer.json").symlink_to(blob)
+    (snapshot / "model.gguf").symlink_to(blob)
+    path = {
+        "a link of one's own": tmp_path / "own.json",
+        "the blob itself": blob,
+        "a folder of the repository": snapshot / "files",
+        "weights": snapshot / "model.gguf",
+    }[way]
+    assert damage(path) is None
+    add_a_key(snapshot)
+    assert "is damaged, and not used" in (damage(path) or "")
+
+
+def test_tokens_that_other_files_add_are_used_as_they_were_proven(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A folder is proven with the tokens that its configuration adds, and without truncation: so it is used."""
+    import importlib
+
+    generation = importlib.import_module("harness.tokenizer.generation")
+    whole = llama_3()
+    (tmp_path / "own").mkdir()
+    (gone,) = (one for one in whole["added_tokens"] if one["content"] == "<|pad|>")
+    kept_back = [one for one in whole["added_tokens"] if one is not gone]
+    cut = {"direction": "Right", "max_length": 4, "strategy": "LongestFirst", "stride": 0}
+    own = whole | {"added_tokens": kept_back, "truncation": cut}
+    (tmp_path / "own/tokenizer.json").write_text(json.dumps(own))
+    added = {str(one["id"]): {key: value for key, value in one.items() if key != "id"} for one in whole["added_tokens"]}
+    config = CONFIG | {"extra_special_tokens": [], "added_tokens_decoder": added}
+    (tmp_path / "own/tokenizer_config.json").write_text(json.dumps(config))
+    found = resolve(model(tmp_path), tokenizer=tmp_path / "own", caches=[])
+    assert found.proven
+    assert found.chosen is not None
+    given: list[list[int]] = []
+
+    def run(_: Path, ids: list[int], **__: object) -> object:
+        given.append(ids)
+        raise generation.EngineRefused("enough")
+
+    monkeypatch.setattr(generation, "_run", run)
+    with pytest.raises(generation.EngineRefused, match="enough"):
+        continued(found.model, tokenizer=found.chosen.path, read=found.chosen.read, prompt="a <|pad|> b c", most=1)
+    assert gone["id"] in given[0]
+    assert len(given[0]) > cut["max_length"]
+
+
+def test_a_model_that_is_exchanged_before_it_runs_is_an_error(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What a tokenizer was proven for, and what ran, are one file; else nothing is said to be proven."""
+    import importlib
+
+    generation = importlib.import_module("harness.tokenizer.generation")
+    file = model(tmp_path)
+    (file.parent / "tokenizer.json").write_text(json.dumps(llama_3()))
+
+    def run(path: Path, ids: list[int], **_: object) -> object:
+        path.with_name("other").write_bytes(path.read_bytes() + b"\0")
+        path.with_name("other").rename(path)
+        return generation._Ran(ids=ids, engine="", device="cpu", why="", load_seconds=0.0, run_seconds=0.0, remarks=())
+
+    monkeypatch.setattr(generation, "_run", run)
+    assert main(["infer", "--model", str(file), "--prompt", "hello"]) == DAMAGED
+    said = capsys.readouterr()
+    assert "changed while it was read" in said.err
+    assert "proven" not in said.out + said.err
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can become another user")
+@pytest.mark.parametrize("taken", ["files/merges.txt", "files", "manifest.json", ".", "..", "../.."])
+def test_what_may_not_be_read_is_said_and_not_passed_over(taken: str, served: FakeHub) -> None:
+    """A file, a snapshot or a whole cache without permissions is a candidate that is refused, and no crash."""
+    with tempfile.TemporaryDirectory() as made:  # which, unlike that of a test, another user can get to
+        top = Path(made)
+        top.chmod(0o755)
+        folder, file = get(served, top), model(top)
+        locked = Path(os.path.normpath(folder.parent / taken))
+        locked.chmod(0)
+        read, write = os.pipe()
+        child = os.fork()
+        if not child:
+            try:
+                os.setuid(65534)
+                found = resolve(file, caches=[top / "cache"])
+                told = [f"{one.origin} {one.standing}: {one.reasons[0]}" for one in found.candidates]
+                try:
+                    load(folder)
+                except SourceRefused as error:
+                    told.append(f"load: {error}")
+                os.write(write, "\n".join(told).encode())
+            finally:
+                os._exit(0)
+        os.close(write)
+        with os.fdopen(read) as answer:
+            inside, candidate, loaded = answer.read().splitlines()
+        os.waitpid(child, 0)
+        locked.chmod(0o755)
+    assert inside.startswith("inside usable")
+    assert candidate.startswith("cache refused: cannot be")
+    assert "Permission denied" in loaded
 
 
 def test_only_the_bytes_that_were_proven_are_used(tmp_path: Path) -> None:
