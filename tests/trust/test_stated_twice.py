@@ -41,6 +41,7 @@ FREE = {
     ("events", "rank.error", "mro.*"): "the classes of an error are no text of the arm",
     ("events", "rank.error", "frames.*.function"): "code objects may be renamed; file, line and text are held",
     ("events", "rank.stack", "threads.*.frames.*.function"): "held in the proof of a hang",
+    ("events", "subject.loaded", "entry"): "the judgement changes, and the verdict does not",
     ("events", "subject.loaded", "modules.*.module"): "a file may be imported by any name; its digest is held",
 }
 
