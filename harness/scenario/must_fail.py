@@ -131,8 +131,8 @@ class HangsAt(Model):
     )
     spins: bool = Field(
         False,
-        description="The rank loops instead of waiting: a thread is busy for 90 % of the time and stays within the same "
-        "lines. A loop that would end later looks the same.",
+        description="The rank loops instead of waiting: a thread is busy for 90 % of the time, and stays within the "
+        "same lines. A loop that would end later looks the same.",
     )
     polls: Listed[Annotated[Line, Field(max_length=255)]] = Field(
         (),
