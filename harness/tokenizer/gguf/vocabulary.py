@@ -319,7 +319,8 @@ def _bytes(vocabulary: _Vocabulary) -> Iterator[Finding]:
 def _letters(vocabulary: _Vocabulary, wanted: Collection[bytes]) -> Iterator[Finding]:
     """Single bytes of byte-level BPE that engines do not write out as text."""
     there = [vocabulary.ids[token] for token in wanted if token in vocabulary.ids]
-    for kinds, severity in (((UNKNOWN, UNUSED, BYTE), "error"), ((CONTROL,), "warning")):
+    severities: dict[Severity, tuple[int, ...]] = {"error": (UNKNOWN, UNUSED, BYTE), "warning": (CONTROL,)}
+    for severity, kinds in severities.items():
         odd = [number for number in there if vocabulary.type(number) in kinds]
         if odd:
             shown = f"id {odd[0]}, {_token(vocabulary.tokens[odd[0]])}"

@@ -69,8 +69,8 @@ def state(path: Path) -> State:
     found: State = {}
     try:
         names = sorted(_files(path)) if path.is_dir() else [""]
-        for spelled, link in _way(path):
-            for one in (*filter(None, [link]), *_folders(spelled)):
+        for spelled, step in _way(path):
+            for one in (*filter(None, [step]), *_folders(spelled)):
                 seen = one.lstat()
                 found[str(one)] = (seen.st_ino, seen.st_ctime_ns)
     except OSError as error:
