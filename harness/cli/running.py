@@ -182,12 +182,15 @@ def elsewhere(options: argparse.Namespace, stack: ExitStack) -> Where | Hostfile
     )
 
 
-def sign_with(options: argparse.Namespace) -> Signer | None:
-    """Find the key once, before anything runs; say which it is."""
+def sign_with(options: argparse.Namespace, *, make: bool = True) -> Signer | None:
+    """Find the key once, before anything runs; say which it is.
+
+    With `make` false none is made: what was begun with a key goes on with that one, which a new one cannot be.
+    """
     if options.unsigned:
         return None
     try:
-        signer = find_signer(explicit=options.key)
+        signer = find_signer(explicit=options.key, make=make)
     except KeyProblem as problem:
         if problem.named:
             raise

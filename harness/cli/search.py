@@ -67,7 +67,7 @@ def main(options: argparse.Namespace) -> int:
     try:
         if options.resume is not None:
             make.demand_unfinished(options.resume)  # before a key is made for what cannot be gone on with
-        signer = sign_with(options)
+        signer = sign_with(options, make=options.resume is None)
         account, jobs = Printed(), options.jobs or max(1, (os.cpu_count() or 1) // 2)
         if options.resume is not None:
             finished = make.resume(options.resume, signer=signer, jobs=jobs, account=account)

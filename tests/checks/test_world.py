@@ -66,6 +66,28 @@ def test_each_fault_is_found_on_its_rank(
     assert failing(history(change))[check] == ranks
 
 
+@pytest.mark.parametrize(
+    ("failed", "more", "reason"),
+    [
+        ([], [], "it was stopped"),
+        ([1], [], "it was stopped"),
+        ([0], [], "it did not end after another rank had failed"),
+        ([], [("machine.lost", {"machine": "b", "why": "x"})], "it did not end after a machine of its world was lost"),
+        ([], [("machine.ended", {"machine": "b", "why": "x"})], "it did not end after a machine of its world was lost"),
+        ([], [("world.deadline", {"after": 5.0})], "it had not ended at the deadline"),
+        ([0], [("world.deadline", {"after": 5.0})], "it had not ended at the deadline"),
+    ],
+)
+def test_why_a_rank_was_stopped(
+    history: Make, failed: list[int], more: list[tuple[str, dict[str, object]]], reason: str
+) -> None:
+    """Another rank is said to have failed only where the harness saw one that had."""
+    stopped = note("world.stopped", ranks=[1], why="after-failure", failed=failed)
+    told = history(on(1, "subject.end"), more=[stopped, *(note(name, **values) for name, values in more)])
+    (finished,) = (one for one in world.judge(told) if one.check == "world:finished")
+    assert [part.reason for part in finished.ranks if part.rank == 1] == [reason]
+
+
 def as_program(event: Event) -> Event | None:
     """The same life as a program's: nothing of ours speaks from inside, the server says what it executed."""
     if event.name == "world.begin":

@@ -163,6 +163,21 @@ def test_it_goes_on_only_with_what_it_was_begun_with(made: Path, tmp_path: Path,
     assert (done.returncode, "not the folder of an unfinished matrix" in done.stderr) == (2, True), done.stderr
 
 
+def test_what_was_begun_with_a_key_makes_no_other(made: Path, tmp_path: Path) -> None:
+    """Who has not the key that a matrix was begun with is told so, and no key is made: it could not be that one."""
+    place = tmp_path / "matrix" / "20261122T000000Z-00000000.unfinished"
+    home = tmp_path / "home"
+    (place / FACTS).parent.mkdir(parents=True)
+    home.mkdir()
+    shutil.copy(made / FACTS, place / FACTS)
+    environ = {**os.environ, "HOME": str(home), "XDG_DATA_HOME": str(home), "GIT_CONFIG_GLOBAL": os.devnull}
+    environ.pop("RANKPROOF_SIGNING_KEY", None)
+    line = [sys.executable, "-m", "harness.cli", "matrix", "--resume", str(place)]
+    done = subprocess.run(line, capture_output=True, text=True, check=False, env=environ)
+    assert (done.returncode, "go on with the same" in done.stderr) == (2, True), done.stderr
+    assert [path.name for path in home.rglob("*key*")] == []
+
+
 def _resumed(place: Path, key: Path) -> subprocess.CompletedProcess[str]:
     line = [sys.executable, "-m", "harness.cli", "matrix", "--resume", str(place), "--key", str(key)]
     return subprocess.run(line, capture_output=True, text=True, check=False)
