@@ -10,7 +10,7 @@ import pytest
 
 from harness.events import Event
 from harness.history import History
-from harness.stats.counterparts import Counterparts, InstalledCopy, longest_alike, spread
+from harness.stats.counterparts import Counterparts, InstalledCopy, is_below, is_data, longest_alike, spread
 from harness.stats.provenance import (
     ArmEnvironment,
     Ran,
@@ -83,6 +83,16 @@ def test_a_rank_tells_after_its_subject_ended(ends_at: int, *, is_told: bool) ->
     content = listing()
     unproved, _ = heard(trial(digest_of(content), ends_at=ends_at), content)
     assert unproved == (set() if is_told else {"candidate: a rank did not tell at its end what it had loaded"})
+
+
+@pytest.mark.parametrize(("code", "ends_at"), [(1, 1), (0, None)])
+def test_a_rank_that_broke_off_need_not_tell_at_its_end(code: int, ends_at: int | None) -> None:
+    """Only a rank that came to its end, and ended well, is asked for a list from after it."""
+    content = listing()
+    said = trial(digest_of(content), ends_at=ends_at)
+    events = [seen.event for seen in said.seen if seen.event.name != "rank.exited"]
+    events.append(Event(ns=99, by="server", rank=0, pid=7, name="rank.exited", values={"code": code, "signal": None}))
+    assert heard(History(events, size=1), content)[0] == set()
 
 
 @pytest.mark.parametrize("named", ["A" * 64, "a" * 63, "../" + "a" * 61, None])
@@ -187,6 +197,76 @@ def test_what_changed_after_a_rank_had_loaded_it_is_named() -> None:
     assert reasons(source(), listing(same)) == ""
 
 
+def test_a_package_of_somebody_else_is_not_asked_for() -> None:
+    """A name that the repository neither holds nor declares is proved by its RECORD alone."""
+    content = json.dumps({"installed": {"numpy": "numpy 1.0"}, "others": []}).encode()
+    assert reasons(source(), content) == ""
+
+
+def test_a_declared_name_without_a_place_proves_nothing() -> None:
+    """The repository declares it, and nobody knows where its code lies there: no digest can be held against it."""
+    content = json.dumps({"installed": {"motor": "motor 1.0"}, "others": []}).encode()
+    motor = InstalledCopy(name="motor", version="1.0", files={"motor/__init__.py": OURS})
+    found = reasons(source(motor, declared=("motor",)), content)
+    assert "the repository has it at no place that is known" in found
+
+
+@pytest.mark.parametrize(("others", "words"), [((OURS,), "core.py of the repository: set"), ((OTHER,), ", and 1 more")])
+def test_of_files_that_differ_one_is_named_and_the_others_counted(others: tuple[str], words: str) -> None:
+    """None is left out of the count, and where there is one nothing is counted."""
+    other = copy(**{"engine/__init__.py": others[0], "engine/core.py": OTHER})
+    found = reasons(source(other))
+    assert words in found
+    assert "0 more" not in found
+
+
+def came(files: dict[str, str], *, record: str = "as", distribution: str | None = "engine") -> bytes:
+    """A list of files in question that were imported as `engine`."""
+    version = distribution and "1.0"
+    other = {"package": "engine", "distribution": distribution, "version": version, "record": record, "files": files}
+    return listing(other)
+
+
+def test_what_the_repository_holds_is_not_beside_it() -> None:
+    """Its file at the corresponding path needs no word; what only the build wrote is named with that."""
+    built = copy(**ENGINE.files, **{"engine/_version.py": THIRD})
+    held = judge(came({"engine/core.py": OURS}), source(built))
+    assert (held.unproven, held.beside) == (frozenset(), frozenset())
+    made = judge(came({"engine/_version.py": THIRD}), source(built))
+    assert made.unproven == frozenset()
+    assert made.beside == {f"engine/_version.py (sha256 {THIRD}, made by the build of engine)"}
+
+
+def test_a_copy_elsewhere_in_the_repository_proves_nothing() -> None:
+    """Where the name has a root only the path below it counts: neither does a snapshot prove, nor does it spoil."""
+    old = {"tests/snapshots/v1/engine/core.py": OTHER, "tests/snapshots/v1/engine/gone.py": THIRD}
+    known = Counterparts(roots={"engine": [("", "src/")]}, files=REPOSITORY, installed=[ENGINE])
+    given = Source(declared=(), files={**REPOSITORY, **old}, counterparts=known)
+    assert reasons(given, came({"engine/core.py": OURS})) == ""
+    assert "engine/gone.py came from an editable install" in reasons(
+        given, came({"engine/core.py": OURS, "engine/gone.py": THIRD})
+    )
+
+
+@pytest.mark.parametrize("installed", [[], [copy(**{"engine.pth": OTHER})]])
+def test_of_an_editable_install_the_loaded_files_are_held(installed: list[InstalledCopy]) -> None:
+    """It has no module among the packages: what a rank loaded of it is the repository's, file by file."""
+    known = Counterparts(roots={"engine": [("", "src/")]}, files=REPOSITORY, installed=installed)
+    given = Source(declared=("engine",), files=REPOSITORY, counterparts=known)
+    assert reasons(given, came({"engine/core.py": OURS}, record="absent")) == ""
+    assert "engine/core.py came from" in reasons(given, came({"engine/core.py": OTHER}, record="absent"))
+
+
+def test_data_that_nothing_records_is_named_unless_the_repository_has_it() -> None:
+    """Written by whoever used the package; where the repository has such a file it is another version of it."""
+    given = Source(declared=(), files={"src/engine/table.json": OURS})
+    table = {"engine/table.json": OTHER}
+    found = judge(came(table, record="absent"), Source(declared=(), files={}))
+    assert (found.unproven, len(found.beside)) == (frozenset(), 1)
+    assert "data beside what was loaded" in next(iter(found.beside))
+    assert "(its own differs)" in reasons(given, came(table, record="absent", distribution=None))
+
+
 @pytest.mark.parametrize(("version", "is_known"), [("1.0", True), ("2.0", False)])
 def test_files_of_another_release_are_nobodys(version: str, *, is_known: bool) -> None:
     """A distribution is told by its name and its version."""
@@ -228,6 +308,31 @@ def test_a_file_equals_its_counterpart_at_every_root() -> None:
     assert known.made(built, places, "engine") == built
     held = Counterparts(roots={"engine": places}, files={"src/engine/core.so": OURS}, installed=())
     assert held.made(built, places, "engine") == {}
+
+
+@pytest.mark.parametrize(
+    ("file", "is_its"),
+    [
+        ("engine/core.py", True),
+        ("engine.py", True),
+        ("engine.cpython-311.so", True),
+        ("engine.pth", False),
+        ("engines/core.py", False),
+        ("other.py", False),
+        ("other/engine.py", False),
+        ("other/engine/core.py", False),
+    ],
+)
+def test_what_a_name_imports(file: str, *, is_its: bool) -> None:
+    """The module of the name, or whatever is below its package: nothing that only ends or begins alike."""
+    assert is_below(file, "engine") is is_its
+
+
+def test_commands_are_no_data() -> None:
+    """What an install writes into `bin` names its interpreter, and is like no file of the repository."""
+    places = {"../../../bin/engine": False, "../../../share/engine/table.json": True, "engine/table.json": False}
+    assert {file: is_data(file) for file in places} == places
+    assert not is_data("../../../share/engine/__pycache__/a.pyc")
 
 
 def test_a_place_may_have_another_name_in_the_repository() -> None:

@@ -80,7 +80,7 @@ def test_more_than_half_without_a_number_is_hollow(hollow: int, *, is_hollow: bo
 
 
 def doubted(outcome: Any, *, refused: bool) -> tuple[bool, bool]:
-    """Whether a cell of one trial is toothless, and whether nothing was tried in it."""
+    """Whether a cell of one trial is toothless, and whether anything is left open of it."""
     scenario = parse_scenario(SCENARIO, name="s.yaml")
     cell = cells(scenario)[0]
     teeth = Teeth(scenario)
@@ -91,7 +91,7 @@ def doubted(outcome: Any, *, refused: bool) -> tuple[bool, bool]:
     ranks = tuple(RankFinding(rank=rank, passed=True) for rank in (0, 1))
     finding = Finding(check="same", kind="close", ranks=ranks)
     teeth.take(cell, "candidate", trial, [finding], history)
-    return bool(list(teeth.doubts(cell.id))), bool(teeth.untried(cell.id))
+    return bool(list(teeth.doubts(cell.id))), bool(teeth.left_open(cell.id))
 
 
 def test_a_check_that_accepts_every_needle_is_toothless() -> None:
