@@ -180,6 +180,9 @@ def test_a_package_that_hides_a_folder_of_the_arm_is_named() -> None:
     assert "of the arm's folder is hidden by the installed engine 1.0" in reasons(source(hidden=("engine",)))
     part = InstalledCopy(name="engine", version="1.0", files={"engine/sub/mod.py": OURS})
     assert "hidden" not in reasons(source(part, hidden=("engine",)))
+    for name, is_hidden in (("engine.py", True), ("other.py", False)):
+        whole = InstalledCopy(name="engine", version="1.0", files={"engine/sub/mod.py": OURS, name: OURS})
+        assert ("hidden" in reasons(source(whole, hidden=("engine",)))) is is_hidden
 
 
 def test_what_changed_after_a_rank_had_loaded_it_is_named() -> None:
@@ -257,6 +260,81 @@ def test_of_an_editable_install_the_loaded_files_are_held(installed: list[Instal
     assert "engine/core.py came from" in reasons(given, came({"engine/core.py": OTHER}, record="absent"))
 
 
+def test_a_finder_among_the_packages_is_no_copy_of_them() -> None:
+    """An editable install leaves a module that leads to the code: it is none of the name's own files."""
+    finder = copy(**{"__editable___engine_1_0_finder.py": OTHER})
+    assert reasons(source(finder, declared=("engine",)), came({"engine/core.py": OURS})) == ""
+
+
+def test_what_was_told_file_by_file_is_held_as_a_whole_too() -> None:
+    """Where a rank loaded one file of an installed copy the others have to be the commit's as well."""
+    other = copy(**{"engine/__init__.py": OTHER, "engine/core.py": OURS})
+    assert "engine/__init__.py is not as src/engine" in reasons(source(other), came({"engine/core.py": OURS}))
+
+
+def test_what_the_scenario_names_is_no_copy_of_the_repository() -> None:
+    """A package that the scenario names for an arm is the release that it names."""
+    other = copy(**{"engine/__init__.py": OURS, "engine/core.py": OTHER})
+    assert reasons(source(other, named=("engine",))) == ""
+    assert reasons(source(other, named=("engine",)), came({"engine/core.py": OTHER})) == ""
+    assert reasons(source(other, named=("motor",))) != ""
+
+
+@pytest.mark.parametrize(
+    ("sha256", "declared", "is_proved"), [(OURS, True, True), (OTHER, True, False), (OTHER, False, True)]
+)
+def test_the_rankproof_that_runs_is_held_where_it_is_the_subject(
+    sha256: str, *, declared: bool, is_proved: bool
+) -> None:
+    """Its own runtime is exempt in any other repository."""
+    runtime = InstalledCopy(name="rankproof", version="1.0", files={"harness/core.py": sha256})
+    files = {"harness/core.py": OURS}
+    known = Counterparts(roots={"harness": [("", "")]}, files=files, installed=[runtime])
+    given = Source(declared=("rankproof",) if declared else (), files=files, counterparts=known)
+    other = {
+        "package": "harness",
+        "distribution": "rankproof",
+        "version": "1.0",
+        "record": "tool",
+        "files": {"harness/core.py": sha256},
+    }
+    assert (reasons(given, listing(other)) == "") is is_proved
+    told = json.dumps({"installed": {"harness": "rankproof 1.0"}, "others": []}).encode()
+    exempt = Source(declared=(), files=files, counterparts=known)
+    assert reasons(exempt, told) == ""
+    assert reasons(Source(declared=("rankproof",), files=files, counterparts=known), told) != ""
+
+
+def test_a_copy_of_what_is_declared_and_unmapped_proves_nothing() -> None:
+    """It may lie anywhere in the repository, and nobody knows which of its folders is the code."""
+    files = {"old/motor/core.py": OURS}
+    known = Counterparts(roots={}, files={}, installed=())
+    other = {
+        "package": "motor",
+        "distribution": "motor",
+        "version": "1.0",
+        "record": "absent",
+        "files": {"motor/core.py": OURS},
+    }
+    declared = Source(declared=("motor",), files=files, counterparts=known)
+    assert "motor/core.py came from an installed copy (motor 1.0)" in reasons(declared, listing(other))
+    assert reasons(Source(declared=(), files=files, counterparts=known), listing(other)) == ""
+
+
+@pytest.mark.parametrize(("record", "told"), [("as", 0), ("absent", 1)])
+def test_an_editable_install_on_purpose_is_named(record: str, told: int) -> None:
+    """Nothing proves its files, so that they stand in the report; those of a wheel its RECORD proves."""
+    found = judge(came({"engine/core.py": OTHER}, record=record), Source(declared=(), files={}, installed=True))
+    assert (found.unproven, len(found.beside)) == (frozenset(), told)
+    assert all("of an editable install" in one for one in found.beside)
+
+
+def test_of_files_that_are_not_proved_one_is_named_and_the_others_counted() -> None:
+    """Each of them is one of those that are not the code."""
+    found = reasons(NONE, came({"engine/a.py": OTHER, "engine/b.py": OTHER}, record="absent", distribution=None))
+    assert found.startswith("engine/a.py and 1 more came from outside")
+
+
 def test_data_that_nothing_records_is_named_unless_the_repository_has_it() -> None:
     """Written by whoever used the package; where the repository has such a file it is another version of it."""
     given = Source(declared=(), files={"src/engine/table.json": OURS})
@@ -264,6 +342,7 @@ def test_data_that_nothing_records_is_named_unless_the_repository_has_it() -> No
     found = judge(came(table, record="absent"), Source(declared=(), files={}))
     assert (found.unproven, len(found.beside)) == (frozenset(), 1)
     assert "data beside what was loaded" in next(iter(found.beside))
+    assert "table.json came from" in reasons(Source(declared=("engine",), files={}), came(table, record="absent"))
     assert "(its own differs)" in reasons(given, came(table, record="absent", distribution=None))
 
 
@@ -292,6 +371,62 @@ def test_half_of_the_modules_make_a_root(ours: int, others: int, *, is_root: boo
         installed=(),
     )
     assert bool(known.places("engine", {**mine, **theirs})) is is_root
+
+
+def test_only_modules_below_a_name_make_a_root() -> None:
+    """Other packages and data of the same distribution are not counted against it."""
+    known = Counterparts(roots={"engine": [("", "src/")]}, files={"src/engine/a.py": OURS}, installed=())
+    others = ["other/a.py", "other/b.py", "engine/a.json", "engine/b.so", "engine-1.0.dist-info/RECORD"]
+    assert known.places("engine", ["engine/a.py", *others]) == [("", "src/")]
+    assert known.places("engine", others) == []
+
+
+def test_a_module_that_the_repository_lacks_is_not_its_own() -> None:
+    """A build may leave a compiled file or its version there, and no other module."""
+    places = [("", "src/")]
+    known = Counterparts(roots={"engine": places}, files={"src/engine/a.py": OURS}, installed=())
+    added = {"engine/a.py": OURS, "engine/more.py": OURS, "engine/_version.py": OURS, "engine/b.so": OURS}
+    assert list(known.differing(added, places, "engine")) == ["engine/more.py is not"]
+    assert known.made(added, places, "engine").keys() == {"engine/_version.py", "engine/b.so"}
+
+
+SHARE = "../../../share/engine"
+
+
+def data(installed: dict[str, str], files: dict[str, str]) -> tuple[list[str], set[str]]:
+    """What is said of installed data, and which of it nothing is like; paths below its folder."""
+    found = copy(**{f"{SHARE}/{file}": sha256 for file, sha256 in installed.items()})
+    known = Counterparts(roots={}, files=files, installed=[found])
+    said = [one.removeprefix(f"{SHARE}/") for one in known.data(found)]
+    return said, {file.removeprefix(f"{SHARE}/") for file in known.data_made(found)}
+
+
+def test_a_folder_of_data_is_a_copy_of_the_one_that_holds_more_than_half() -> None:
+    """A folder with half of the names is another one; what neither holds is looked for by its own name."""
+    both = {"a.json": OURS, "b.json": OURS}
+    files = {"tables/a.json": OURS, "tables/b.json": OURS, "old/a.json": OTHER}
+    assert data(both, files) == ([], set())
+    assert data({**both, "a.json": OTHER}, files) == (["a.json is not as tables/a.json"], set())
+    more = {**both, "c.json": OURS}
+    assert data(more, {**files, "far/c.json": OTHER}) == (["c.json is not as far/c.json"], set())
+    assert data(more, files) == ([], {"c.json"})
+
+
+def test_a_name_in_another_folder_below_is_another_file() -> None:
+    """Below the folder of the data the rest of the path has to be the same."""
+    two = {"a.json": OURS, "sub/b.json": OURS}
+    files = {"tables/a.json": OURS, "tables/sub/b.json": OURS, "tables/other/b.json": OTHER}
+    assert data(two, files) == ([], set())
+
+
+def test_of_several_counterparts_each_is_asked() -> None:
+    """Where a file may be a copy of two, and is as one of them alone, that is said."""
+    files = {"x/t.json": OURS, "y/t.json": OTHER}
+    assert data({"t.json": OURS}, files) == (
+        ["t.json is not as y/t.json, one of 2 files that it may be a copy of"],
+        set(),
+    )
+    assert data({"t.json": OURS}, {"x/t.json": OTHER}) == (["t.json is not as x/t.json"], set())
 
 
 def test_a_file_equals_its_counterpart_at_every_root() -> None:
