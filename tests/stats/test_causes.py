@@ -169,6 +169,25 @@ def test_times_of_two_machines_are_not_compared(machines: list[int], code: Devia
     assert judged(on(machines, history), finding(1, 2)) == code
 
 
+def test_the_stated_end_on_another_rank_is_the_bug_too() -> None:
+    """A rank that the check does not ask may fail first, in the stated way."""
+    assert judged(fallen({**BOTH, 3: 19.0}), finding(1, 2)) is None
+    assert judged(fallen({**BOTH, 3: 19.0}, rank_3="KeyError"), finding(1, 2)) == DeviationCode.CAUSE_ELSEWHERE
+
+
+@pytest.mark.parametrize("what", ["silent", "stopped"])
+def test_a_rank_that_did_not_end_by_itself_did_not_end_as_stated(what: str) -> None:
+    """Whatever it raised before: the harness had to stop it, or nobody saw its end."""
+    events = []
+    for seen in fallen(BOTH).seen:
+        if what == "silent" and seen.event.rank == 2 and seen.event.name in ("rank.error", "rank.exited"):
+            continue
+        events.append(seen.event)
+    if what == "stopped":
+        events.append(Event(ns=events[-1].ns, by="harness", name="world.stopped", values={"ranks": [2]}))
+    assert judged(History(events, size=4), finding(1, 2)) == DeviationCode.STOPPED
+
+
 UNSAID = {"check": "ready", "ranks": [1, 2]}
 
 
@@ -188,6 +207,17 @@ def test_who_only_noticed_that_a_peer_was_gone_did_not_fail_first() -> None:
     """Without a stated end it is no failure of its own; if all of them did no more, nobody knows who failed."""
     assert judged(gone(1, 2, history=fallen(BOTH)), finding(1, 2), stated=UNSAID) == DeviationCode.PEER_GONE_ONLY
     assert judged(gone(1, history=fallen(BOTH)), finding(1, 2), stated=UNSAID) == DeviationCode.UNSTATED_END
+
+
+def test_where_a_gone_peer_is_stated_whoever_ended_otherwise_is_the_cause() -> None:
+    """Earlier or later: the stated error only says that another rank ended."""
+    stated = {"check": "ready", "ranks": [1, 2], "error": "RuntimeError", "message": "closed by peer"}
+    assert judged(gone(1, 2, history=fallen(BOTH)), finding(1, 2), stated=stated) is None
+    for at in (19.0, 30.0):
+        history = gone(1, 2, history=fallen({**BOTH, 3: at}, rank_3="ValueError"))
+        assert judged(history, finding(1, 2), stated=stated) == DeviationCode.CAUSE_ELSEWHERE
+    history = gone(1, 2, 3, history=fallen({**BOTH, 3: 19.0}))
+    assert judged(history, finding(1, 2), stated=stated) is None
 
 
 def part(rank: int, *, passed: bool = False, **more: Any) -> RankFinding:
@@ -219,6 +249,58 @@ def test_a_control_fails_by_what_was_compared_or_as_stated(name: str) -> None:
     """A slip that leaves nothing to compare shows nothing of what the check can tell apart."""
     found, stated, code = WANT[name]
     assert judged(History(healthy(4), size=4), compared(**found), stated={**UNSAID, **stated}) == code
+
+
+def test_what_is_missing_because_the_rank_ended_is_told_by_its_end() -> None:
+    """The end is what nobody stated, and not that something is missing."""
+    assert judged(fallen(BOTH), compared(missing=True), stated=UNSAID) == DeviationCode.UNSTATED_END
+    never = [seen.event for seen in fallen(BOTH).seen if seen.event.name not in ("rank.error", "rank.exited")]
+    assert judged(History(never, size=4), compared(missing=True), stated=UNSAID) == DeviationCode.NOT_COMPARED
+
+
+@pytest.mark.parametrize(("lacking", "words"), [({"lacks": "shape"}, "shape: true"), ({"uncompared": True}, "")])
+def test_what_may_be_stated_of_a_control_is_named(lacking: dict[str, Any], words: str) -> None:
+    """Of another shape it may; of what cannot be compared nothing may."""
+    found = deviation(
+        MustFail.model_validate(UNSAID),
+        [compared(**lacking)],
+        History(healthy(4), size=4),
+        faults={},
+        silence=0.0,
+        line_of=lambda *_: None,
+    )
+    assert found is not None
+    assert ("unless must_fail states" in found.text) is bool(words)
+    assert words in found.text
+
+
+def coded(code: int | None, *, error: str | None = None, kind: str = "event", stopped: bool = False) -> Any:
+    """Rank 1 ends with this code and, with a type, by an error; what is judged of a check that it fails."""
+    events = []
+    for event in healthy(4):
+        if event.rank == 1 and event.name == "subject.end":
+            continue
+        if event.rank == 1 and event.name == "rank.exited":
+            event = event._replace(values={"code": code, "signal": None})  # noqa: PLW2901
+        events.append(event)
+    last = events[-1].ns
+    if error is not None:
+        events.append(Event(ns=last, by="rank", rank=1, pid=201, name="rank.error", values={"type": error}))
+    if stopped:
+        events.append(Event(ns=last, by="harness", name="world.stopped", values={"ranks": [1]}))
+    ranks = (part(0, passed=True), part(1))
+    failed = Finding(check="ready", kind=kind, ranks=ranks)
+    return judged(History(events, size=4), failed, stated={"check": "ready", "ranks": [1]})
+
+
+def test_an_end_that_nobody_stated_is_a_slip_or_is_not() -> None:
+    """A program that is not there and a name that is not are slips; another code and another error are none."""
+    for kind in ("event", "survivors-end"):
+        assert coded(127, kind=kind) == DeviationCode.SLIP
+        assert coded(1, error="NameError", kind=kind) == DeviationCode.SLIP
+        assert coded(1, error="ValueError", kind=kind) == DeviationCode.UNSTATED_END
+    assert coded(3) == DeviationCode.UNSTATED_END
+    assert coded(None, stopped=True) == DeviationCode.STOPPED
 
 
 @pytest.mark.parametrize("kind", ["close", "survivors-end"])
@@ -329,6 +411,91 @@ def test_how_a_rank_ended_whose_end_nobody_saw(name: str, words: str) -> None:
     )
     assert how_it_ended(history, 1) == words
     assert how_it_ended(history, 0) == "its end was not seen"
+
+
+def ended_by(values: dict[str, Any], *, returned: bool = False, stopped: bool = False, lost: bool = False) -> str:
+    """How a rank ended, in words, of one that its process tells this of."""
+    placed = {"machines": {"of": [0], "called": ["one"]}} if lost else {}
+    events = [Event(ns=1, by="harness", name="world.begin", values=placed)]
+    if returned:
+        events.append(Event(ns=2, by="rank", rank=0, pid=7, name="subject.end"))
+    if stopped:
+        events.append(Event(ns=3, by="harness", name="world.stopped", values={"ranks": [0]}))
+    if lost:
+        events.append(Event(ns=4, by="harness", name="machine.lost", values={"machine": "one", "why": "it is cut off"}))
+    events.append(Event(ns=5, by="server", rank=0, pid=7, name="rank.exited", values=values))
+    return how_it_ended(History(events, size=1), 0)
+
+
+KILLED = {"code": None, "signal": "SIGKILL"}
+FOREIGN = "SIGKILL, sent by nobody here (the kernel, out of memory, or another process) before the subject returned"
+
+
+@pytest.mark.parametrize(
+    ("given", "words"),
+    [
+        ({"values": {"code": 0, "signal": None}, "returned": True}, "code 0"),
+        ({"values": {"code": 1, "signal": None}}, "code 1 before the subject returned"),
+        ({"values": {"code": None, "signal": "SIGSEGV"}}, "SIGSEGV before the subject returned"),
+        ({"values": KILLED}, FOREIGN),
+        ({"values": KILLED, "stopped": True}, "SIGKILL before the subject returned"),
+        ({"values": KILLED, "lost": True}, "its machine one was lost: it is cut off; the rank ended with SIGKILL"),
+    ],
+)
+def test_how_a_rank_ended_in_words(given: dict[str, Any], words: str) -> None:
+    """A kill is nobody's only where the harness stopped nobody; the machine that was lost comes first."""
+    assert ended_by(**given) == words
+
+
+def test_what_a_rank_raised_in_words() -> None:
+    """The type, and of text and line what is there."""
+
+    def said(**values: Any) -> str:
+        return how_it_ended(
+            History([Event(ns=1, by="rank", rank=0, pid=7, name="rank.error", values=values)], size=1), 0
+        )
+
+    assert said(type="E", message="m", source="x()") == "E: m at 'x()'"
+    assert said(type="E", message="", source="") == "E"
+
+
+def test_a_program_says_nothing_of_a_return() -> None:
+    """It has no subject that could return."""
+    started = Event(ns=1, by="harness", name="world.begin", values={"program": True})
+    ended = Event(ns=2, by="server", rank=0, pid=7, name="rank.exited", values={"code": 1, "signal": None})
+    assert how_it_ended(History([started, ended], size=1), 0) == "code 1"
+
+
+@pytest.mark.parametrize(
+    ("models", "in_home", "words"),
+    [
+        (["a", "b"], True, "E (a, b: only in the user's own cache, name it under inputs, or set world.home: shared)"),
+        (["a"], False, "E (a: only in the user's own cache, name it under inputs)"),
+        ("a", False, "E (: only in the user's own cache, name it under inputs)"),
+    ],
+)
+def test_a_model_that_a_rank_did_not_find_is_named(models: Any, in_home: bool, words: str) -> None:
+    """With what to do about it."""
+    events = [
+        Event(ns=1, by="rank", rank=0, pid=7, name="rank.error", values={"type": "E"}),
+        Event(ns=2, by="harness", rank=0, name="cache.missed", values={"models": models, "in_home": in_home}),
+    ]
+    assert how_it_ended(History(events, size=1), 0) == words
+
+
+def test_a_line_of_a_library_is_told_with_its_file() -> None:
+    """And one of the subject is told alone."""
+    told = [an_end(VALUE).differs(End(source="y", file=file)) for file in (None, "t/a.py")]
+    assert [one[1] if one is not None else None for one in told] == [
+        "did not fail at 'y'",
+        "did not fail at 'y' in t/a.py",
+    ]
+
+
+def test_who_raised_nothing_has_no_error() -> None:
+    """What a rank raised is what it told, and it is nobody's peer that is gone where it told nothing."""
+    assert (an_end().error, an_end().peer_gone) == (None, False)
+    assert an_end(VALUE).error == VALUE
 
 
 def test_long_texts_are_cut_and_say_by_how_much() -> None:

@@ -13,11 +13,14 @@ from harness.history import History
 from harness.stats.counterparts import Counterparts, InstalledCopy, is_below, is_data, longest_alike, spread
 from harness.stats.provenance import (
     ArmEnvironment,
+    Checkout,
     Ran,
     Source,
     judge,
     path_of,
     releases,
+    told,
+    unproven,
 )
 from harness.stats.verdict import ArmCode
 
@@ -299,10 +302,10 @@ def test_the_rankproof_that_runs_is_held_where_it_is_the_subject(
         "files": {"harness/core.py": sha256},
     }
     assert (reasons(given, listing(other)) == "") is is_proved
-    told = json.dumps({"installed": {"harness": "rankproof 1.0"}, "others": []}).encode()
+    content = json.dumps({"installed": {"harness": "rankproof 1.0"}, "others": []}).encode()
     exempt = Source(declared=(), files=files, counterparts=known)
-    assert reasons(exempt, told) == ""
-    assert reasons(Source(declared=("rankproof",), files=files, counterparts=known), told) != ""
+    assert reasons(exempt, content) == ""
+    assert reasons(Source(declared=("rankproof",), files=files, counterparts=known), content) != ""
 
 
 def test_a_copy_of_what_is_declared_and_unmapped_proves_nothing() -> None:
@@ -496,6 +499,123 @@ def test_a_folder_without_init_can_be_hidden() -> None:
     """A package and a module of its own name cannot; a folder without modules holds no code."""
     files = ["bare/a.py", "whole/__init__.py", "whole/a.py", "data/a.json", "x-y/a.py", "a.py"]
     assert spread(files) == {"bare"}
+
+
+def test_each_folder_below_is_looked_for_by_itself() -> None:
+    """Where no folder holds more than half of all the data each part of it may come from elsewhere."""
+    files = {"one/a.json": OURS, "one/b.json": OURS, "two/c.json": OURS, "two/d.json": OURS, "old/c.json": OTHER}
+    four = {"x/a.json": OURS, "x/b.json": OURS, "y/c.json": OURS, "y/d.json": OURS}
+    assert data(four, files) == ([], set())
+    assert data({**four, "y/c.json": OTHER}, files) == (["y/c.json is not as two/c.json"], set())
+    assert data({"a.json": OURS, "y/q.json": OURS, "y/z/r.json": OURS}, files) == ([], {"y/q.json", "y/z/r.json"})
+
+
+@pytest.mark.parametrize(("record", "is_proved"), [("as", True), ("differs", False)])
+def test_a_compiled_file_is_as_its_build_wrote_it(record: str, *, is_proved: bool) -> None:
+    """The repository has none; the RECORD says what the build wrote, and one that differs from it nobody wrote."""
+    built = InstalledCopy(name="motor", version="1.0", files={**ENGINE.files, "engine/_core.so": THIRD})
+    other = {
+        "package": "engine",
+        "distribution": "motor",
+        "version": "1.0",
+        "record": record,
+        "files": {"engine/_core.so": THIRD},
+    }
+    found = judge(listing(other), source(built))
+    assert (found.unproven == frozenset()) is is_proved
+    assert found.beside == (
+        {f"engine/_core.so (sha256 {THIRD}, made by the build of motor)"} if is_proved else frozenset()
+    )
+
+
+def test_what_no_distribution_brought_was_made_by_its_own_build() -> None:
+    """In a package that the repository holds, the package is named."""
+    found = judge(
+        came({"engine/core.py": OURS, "engine/_core.so": THIRD}, record="absent", distribution=None), source()
+    )
+    assert found.beside == {f"engine/_core.so (sha256 {THIRD}, made by the build of engine)"}
+
+
+COMMIT = "c" * 40
+CHECKOUT = Checkout(commit=COMMIT, files={"src/motor/core.py": OURS}, wheel={OURS, THIRD})
+BUILT: dict[str, tuple[str, str, str, str]] = {
+    "as the commit has it": ("motor/core.py", OURS, "", ""),
+    "no content": ("motor/empty.py", digest_of(b""), "", ""),
+    "in no file of the commit": (
+        "motor/made.py",
+        THIRD,
+        "",
+        "made by the build of motor, in no file of commit cccccccc",
+    ),
+    "not in the wheel": ("motor/core.py", OTHER, "is not in the wheel that was built of motor 1.0", ""),
+    "new, and not in the wheel": ("motor/new.py", OTHER, "is not in the wheel that was built of motor 1.0", ""),
+    "changed by the build": ("motor/core.py", THIRD, "is not as commit cccccccccccc has it", ""),
+}
+
+
+@pytest.mark.parametrize("name", BUILT)
+def test_a_package_from_a_checkout_is_as_its_wheel_and_its_commit(name: str) -> None:
+    """Every file is of the wheel, and the commit's if that has such a one; what the build alone wrote is named."""
+    file, sha256, words, beside = BUILT[name]
+    other = {"package": "motor", "distribution": "motor", "version": "1.0", "record": "as", "files": {file: sha256}}
+    found = judge(listing(other), Source(declared=(), files={}, named=("motor",), checkouts={"motor": CHECKOUT}))
+    assert [words in one for one in found.unproven] == ([True] if words else [])
+    assert [beside in one for one in found.beside] == ([True] if beside else [])
+
+
+def test_of_a_package_from_a_checkout_the_files_are_told() -> None:
+    """To be told like any package is not enough."""
+    given = Source(declared=(), files={}, named=("motor",), checkouts={"motor": CHECKOUT})
+    content = json.dumps({"installed": {"motor": "motor 1.0"}, "others": []}).encode()
+    assert "motor was built from a checkout (motor 1.0)" in reasons(given, content)
+
+
+def test_what_a_list_tells_of_distributions() -> None:
+    """Releases are those whose files are as recorded, and Rankproof; files of no distribution are nobody's."""
+    made = {"package": "a", "version": "1", "files": {"a.py": OURS}}
+    records = {"one": "as", "two": "tool", "three": "differs", "four": "absent"}
+    others = [{**made, "distribution": name, "record": record} for name, record in records.items()]
+    content = listing(*others, {**made, "distribution": None, "record": "as"})
+    assert list(releases(content)) == [("one", "1"), ("two", "1")]
+    assert told(content) == ([(name, "a.py", OURS) for name in records], 0)
+
+
+MADE = ArmEnvironment(digest=OURS, python="3.11.2", implementation="cpython", named={"motor": ("1.0", OURS)})
+REPORTED: dict[str, Any] = {
+    "apart": True,
+    "python": "3.11.2",
+    "implementation": "cpython",
+    "packages": {"motor": {"version": "1.0", "record": OURS}},
+}
+ENVIRONMENTS: dict[str, tuple[ArmEnvironment | None, Any, str]] = {
+    "its own": (MADE, REPORTED, ""),
+    "none": (None, None, ""),
+    "one where there is none": (None, REPORTED, "in an environment of its own, and the arm has none"),
+    "nothing told": (MADE, None, "did not run in the arm's environment"),
+    "Rankproof's": (MADE, {**REPORTED, "apart": False}, "did not run in the arm's environment"),
+    "another Python": (MADE, {**REPORTED, "python": "3.12.1"}, "ran in cpython 3.12.1, not in Python 3.11.2"),
+    "another interpreter": (MADE, {**REPORTED, "implementation": "pypy"}, "ran in pypy 3.11.2"),
+    "another release": (
+        MADE,
+        {**REPORTED, "packages": {"motor": {"version": "2.0", "record": OURS}}},
+        "motor 1.0 was installed, a rank found 2.0",
+    ),
+    "other files": (
+        MADE,
+        {**REPORTED, "packages": {"motor": {"version": "1.0", "record": OTHER}}},
+        "motor 1.0 was installed, a rank found 1.0 or other files of it",
+    ),
+    "no such package": (MADE, {**REPORTED, "packages": {}}, "a rank found no such package"),
+    "packages of another form": (MADE, {**REPORTED, "packages": ["motor"]}, "a rank found no such package"),
+}
+
+
+@pytest.mark.parametrize("name", ENVIRONMENTS)
+def test_a_rank_runs_in_its_arms_environment(name: str) -> None:
+    """Its interpreter and each package that the scenario names, by version and by files."""
+    made, reported, words = ENVIRONMENTS[name]
+    found = list(unproven("candidate", made, reported))
+    assert [words in one for one in found] == ([True] if words else [])
 
 
 # -- arms ----------------------------------------------------------------------------------------------
