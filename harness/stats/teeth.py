@@ -198,7 +198,7 @@ class Teeth:
                     f"{tried.scale:.4g} in size. Only the control shows that the check can fail, where it was off by "
                     f"{apart:.4g}"
                 )
-        elif isinstance(check, CloseCheck) and 2 * tried.telling[0] < tried.telling[1]:
+        elif tried.refused and isinstance(check, CloseCheck) and 2 * tried.telling[0] < tried.telling[1]:
             yield (
                 f"of {tried.telling[1]} elements that check {check.id} compares, no wrong array that was tried differs "
                 f"in more than {tried.telling[0]}: the others are equal or masked, and this run does not show "

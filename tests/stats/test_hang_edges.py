@@ -2,13 +2,19 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
+from harness.checks import Finding, RankFinding
 from harness.events import Event
 from harness.forms.strict_json import JSON
 from harness.history import History
 from harness.reason import DeviationCode
-from tests.stats.test_hang import SECOND, frame, hung, judged, sampled, stated
+from harness.scenario import HangsAt
+from harness.stats.hang import hang_deviation, text_of
+from harness.stats.stated import does_not_say_why
+from tests.stats.test_hang import LINES, SECOND, frame, hung, judged, sampled, stated
 
 
 @pytest.mark.parametrize("at", [5.0, 8.0, 15.9])
@@ -121,3 +127,120 @@ def test_a_stillness_without_a_number_is_none() -> None:
     for seen in history.noted("world.still"):
         seen.event.values["seconds"] = "9"  # type: ignore[index]
     assert judged(history, stated([0])) == DeviationCode.HANG_MOVING
+
+
+@pytest.mark.parametrize(("ns", "code"), [(20_000_000, None), (20_000_001, DeviationCode.HANG_MOVING)])
+def test_clocks_may_differ_at_the_edge_of_a_window(ns: int, code: DeviationCode | None) -> None:
+    """A word in the first 20 ms may be from before it; one after them is movement."""
+    said = Event(ns=500_000_000 + ns, by="rank", rank=1, pid=8, name="still.here", values={})
+    assert judged(hung(more=[said]), stated([0])) == code
+
+
+def elsewhere(history: History) -> str:
+    """What is said of a rank that does not hang where it is stated."""
+    must_fail = stated([1])
+    found = hang_deviation(
+        must_fail,
+        history,
+        wanted=[1],
+        silence=0.0,
+        line_of=lambda file, line: LINES.get((file, line)),
+    )
+    assert found is not None
+    return found[1]
+
+
+def test_where_a_rank_stands_instead_is_said() -> None:
+    """The innermost line of the subject; of a rank that was not asked, how it ended."""
+    place = "rank 1 does not hang at 'dist.all_reduce(total)'"
+    there = "it stands in check, subject.py:5: context.group.barrier()"
+    assert elsewhere(hung()) == f"{place}: {there}"
+    assert elsewhere(hung({0: (3,)})) == f"{place}: its end was not seen"
+    assert elsewhere(hung({0: (3,), 1: (4,)})) == f"{place}: it stands in check, subject.py:4"
+
+
+@pytest.mark.parametrize(
+    ("place", "words"),
+    [
+        ({"source": "recv()"}, "rank 0 does not hang at 'recv()': it stands in check, subject.py:3"),
+        ({"function": "recv"}, "rank 0 does not hang at function recv: it stands in check, subject.py:3"),
+        ({"after": "sent"}, "rank 0 does not hang at sent: it stands in check, subject.py:3"),
+    ],
+)
+def test_the_place_is_named_as_it_is_stated(place: dict[str, str], words: str) -> None:
+    """A line, a function and an event are told apart."""
+    found = hang_deviation(stated([0], **place), hung(), wanted=[0], silence=0.0, line_of=lambda *_: None)
+    assert found == (DeviationCode.HANG_ELSEWHERE, words)
+
+
+def test_who_did_not_come_to_its_end_is_named_where_nothing_hung() -> None:
+    """A rank that returned is not why the world was not proved to hang."""
+
+    def said(*returned: int) -> str:
+        events = [Event(ns=1, by="rank", rank=rank, pid=7, name="subject.end") for rank in returned]
+        found = hang_deviation(stated([0]), History(events, size=2), wanted=[0], silence=0.0, line_of=lambda *_: None)
+        assert found is not None
+        return found[1]
+
+    assert said(0) == "it did not hang: rank 1: its end was not seen"
+    assert said(1) == "it did not hang: rank 0: its end was not seen"
+    assert said(0, 1) == "it did not hang: every rank came to its end"
+
+
+@pytest.mark.parametrize(("living", "samples"), [((1,), 2), ((0, 1), 1)])
+def test_only_a_living_rank_that_was_asked_twice_stands(living: tuple[int, ...], samples: int) -> None:
+    """A rank that had ended, and one of which there is one stack alone, stands nowhere."""
+    history = hung(second=None if samples == 2 else {1: (5,)})
+    for seen in history.noted("world.still"):
+        seen.event.values["ranks"] = list(living)  # type: ignore[index]
+    assert judged(history, stated([0])) == DeviationCode.HANG_ELSEWHERE
+
+
+@pytest.mark.parametrize(("ns", "code"), [(3 * SECOND, DeviationCode.HANG_MOVING), (3 * SECOND + 1, None)])
+def test_a_word_at_the_moment_of_the_proof_is_movement(ns: int, code: DeviationCode | None) -> None:
+    """The last nanosecond belongs to the stillness; what comes later matters to a world that is watched."""
+    said = Event(ns=ns, by="rank", rank=1, pid=8, name="still.here", values={})
+    assert judged(hung(more=[said]), stated([0])) == code
+
+
+@pytest.mark.parametrize(
+    ("name", "by", "ns", "code"),
+    [
+        ("still.here", "rank", 3 * SECOND + 5, DeviationCode.HANG_MOVING),
+        ("still.here", "rank", 3 * SECOND + 6, None),
+        ("rank.exited", "server", 520_000_000, None),
+        ("rank.exited", "server", 520_000_001, DeviationCode.HANG_MOVING),
+    ],
+)
+def test_of_a_watched_world_all_counts_until_it_is_stopped(
+    name: str, by: Any, ns: int, code: DeviationCode | None
+) -> None:
+    """Words and ends from the window's first to the moment in which it is stopped; none before and none after."""
+    moved = Event(ns=ns, by=by, rank=1, pid=8, name=name, values={"code": 0, "signal": None})
+    history = hung(more=[moved])
+    for seen in history.noted("world.still"):
+        seen.event.values["watched"] = True  # type: ignore[index]
+    assert judged(history, stated([0])) == code
+
+
+def test_a_frame_without_a_line_has_no_text() -> None:
+    """What a rank told in another form is asked of nobody."""
+
+    def line_of(file: str, line: int) -> str | None:
+        return LINES[file, line]
+
+    assert text_of(frame(3), line_of) == "dist.all_reduce(total)"
+    assert text_of({**frame(3), "line": None}, line_of) is None
+    assert text_of({**frame(3), "file": None}, line_of) is None
+
+
+def test_of_a_check_that_compared_nothing_the_reason_is_said() -> None:
+    """The reason is that of the first rank that failed."""
+    ranks = (
+        RankFinding(rank=0, passed=True, reason="all is well"),
+        RankFinding(rank=1, passed=False, reason="it left no ledger", uncompared=True),
+    )
+    finding = Finding(check="in-step", kind="ledger-agrees", ranks=ranks)
+    found = does_not_say_why(HangsAt(function="combine", fails="in-step"), [finding])
+    assert found is not None
+    assert found.text == "it hung, and check in-step compared nothing: it left no ledger"

@@ -242,3 +242,15 @@ def test_of_several_trials_the_shortest_is_said() -> None:
     """Each of them stood still for at least the time that is printed."""
     _, said, _ = judged(12.0, 10.5, 3.0, 2.0)
     assert "two trials stood still for 10.5 s each, two for 2 s each" in said
+
+
+def test_who_ended_or_was_proved_to_hang_spoils_nothing() -> None:
+    """A trial that just failed, and one that reached its deadline after the proof: the watched one counts."""
+    late = Event(ns=2, by="harness", name="world.deadline", values={"after": 60.0, "ranks": [0]})
+    for other in (History([], size=2), History([history(seconds=2.0).seen[0].event, late], size=2)):
+        watches = begun()
+        watches.take("control", a_trial(0, "fail", as_stated=True), history(seconds=10.0))
+        watches.take("control", a_trial(1, "fail", as_stated=False), other)
+        ends = {END: [0]}
+        watches.judge([a_trial(0, "fail", as_stated=True), a_trial(1, "fail", as_stated=False)], ends, {})
+        assert ends == {END: [0]}
