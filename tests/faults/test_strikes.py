@@ -103,7 +103,10 @@ def limited(struck: Struck, rank: int, options: Any) -> None:
     assert told[0] == {name: word if name in hurt else "done" for name in ("open", "write", "map")}
     assert set(told[1].values()) == {"done"}
     assert struck.count("server", 1 - rank, "rank.limited") == 0
-    if options.for_ is not None:
+    if options.for_ is not None and len(seen) == 1:
+        # On a busy machine the rank has ended by the time that the limit is given back.
+        assert struck.history.exit(rank).event.ns <= struck.one("harness", rank, "fault.undone").ns
+    elif options.for_ is not None:
         assert seen[1].values["now"] == seen[0].values["before"]
 
 

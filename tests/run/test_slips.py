@@ -249,7 +249,7 @@ def test_lint_tells_what_it_reads(scenario: Write) -> None:
         (
             {
                 "scenario.yaml": SCENARIO.replace(CONTROL, "with: {brokn: 1}"),
-                "subject.py": "def meet(c, broken=0, **k): 1\n",
+                "subject.py": SUBJECT.replace("*, broken", "broken=0, **k"),
             },
             "note: subject.control.with.brokn: is not a parameter of the entry",
         ),
