@@ -206,14 +206,11 @@ def test_a_refused_needle_that_differs_in_few_elements_shows_little(telling: int
     needle = Needle(what="rolled", telling=telling, beyond=telling, passes=False)
     doubts, left = told(one_of(found(tried=[needle])))
     assert doubts == []
-    assert left == (
-        [
-            f"of 16 elements that check same compares, no wrong array that was tried differs in more than {telling}: the "
-            "others are equal or masked, and this run does not show that they were computed"
-        ]
-        if is_told
-        else []
+    sentence = (
+        "of 16 elements that check same compares, no wrong array that was tried differs in more than "
+        f"{telling}: the others are equal or masked, and this run does not show that they were computed"
     )
+    assert left == ([sentence] if is_told else [])
 
 
 MASKED = SCENARIO.replace(b"atol: 100", b"atol: 100, nonfinite: allowed")
