@@ -142,7 +142,9 @@ class Server:
             driver.link(links, libraries)
             listing = {"modules": key.modules, "files": [self.inside(Path(file)) for file, _ in key.files]}
             (self.scratch / LIST).write_text(json.dumps(listing))
-            self._control.sendall(LAID_OUT)
+            # Where it has ended already, `await_ready` reports what it printed.
+            with contextlib.suppress(BrokenPipeError, ConnectionResetError):
+                self._control.sendall(LAID_OUT)
         except OSError as error:
             self.close()
             raise ServerFailed(f"the fork server could not be started: {error}") from error

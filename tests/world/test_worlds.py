@@ -6,13 +6,15 @@ import os
 import signal
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
+import psutil
 import pytest
 
 from harness.events import Event
+from harness.world import driver
 from harness.world.fork_server import Server, ServerFailed, ServerKey
 from harness.world.pool import ServerPool, prepare
 from harness.world.preload import HUGE_PAGE
@@ -222,6 +224,24 @@ def test_a_server_that_ends_in_its_start_says_its_last_words(monkeypatch: pytest
             with pytest.raises(ServerFailed, match="torch is broken here"):
                 pool.take(warm=True, env={}, preload=ENGINES)
         assert pool.pids == ()
+
+
+def test_a_server_that_ended_before_its_folder_was_there_says_its_last_words(
+    monkeypatch: pytest.MonkeyPatch, ground: Path
+) -> None:
+    """Nobody reads what it is sent then, and what it printed is in the error all the same."""
+    monkeypatch.setattr("harness.world.fork_server.BOOT", "raise SystemExit('torch is broken here')")
+    before = {child.pid for child in psutil.Process().children()}
+    link = driver.link
+
+    def link_when_it_has_ended(folder: Path, libraries: Mapping[str, Path]) -> None:
+        link(folder, libraries)
+        (pid,) = {child.pid for child in psutil.Process().children()} - before
+        os.waitid(os.P_PID, pid, os.WEXITED | os.WNOWAIT)
+
+    monkeypatch.setattr(driver, "link", link_when_it_has_ended)
+    with ServerPool() as pool, pytest.raises(ServerFailed, match="torch is broken here"):
+        pool.take(warm=True, env={}, preload=ENGINES)
 
 
 def test_a_closed_pool_starts_nothing(order: Callable[..., Any], ground: Path) -> None:
