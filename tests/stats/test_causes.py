@@ -132,10 +132,9 @@ def test_an_end_that_belongs_to_the_bug_is_no_cause() -> None:
     assert judged(history, finding(1, 2), stated=also_of(0)) == DeviationCode.CAUSE_ELSEWHERE
 
 
-def text_of(history: History, *findings: Finding) -> str:
-    found = deviation(
-        MustFail.model_validate(STATED), findings, history, faults={}, silence=0.0, line_of=lambda *_: None
-    )
+def text_of(history: History, *findings: Finding, stated: dict[str, Any] | None = None) -> str:
+    must_fail = MustFail.model_validate(stated or STATED)
+    found = deviation(must_fail, findings, history, faults={}, silence=0.0, line_of=lambda *_: None)
     assert found is not None
     return found.text
 
@@ -261,21 +260,13 @@ def test_what_is_missing_because_the_rank_ended_is_told_by_its_end() -> None:
 @pytest.mark.parametrize(("lacking", "words"), [({"lacks": "shape"}, "shape: true"), ({"uncompared": True}, "")])
 def test_what_may_be_stated_of_a_control_is_named(lacking: dict[str, Any], words: str) -> None:
     """Of another shape it may; of what cannot be compared nothing may."""
-    found = deviation(
-        MustFail.model_validate(UNSAID),
-        [compared(**lacking)],
-        History(healthy(4), size=4),
-        faults={},
-        silence=0.0,
-        line_of=lambda *_: None,
-    )
-    assert found is not None
-    assert ("unless must_fail states" in found.text) is bool(words)
-    assert words in found.text
+    text = text_of(History(healthy(4), size=4), compared(**lacking), stated=UNSAID)
+    assert ("unless must_fail states" in text) is bool(words)
+    assert words in text
 
 
-def coded(code: int | None, *, error: str | None = None, kind: str = "event", stopped: bool = False) -> Any:
-    """Rank 1 ends with this code and, with a type, by an error; what is judged of a check that it fails."""
+def fallen_silently(code: int | None, *, error: str | None = None, stopped: bool = False) -> History:
+    """A world in which rank 1 ends with this code and, with a type, by an error."""
     events = []
     for event in healthy(4):
         if event.rank == 1 and event.name == "subject.end":
@@ -288,9 +279,31 @@ def coded(code: int | None, *, error: str | None = None, kind: str = "event", st
         events.append(Event(ns=last, by="rank", rank=1, pid=201, name="rank.error", values={"type": error}))
     if stopped:
         events.append(Event(ns=last, by="harness", name="world.stopped", values={"ranks": [1]}))
-    ranks = (part(0, passed=True), part(1))
-    failed = Finding(check="ready", kind=kind, ranks=ranks)
-    return judged(History(events, size=4), failed, stated={"check": "ready", "ranks": [1]})
+    return History(events, size=4)
+
+
+def one_failed(kind: str) -> Finding:
+    return Finding(check="ready", kind=kind, ranks=(part(0, passed=True), part(1)))
+
+
+ONE = {"check": "ready", "ranks": [1]}
+
+
+def coded(code: int | None, *, error: str | None = None, kind: str = "event", stopped: bool = False) -> Any:
+    """What is judged of a check that rank 1 fails, which ends like this."""
+    return judged(fallen_silently(code, error=error, stopped=stopped), one_failed(kind), stated=ONE)
+
+
+def said_of(history: History) -> str:
+    return text_of(history, one_failed("event"), stated=ONE)
+
+
+def test_an_end_without_an_error_is_told_from_one_with_one() -> None:
+    """A rank that raised nothing ended by its code or a signal."""
+    unstated = "ended by what must_fail does not name (signal, code): code 3"
+    assert unstated in said_of(fallen_silently(3))
+    raised = "ended by an error that must_fail does not name: ValueError"
+    assert raised in said_of(fallen_silently(1, error="ValueError"))
 
 
 def test_an_end_that_nobody_stated_is_a_slip_or_is_not() -> None:
