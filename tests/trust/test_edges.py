@@ -338,3 +338,16 @@ def test_a_weak_refusal_does_not_hide_a_strong_one(run: Run) -> None:
     assert run.verify(judge=unable).ok is False
     strong = run.verify(judge=unable, signer=lambda _read: None)
     assert (strong.ok, strong.word) == (False, "SIGNED BY ANOTHER KEY")
+
+
+def test_the_step_after_a_refused_one_does_not_run(run: Run) -> None:
+    """A signer who is unknown ends the verification: the manifest, which is next in order, is not taken."""
+    made = Verifier(ssh=sshsig, policy=SignerPolicy(allowed=run.keys.line("other").encode()), now=NOW)
+    report = run.report.read_bytes()
+    made.take_report(report)
+    made.check_signature(report)
+    with pytest.raises(Refused):
+        made.check_signer()
+    with pytest.raises(OutOfOrder, match="next is 'none'"):
+        made.take_manifest((run.folder / "MANIFEST.sha256").read_bytes())
+    assert made.result().word == "UNKNOWN SIGNER"
