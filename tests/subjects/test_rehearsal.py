@@ -205,8 +205,10 @@ def test_chunks_are_refused_of_a_model_that_begins_anew_with_each(worlds: Worlds
             is None
         )
         found.append(np.load(worlds.kept[0, "prefill.logits.0"]))
-    np.testing.assert_allclose(found[0][:8], found[1][:8], rtol=0, atol=1e-5)
-    assert np.abs(found[0][8] - found[1][8]).max() > 1e-3
+    # The same sums in another order: 1.2e-5 apart on one processor, and the defect is far beyond that.
+    noise = np.abs(found[0][:8] - found[1][:8]).max()
+    assert noise < 1e-4
+    assert np.abs(found[0][8] - found[1][8]).max() > max(1e-3, 10 * noise)
 
 
 def asked() -> dict[str, Any]:
