@@ -57,7 +57,7 @@ class World:
         self.now = watch.begun
         self.shown: dict[tuple[int, int], ThreadState] = {}
         monkeypatch.setattr(stillness, "time", SimpleNamespace(monotonic=lambda: self.now))
-        monkeypatch.setattr(stillness, "snapshot", lambda _pids, *, spare: self.shown)
+        monkeypatch.setattr(stillness, "snapshot", lambda _pids, **_: self.shown)
 
     def show(self, at: float, threads: dict[tuple[int, int], ThreadState]) -> str:
         """Look at these threads, so many seconds after the begin; what moved, in words."""
@@ -372,7 +372,7 @@ def test_a_wait_until_a_moment_is_as_long_as_it_was_seen(
     """Where a call is given a moment and no span, it is counted from when the thread came to that place."""
     made = world(monkeypatch)
     until = Wait("futex", made.watch.begun + 2.0)
-    monkeypatch.setattr(stillness, "waits_in", lambda _pid, line, *, begun: until if line == UNKNOWN else NOBODY)
+    monkeypatch.setattr(stillness, "waits_in", lambda _pid, line, **_: until if line == UNKNOWN else NOBODY)
     there = thread(said=UNKNOWN)
     if since:
         made.show(0.0, {MAIN: thread(), HELPER: thread()})
