@@ -131,7 +131,7 @@ def test_every_decision_is_in_the_index() -> None:
 
 
 @pytest.mark.parametrize(
-    "fault", [("* [0001]", "* 0001"), ("fork server and the ranks", "ranks"), ("(0003-", "(0004-")]
+    "fault", [("* [0001]", "* 0001"), ("Ranks wait at a start line", "Ranks wait"), ("(0003-", "(0004-")]
 )
 def test_a_decision_that_is_left_out_is_seen(fault: tuple[str, str]) -> None:
     """A line that is missing, another title, another file: then the index is not the list of decisions."""
