@@ -108,37 +108,6 @@ def test_wide_prose_is_found_and_mended(shape: str) -> None:
     assert made.split() == text.split() or shape == "quotation"
 
 
-DECISIONS = ROOT / "docs" / "adr"
-INDEX = (DECISIONS / "README.md").read_text(encoding="utf-8")
-
-
-def listed(index: str) -> list[tuple[str, str, str]]:
-    """Number, file and first line of the decisions in an index."""
-    rows = re.findall(r"^\* \[(\d{4})\]\((\S+)\) (.+)$", re.sub(r"\n +", " ", index), re.MULTILINE)
-    return sorted((number, name, f"# {number}: {title}") for number, name, title in rows)
-
-
-def decisions() -> list[tuple[str, str, str]]:
-    """The same of the decisions that are there."""
-    there = sorted(DECISIONS.glob("[0-9]*.md"))
-    return [(path.name[:4], path.name, path.read_text(encoding="utf-8").splitlines()[0]) for path in there]
-
-
-def test_every_decision_is_in_the_index() -> None:
-    """docs/adr/README.md lists each decision once, with its title; numbers are given once."""
-    assert listed(INDEX) == decisions()
-    assert len({number for number, _, _ in decisions()}) == len(decisions())
-
-
-@pytest.mark.parametrize(
-    "fault", [("* [0001]", "* 0001"), ("Ranks wait at a start line", "Ranks wait"), ("(0003-", "(0004-")]
-)
-def test_a_decision_that_is_left_out_is_seen(fault: tuple[str, str]) -> None:
-    """A line that is missing, another title, another file: then the index is not the list of decisions."""
-    assert fault[0] in INDEX
-    assert listed(INDEX.replace(*fault)) != decisions()
-
-
 def contracts() -> list[dict[str, Any]]:
     """What import-linter holds."""
     settings = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))
