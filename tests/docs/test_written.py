@@ -160,8 +160,10 @@ def is_there(span: str) -> bool:
     """Whether what is written as a path or a dotted name of ours is one; `KIND` stands for any."""
     if re.fullmatch(r"(?:harness|tests|docs|locks|scenarios)/[\w./-]*", span) and "KIND" not in span:
         return (ROOT / span).exists()
-    if re.fullmatch(r"[a-z_]+\.py", span):  # named after its neighbours, whose room is written out
-        return any((ROOT / "harness").rglob(span)) or (ROOT / span).exists()
+    if re.fullmatch(r"(?:[a-z_]+/)*[a-z_]+\.py|[a-z_]+/", span):
+        # It is named after its neighbours, whose room is written out.
+        rooms = [ROOT / "harness", *ROOT.glob("packages/*/src")]
+        return (ROOT / span).exists() or any(any(room.rglob(span)) for room in rooms)
     return not re.fullmatch(r"harness(\.\w+)+", span) or pydoc.locate(span) is not None
 
 
@@ -170,6 +172,10 @@ def test_what_is_not_there_is_found() -> None:
     assert not is_there("harness/nothing.py")
     assert not is_there("harness.world.nothing")
     assert not is_there("nothing.py")
+    assert not is_there("world/nothing.py")
+    assert not is_there("nothing/")
+    assert is_there("stats/tally.py")
+    assert is_there("ledger/")
     assert is_there("harness.history.History")
 
 
