@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from tests.house.measures import Figures, Source, conftest_imports, figures, sources
-from tests.house.peers import Peer, peers
+from tests.house.peers import CONFTEST_IMPORTS, Peer, peers
 
 ROOT = Path(__file__).parents[2]
 CONFTEST = "imports from conftest in tests"
@@ -67,7 +67,7 @@ def house(root: Path) -> list[Source]:
     return [source for folder in folders for source in sources(folder)]
 
 
-def test_files(root: Path) -> list[Source]:
+def sources_of_tests(root: Path) -> list[Source]:
     """The files of the tests, of ours and of the distributions in packages/."""
     folders = [root / "tests", *sorted(root.glob("packages/*/tests/"))]
     paths = [path for folder in folders for path in sorted(folder.rglob("*.py"))]
@@ -131,9 +131,9 @@ def main(arguments: Sequence[str]) -> int:
         return 0
     ours = figures(house(ROOT))
     others = peers()
-    imports = conftest_imports(test_files(ROOT))
+    imports = conftest_imports(sources_of_tests(ROOT))
     print("\n".join(table(ours, others)))
-    columns = [f"{imports:,}", *("" for _ in others)]
+    columns = [f"{imports:,}", *(str(CONFTEST_IMPORTS[peer.name]) for peer in others)]
     print(line(CONFTEST, columns, verdict(imports, MOST_CONFTEST_IMPORTS)))
     print("\nPeers: " + ", ".join(map(description, others)) + ".")
     return int(given.strict and not is_met(ours, imports))

@@ -8,8 +8,7 @@ from pathlib import Path
 import pluggy
 import pytest
 
-from tests.house.__main__ import ROWS, house, is_met, table, verdict
-from tests.house.__main__ import test_files as sources_of_tests
+from tests.house.__main__ import ROWS, house, is_met, sources_of_tests, table, verdict
 from tests.house.measures import (
     Figures,
     Source,
