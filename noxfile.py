@@ -283,7 +283,7 @@ def lint(session: nox.Session) -> None:
 def types(session: nox.Session) -> None:
     """Check the types with mypy --strict."""
     scripts = ("docs/prose.py", "docs/reference.py", "locks/interpreter.py", "locks/lock.py", "locks/wheels.py")
-    checked = session.posargs or ["harness", "noxfile.py", *scripts]
+    checked = session.posargs or ["harness", "noxfile.py", "tests/house", *scripts]
     ready(session).run(session, "-m", "mypy", "--strict", *checked)
 
 
@@ -341,6 +341,12 @@ def search(session: nox.Session) -> None:
 def mutants(session: nox.Session) -> None:
     """Put slips into the code that judges, one at a time; name those that no test sees. `-- --count 100`: so many."""
     ready(session).run(session, "-m", "tests.mutants", *session.posargs)
+
+
+@nox.session(venv_backend="none", default=False)
+def house(session: nox.Session) -> None:
+    """Print how plainly the code is written, beside four peers; `-- --strict` holds the limits."""
+    ready(session).run(session, "-m", "tests.house", *session.posargs)
 
 
 @nox.session(venv_backend="none", default=False)

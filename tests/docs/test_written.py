@@ -108,37 +108,6 @@ def test_wide_prose_is_found_and_mended(shape: str) -> None:
     assert made.split() == text.split() or shape == "quotation"
 
 
-DECISIONS = ROOT / "docs" / "adr"
-INDEX = (DECISIONS / "README.md").read_text(encoding="utf-8")
-
-
-def listed(index: str) -> list[tuple[str, str, str]]:
-    """Number, file and first line of the decisions in an index."""
-    rows = re.findall(r"^\* \[(\d{4})\]\((\S+)\) (.+)$", re.sub(r"\n +", " ", index), re.MULTILINE)
-    return sorted((number, name, f"# {number}: {title}") for number, name, title in rows)
-
-
-def decisions() -> list[tuple[str, str, str]]:
-    """The same of the decisions that are there."""
-    there = sorted(DECISIONS.glob("[0-9]*.md"))
-    return [(path.name[:4], path.name, path.read_text(encoding="utf-8").splitlines()[0]) for path in there]
-
-
-def test_every_decision_is_in_the_index() -> None:
-    """docs/adr/README.md lists each decision once, with its title; numbers are given once."""
-    assert listed(INDEX) == decisions()
-    assert len({number for number, _, _ in decisions()}) == len(decisions())
-
-
-@pytest.mark.parametrize(
-    "fault", [("* [0001]", "* 0001"), ("fork server and the ranks", "ranks"), ("(0003-", "(0004-")]
-)
-def test_a_decision_that_is_left_out_is_seen(fault: tuple[str, str]) -> None:
-    """A line that is missing, another title, another file: then the index is not the list of decisions."""
-    assert fault[0] in INDEX
-    assert listed(INDEX.replace(*fault)) != decisions()
-
-
 def contracts() -> list[dict[str, Any]]:
     """What import-linter holds."""
     settings = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))
@@ -191,8 +160,10 @@ def is_there(span: str) -> bool:
     """Whether what is written as a path or a dotted name of ours is one; `KIND` stands for any."""
     if re.fullmatch(r"(?:harness|tests|docs|locks|scenarios)/[\w./-]*", span) and "KIND" not in span:
         return (ROOT / span).exists()
-    if re.fullmatch(r"[a-z_]+\.py", span):  # named after its neighbours, whose room is written out
-        return any((ROOT / "harness").rglob(span)) or (ROOT / span).exists()
+    if re.fullmatch(r"(?:[a-z_]+/)*[a-z_]+\.py|[a-z_]+/", span):
+        # It is named after its neighbours, whose room is written out.
+        rooms = [ROOT / "harness", *ROOT.glob("packages/*/src")]
+        return (ROOT / span).exists() or any(any(room.rglob(span)) for room in rooms)
     return not re.fullmatch(r"harness(\.\w+)+", span) or pydoc.locate(span) is not None
 
 
@@ -201,6 +172,10 @@ def test_what_is_not_there_is_found() -> None:
     assert not is_there("harness/nothing.py")
     assert not is_there("harness.world.nothing")
     assert not is_there("nothing.py")
+    assert not is_there("world/nothing.py")
+    assert not is_there("nothing/")
+    assert is_there("stats/tally.py")
+    assert is_there("ledger/")
     assert is_there("harness.history.History")
 
 
