@@ -34,7 +34,7 @@ from harness.trust.sshsig import SshsigError
 from harness.trust.statement import NAME as STATEMENT
 
 if TYPE_CHECKING:
-    from harness.run.over_machines import Hostfile
+    from harness.run.machines.over_machines import Hostfile
 
 SUMMARY = "GITHUB_STEP_SUMMARY"
 TEXT_LIMIT = 500
@@ -153,7 +153,7 @@ def elsewhere(options: argparse.Namespace, stack: ExitStack) -> Where | Hostfile
         return Where(address=options.on, jobs=options.jobs, named=options.name_hosts)
     if options.hosts is None:
         return None
-    from harness.run.over_machines import Hostfile, of_cluster
+    from harness.run.machines.over_machines import Hostfile, of_cluster
     from harness.starters import test_machines
     from harness.starters.hostfile import placement, read
 

@@ -10,14 +10,14 @@ from harness.record import sources
 from harness.record.arms import differing
 from harness.record.elsewhere import FarmFacts, MachinesFacts
 from harness.record.results import ResultsFolder
-from harness.run import over_machines
 from harness.run.arms.distributions import search_path
 from harness.run.arms.entry import slips
 from harness.run.farm.farm import Farm, Where
 from harness.run.farm.order import Order, opened
 from harness.run.interrupt import Interrupt
+from harness.run.machines import over_machines
+from harness.run.machines.over_machines import Hostfile
 from harness.run.material import Found
-from harness.run.over_machines import Hostfile
 from harness.run.preparation import Preparation, recipes_of
 from harness.run.progress import Plan, Progress
 from harness.run.trials import Trials

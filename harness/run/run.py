@@ -35,7 +35,7 @@ from harness.record.results import ResultsError, ResultsFolder
 from harness.report.figures import figures
 from harness.report.report import render
 from harness.report.views import VIEWS, checked
-from harness.run import inputs, over_machines
+from harness.run import inputs
 from harness.run.arms import library, staging
 from harness.run.arms.distributions import search_path
 from harness.run.arms.revision import RevisionError
@@ -43,9 +43,10 @@ from harness.run.environments import cache
 from harness.run.environments.pip import EnvironmentProblem
 from harness.run.farm.farm import FarmError, Where
 from harness.run.interrupt import Interrupt, interruptible
+from harness.run.machines import over_machines
+from harness.run.machines.over_machines import Hostfile
 from harness.run.making import make
 from harness.run.material import Found, Material, beside, brought
-from harness.run.over_machines import Hostfile
 from harness.run.preparation import Preparation, prepare
 from harness.run.progress import Plan, Progress
 from harness.run.reference import NoReference

@@ -14,7 +14,7 @@ from harness.record.results import ResultsFolder
 from harness.run.artefacts import Artefacts
 from harness.run.farm.farm import Farm
 from harness.run.interrupt import Interrupt
-from harness.run.over_machines import OverMachines
+from harness.run.machines.over_machines import OverMachines
 from harness.run.preparation import Preparation
 from harness.run.progress import MadeTrial, Progress
 from harness.run.reference import References

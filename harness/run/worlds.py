@@ -18,7 +18,7 @@ from harness.run.arms import signature
 from harness.run.arms.imports import preload
 from harness.run.arms.signature import Entry
 from harness.run.artefacts import Artefacts
-from harness.run.over_machines import OverMachines
+from harness.run.machines.over_machines import OverMachines
 from harness.run.preparation import Preparation
 from harness.run.reference import INPUT, Made
 from harness.scenario import Cell, Scenario, derive_seed

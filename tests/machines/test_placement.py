@@ -24,8 +24,8 @@ from harness.reason import DeviationCode, SkipCode
 from harness.record.elsewhere import MachineFacts, MachinesFacts
 from harness.record.skips import lacks_machines, unmet
 from harness.report.limits import _of_machines
-from harness.run.machines import Offered
-from harness.run.over_machines import Hostfile, skip
+from harness.run.machines.over_machines import Hostfile, skip
+from harness.run.machines.readiness import Offered
 from harness.run.preparation import Preparation
 from harness.scenario import Cell, MustFail, Needs
 from harness.scenario.placement import machines_of

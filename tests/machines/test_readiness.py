@@ -19,10 +19,10 @@ from pathlib import Path
 
 import pytest
 
-from harness.run.collected import Outcome, _messages, collect
-from harness.run.journals import commands_of, over_ssh
-from harness.run.over_machines import Hostfile
-from harness.run.prepared import TORCH, clean, page_of, prepare
+from harness.run.machines.collected import Outcome, _messages, collect
+from harness.run.machines.journals import commands_of, over_ssh
+from harness.run.machines.over_machines import Hostfile
+from harness.run.machines.prepared import TORCH, clean, page_of, prepare
 from harness.run.run import run
 from harness.scenario import load_scenario
 from harness.starters import hostfile

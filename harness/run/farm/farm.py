@@ -24,10 +24,10 @@ from harness.forms.text import plural, printable
 from harness.record.elsewhere import FarmFacts, NodeFacts
 from harness.record.facts import Environment
 from harness.record.farmed import digest_of
-from harness.run import machines
 from harness.run.farm import cargo
 from harness.run.farm.answer import AnswerRefused, take
 from harness.run.farm.node import BEAT, Answer, Node
+from harness.run.machines import readiness
 from harness.scenario import Cell, Scenario
 from harness.starters.ray import Cluster, Place
 from harness.starters.relayed import ActorGone, NodeLost
@@ -348,7 +348,7 @@ def _unlike(there: Environment, here: Environment) -> str | None:
             found = printable(str(other), limit=60)
             return f"its {key} is {found}, and {own} here: start Ray there from an environment of the same lock"
     packages = ({normal(one.name): (one.version, one.record or "") for one in of.packages} for of in (there, here))
-    if not (differing := machines.differences(*packages)):
+    if not (differing := readiness.differences(*packages)):
         return None
     more = len(differing) - MOST_NAMED
     some = ", ".join(differing[:MOST_NAMED]) + (f" and {more} more" if more > 0 else "")

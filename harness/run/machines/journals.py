@@ -14,7 +14,7 @@ from harness.forms.cache import cache_folder
 from harness.forms.digest import sha256
 from harness.forms.regular_file import read_regular
 from harness.forms.strict_json import NotStrict, strict_json
-from harness.run.collected import Fetch, Missing
+from harness.run.machines.collected import Fetch, Missing
 from harness.starters import hostfile, ssh
 from harness.world.machines import agent, journal, tree
 from harness.world.machines.channel import LEASE, Unreachable, argv

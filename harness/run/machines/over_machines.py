@@ -18,8 +18,8 @@ from harness.forms.text import plural
 from harness.reason import Skip, SkipCode
 from harness.record.elsewhere import MachineFacts, MachinesFacts
 from harness.record.skips import unmet
-from harness.run.journals import digest_of, remember
-from harness.run.machines import Offered, facts_of, problems_of
+from harness.run.machines.journals import digest_of, remember
+from harness.run.machines.readiness import Offered, facts_of, problems_of
 from harness.run.preparation import Preparation
 from harness.scenario import Cell, Needs, Scenario
 from harness.scenario.placement import machines_of
