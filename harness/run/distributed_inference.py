@@ -12,6 +12,7 @@ from typing import Any
 
 import yaml
 
+from harness.run.plan import RunSettings
 from harness.run.progress import Progress
 from harness.run.run import Finished, run
 from harness.scenario import load_scenario
@@ -193,9 +194,7 @@ class DistributedInferenceValidator:
         path.write_text(yaml.dump(scenario, Dumper=_Plain, sort_keys=False, allow_unicode=True))
         return run(
             load_scenario(path),
-            results=self._results,
-            signer=self._signer,
-            jobs=self._jobs,
+            RunSettings(results=self._results, signer=self._signer, jobs=self._jobs),
             progress=self._progress,
         )
 

@@ -2,26 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
 
-from harness.record import sources
-from harness.record.arms import differing
 from harness.record.elsewhere import FarmFacts, MachinesFacts
-from harness.record.results import ResultsFolder
-from harness.run.arms.distributions import search_path
 from harness.run.arms.entry import slips
-from harness.run.farm.farm import Farm, Where
-from harness.run.farm.order import Order, opened
+from harness.run.farm.farm import Farm
+from harness.run.farm.order import opened
 from harness.run.interrupt import Interrupt
 from harness.run.machines import over_machines
-from harness.run.machines.over_machines import Hostfile
-from harness.run.material import Found
-from harness.run.preparation import Preparation, recipes_of
-from harness.run.progress import Plan, Progress
+from harness.run.plan import RunPlan
+from harness.run.progress import Progress
 from harness.run.trials import Trials
-from harness.scenario import Cell, LoadedScenario, ScenarioError
+from harness.scenario import Cell, ScenarioError
 from harness.stats.outcome import Arm
 from harness.world import limits
 from harness.world.fork_server import ServerFailed
@@ -35,7 +29,6 @@ class Made:
 
     Attributes:
         trials: how they were started, and what their ranks had loaded.
-        differing: distributions that the arms have in different releases, by their normal names.
         counts: per cell id and arm, how many there are, void ones included.
         jobs: worlds at the same time.
         server_pids: of the fork servers on this machine.
@@ -45,7 +38,6 @@ class Made:
     """
 
     trials: Trials
-    differing: Collection[str]
     counts: Mapping[str, Mapping[Arm, int]]
     jobs: int
     server_pids: Sequence[int]
@@ -59,30 +51,11 @@ class Made:
         return {arm: counts.get(arm, 0) for arm in ("candidate", "control")}
 
 
-def make(
-    loaded: LoadedScenario,
-    *,
-    found: Found,
-    preparation: Preparation,
-    folder: ResultsFolder,
-    overrides: Sequence[str],
-    plan: Plan,
-    jobs: int,
-    on: Where | Hostfile | None,
-    interrupt: Interrupt,
-    progress: Progress,
-) -> Made:
+def make(plan: RunPlan, *, interrupt: Interrupt, progress: Progress) -> Made:
     """Make every trial of a run.
 
     Args:
-        loaded: the scenario.
-        found: what its arms are made of.
-        preparation: the same, ready to be started.
-        folder: takes the evidence.
-        overrides: of the command line, as the record tells them.
-        plan: the trials.
-        jobs: worlds at the same time, of those that this machine bears.
-        on: where; None is this machine.
+        plan: what is made, of what and where.
         interrupt: ends it.
         progress: hears how far it is.
 
@@ -91,74 +64,52 @@ def make(
         Cancelled: the run was interrupted.
         FarmError, NoCluster, ServerFailed, NoReference: it could not be made.
     """
-    scenario, runnable = loaded.scenario, preparation.runnable
-    if isinstance(on, Hostfile) or (on is None and (scenario.measure or scenario.hub)):
-        # What worlds side by side measure is each other; and a hub has one world at a time.
-        jobs = 1
-    environments = preparation.environments
-    declared = {}
-    for arm in found.origins:
-        own = environments.get(arm)
-        folders = search_path(own.python if own is not None else None)
-        declared[arm] = found.told_one_by_one(arm, folders, sources.of_arm(folder.digests, arm))
-    others = differing(
-        scenario,
-        {arm: own.facts for arm, own in environments.items()},
-        {arm: own.named for arm, own in environments.items()},
-    )
-    recipes = recipes_of(loaded.text, overrides, preparation, folder.digests)
+    scenario = plan.scenario
+    runnable = plan.runnable
+    jobs = plan.jobs
+    nodes = plan.settings.nodes
+    cancel = interrupt.descriptor
     with ExitStack() as stack:
-        pool = stack.enter_context(ServerPool(cancel=interrupt.descriptor))
+        pool = stack.enter_context(ServerPool(cancel=cancel))
         ports = stack.enter_context(PortLease())
-        machines = on if isinstance(on, Hostfile) else None
-        over = stack.enter_context(over_machines.reached(machines, needs=scenario.needs, cancel=interrupt.descriptor))
+        machines = stack.enter_context(
+            over_machines.reached(plan.settings.hostfile, needs=scenario.needs, cancel=cancel)
+        )
         trials = Trials(
-            scenario,
-            preparation=preparation,
-            results=folder,
+            plan.trials,
             pool=pool,
             interrupt=interrupt,
-            recipes=recipes,
             progress=progress,
-            port=ports.take(1)[0] if scenario.hub is not None else None,
-            declared=declared,
-            differing=others,
-            over=over,
+            hub_port=ports.take(1)[0] if scenario.hub is not None else None,
+            machines=machines,
         )
         farm: Farm | None = None
         if runnable:
-            if not isinstance(on, Where):
+            if nodes is None:
                 jobs = _borne(jobs, runnable, progress)
-                trials.worlds.start_servers(lanes=min(jobs, len(runnable) * (plan.candidate + plan.control)))
-            if wrong := slips(loaded, found.arms, runnable, look=trials.worlds.look):
+                planned = plan.counts()
+                lanes = min(jobs, len(runnable) * (planned.candidate + planned.control))
+                trials.worlds.start_servers(lanes=lanes)
+            if wrong := slips(plan.loaded, plan.found.arms, runnable, look=trials.worlds.look):
                 raise ScenarioError(wrong)
-            if isinstance(on, Where):
-                order = Order(
-                    text=loaded.text,
-                    overrides=overrides,
-                    preparation=preparation,
-                    files={arm: sources.of_arm(folder.digests, arm) for arm in found.arms},
-                    recipes=recipes,
-                    declared=declared,
-                )
-                farm = stack.enter_context(opened(on, scenario, order, interrupt=interrupt, worlds=trials.worlds))
+            if nodes is not None:
+                farm = stack.enter_context(opened(plan, nodes, interrupt=interrupt, worlds=trials.worlds))
                 farm.prepare(says=progress.says)
                 jobs = farm.lanes
         made = Made(
             trials=trials,
-            differing=others,
             counts=trials.make(runnable, jobs=jobs, farm=farm),
             jobs=jobs,
             server_pids=pool.pids,
             server_seconds=pool.seconds,
-            machines=over.facts() if over is not None else None,
+            machines=machines.facts() if machines is not None else None,
             farm=farm.facts() if farm is not None else None,
         )
-        # While they are there: once the fleet is closed nobody answers.
-        if over is not None and (changed := over.fleet.changed()):
+        # Asked before the fleet is closed: afterwards no machine answers.
+        if machines is not None and (changed := machines.fleet.changed()):
             what = "code or inputs that it was given changed there during the run, or it could not be asked at its end"
             raise ServerFailed(f"machine {', '.join(changed)}: {what}. Nothing was signed: run it again")
-    for called, why in over.fleet.unwritten.items() if over is not None else ():
+    for called, why in machines.fleet.unwritten.items() if machines is not None else ():
         progress.says(
             f"machine {called} could not write down what happened there: {why}. Free some space in its cache: had it "
             "been lost, that part would be missing"

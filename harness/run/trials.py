@@ -3,23 +3,22 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
 
 from harness.checks.arrays import compares_arrays
 from harness.history import History, longest_silence, window
 from harness.reason import VoidCode
 from harness.record.artefacts import room_of
-from harness.record.results import ResultsFolder
 from harness.run.artefacts import Artefacts
 from harness.run.farm.farm import Farm
 from harness.run.interrupt import Interrupt
 from harness.run.machines.over_machines import OverMachines
-from harness.run.preparation import Preparation
+from harness.run.plan import TrialPlan
 from harness.run.progress import MadeTrial, Progress
 from harness.run.reference import References
 from harness.run.worlds import Worlds
-from harness.scenario import Cell, Scenario
+from harness.scenario import Cell
 from harness.stats import outcome
 from harness.stats.outcome import EVENTS, Arm, trial_folder
 from harness.stats.provenance import path_of
@@ -38,29 +37,34 @@ class Trials:
 
     def __init__(
         self,
-        scenario: Scenario,
+        plan: TrialPlan,
         *,
-        preparation: Preparation,
-        results: ResultsFolder,
         pool: ServerPool,
         interrupt: Interrupt,
-        recipes: Mapping[str, str],
         progress: Progress | None = None,
-        port: int | None = None,
-        declared: Mapping[str, Collection[str]] | None = None,
-        differing: Collection[str] = (),
-        over: OverMachines | None = None,
-        watches: bool = True,
+        hub_port: int | None = None,
+        machines: OverMachines | None = None,
     ) -> None:
-        """Make none yet; the arguments are those of `Worlds`. Without `watches`, hangs are proved by a window alone."""
+        """Make none yet.
+
+        Args:
+            plan: what the trials are made of.
+            pool: their fork servers.
+            interrupt: ends them.
+            progress: hears of each.
+            hub_port: of the hub, if the scenario has one.
+            machines: the machines on which ranks are; None is this one.
+        """
+        scenario = plan.scenario
         self._scenario = scenario
         self._stated = scenario.subject.control.must_fail if scenario.subject.control is not None else None
-        self._arms = preparation.arms
+        self._arms = plan.preparation.arms
         self.loaded: dict[str, dict[str, bytes]] = {arm: {} for arm in self._arms}
+        # Trials end in several threads: whether a list is new is asked and decided by one at a time.
         self._lists = threading.Lock()
-        self._results = results
-        self._artefacts = Artefacts(results, compares_arrays(scenario.checks), room_of(scenario))
-        self._references = References(scenario, self._artefacts, results=results)
+        self._results = plan.results
+        self._artefacts = Artefacts(plan.results, compares_arrays(scenario.checks), room_of(scenario))
+        self._references = References(scenario, self._artefacts, results=plan.results)
         self._interrupt = interrupt
         self._progress = progress or Progress()
         self._farm: Farm | None = None
@@ -68,18 +72,14 @@ class Trials:
         # Cells of which a trial is watched for all of `within`, and those of which one was, and hung.
         self._watching: set[str] = set()
         self._watched: set[str] = set()
-        self._watches = watches
+        self._watches = plan.watches
         self.worlds = Worlds(
-            scenario,
-            preparation=preparation,
+            plan,
             pool=pool,
             cancel=interrupt.descriptor,
-            recipes=recipes,
             artefacts=self._artefacts,
-            port=port,
-            declared=declared,
-            differing=differing,
-            over=over,
+            hub_port=hub_port,
+            machines=machines,
         )
 
     def make(self, cells: Sequence[Cell], *, jobs: int, farm: Farm | None = None) -> dict[str, dict[Arm, int]]:

@@ -30,6 +30,7 @@ from harness.run.arms.revision import RevisionError
 from harness.run.environments import supply
 from harness.run.environments.pip import EnvironmentProblem
 from harness.run.interrupt import interruptible
+from harness.run.plan import TrialPlan
 from harness.run.preparation import prepare
 from harness.run.progress import MadeTrial, Progress
 from harness.run.reference import NoReference
@@ -166,16 +167,19 @@ def attempt(loaded: LoadedScenario, *, cell: str | None, jobs: int, progress: Pr
         single = scenario.model_copy(update={"trials": scenario.trials.model_copy(update=once)})
         clock = _Clock()
         with ServerPool(cancel=interrupt.descriptor) as pool, PortLease() as ports:
-            trials = Trials(
-                single,
+            plan = TrialPlan(
+                scenario=single,
                 preparation=preparation,
                 results=folder,
+                recipes=dict.fromkeys(staged, ""),  # nothing of this is signed
+                watches=False,
+            )
+            trials = Trials(
+                plan,
                 pool=pool,
                 interrupt=interrupt,
-                recipes=dict.fromkeys(staged, ""),  # nothing of this is signed
                 progress=clock,
-                port=ports.take(1)[0] if scenario.hub is not None else None,
-                watches=False,
+                hub_port=ports.take(1)[0] if scenario.hub is not None else None,
             )
             trials.worlds.start_servers(lanes=1)
             if wrong := slips(loaded, staged, [chosen], look=trials.worlds.look):

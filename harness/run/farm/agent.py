@@ -27,6 +27,7 @@ from harness.run.farm import cargo
 from harness.run.farm.answer import MOST, pack
 from harness.run.inputs import ResolvedInput
 from harness.run.interrupt import Interrupt
+from harness.run.plan import TrialPlan
 from harness.run.preparation import Preparation, refusals
 from harness.run.worlds import Worlds
 from harness.scenario import Cell, Scenario, cells, parse_scenario
@@ -126,28 +127,32 @@ class Agent:
         self._scenario = parse_scenario(manifest.scenario.encode(), name="scenario.yaml", overrides=manifest.overrides)
         arms, self._inputs = cargo.lay_out(manifest, self._store, self._folder / "run")
         self._cells = {cell.id: cell for cell in cells(self._scenario) if cell.id in manifest.cells}
-        refused = refusals(self._scenario, self._cells.values(), arms=arms, inputs=self._inputs, machine=self._machine)
+        preparation = Preparation(
+            arms=arms,
+            inputs=self._inputs,
+            machine=self._machine,
+            environments={},
+            cells=list(self._cells.values()),
+            skipped={},
+        )
+        refused = refusals(self._scenario, preparation)
         if refused:
             cell, why = next(iter(refused.items()))
             return {"refuses": f"cell {cell} cannot run there: {why}"}, b""
         self._laid = stands(self._inputs)
+        plan = TrialPlan(
+            scenario=self._scenario,
+            preparation=preparation,
+            results=ResultsFolder(self._folder / "left", self._scenario.id),
+            recipes=manifest.recipes,
+            declared=manifest.declared,
+            node=manifest.number,
+        )
         self._worlds = Worlds(
-            self._scenario,
-            preparation=Preparation(
-                arms=arms,
-                inputs=self._inputs,
-                machine=self._machine,
-                environments={},
-                cells=list(self._cells.values()),
-                skipped={},
-            ),
+            plan,
             pool=self._pool,
             cancel=self._interrupt.descriptor,
-            recipes=manifest.recipes,
-            artefacts=Artefacts(ResultsFolder(self._folder / "left", self._scenario.id), (), room_of(self._scenario)),
-            declared=manifest.declared,
-            about={"node": manifest.number},
-            measures=False,
+            artefacts=Artefacts(plan.results, (), room_of(self._scenario)),
         )
         self._worlds.start_servers(lanes=manifest.lanes)
         self._lanes = ThreadPoolExecutor(max_workers=manifest.lanes, thread_name_prefix="world")
