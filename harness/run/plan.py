@@ -16,7 +16,7 @@ from harness.run.arms.distributions import search_path
 from harness.run.arms.staging import shown_repo
 from harness.run.machines import over_machines
 from harness.run.machines.over_machines import Hostfile
-from harness.run.material import Found, Material, beside, brought
+from harness.run.material import Ingredients, Material, from_material, from_scenario
 from harness.run.preparation import Preparation, prepare, recipes_of
 from harness.run.progress import Plan, Progress
 from harness.scenario import Cell, LoadedScenario, Scenario, override
@@ -102,14 +102,14 @@ class RunPlan:
     Attributes:
         loaded: the scenario with the file it came from.
         settings: what whoever started the run asked for.
-        found: what its arms are made of.
+        ingredients: what its arms are made of.
         trials: what its trials are made of.
         overrides: of the command line, as the record shows them.
     """
 
     loaded: LoadedScenario
     settings: RunSettings
-    found: Found
+    ingredients: Ingredients
     trials: TrialPlan
     overrides: tuple[str, ...]
 
@@ -181,20 +181,20 @@ def planned(
     """
     scenario = loaded.scenario
     folder.write(SCENARIO_PATH, loaded.text)
-    found = beside(loaded, folder) if material is None else brought(material, folder)
+    ingredients = from_scenario(loaded, folder) if material is None else from_material(material, folder)
     folder.write(sources.PATH, sources.listing(folder.digests))
-    if found.patch:
-        folder.write(PATCH_PATH, found.patch)
-    preparation = _prepared(scenario, found, folder, progress, over=settings.hostfile is not None)
+    if ingredients.patch:
+        folder.write(PATCH_PATH, ingredients.patch)
+    preparation = _prepared(scenario, ingredients, folder, progress, over=settings.hostfile is not None)
     if settings.hostfile is not None:
         over_machines.skip(preparation, settings.hostfile, faults=scenario.faults)
     overrides = tuple(_without_folders(given, folder=loaded.folder) for given in loaded.overrides)
     environments = preparation.environments
     declared = {}
-    for arm in found.origins:
+    for arm in ingredients.origins:
         environment = environments.get(arm)
         folders = search_path(environment.python if environment is not None else None)
-        declared[arm] = found.told_one_by_one(arm, folders, sources.of_arm(folder.digests, arm))
+        declared[arm] = ingredients.declared(arm, folders, sources.of_arm(folder.digests, arm))
     trials = TrialPlan(
         scenario=scenario,
         preparation=preparation,
@@ -207,18 +207,23 @@ def planned(
             {arm: environment.named for arm, environment in environments.items()},
         ),
     )
-    return RunPlan(loaded=loaded, settings=settings, found=found, trials=trials, overrides=overrides)
+    return RunPlan(loaded=loaded, settings=settings, ingredients=ingredients, trials=trials, overrides=overrides)
 
 
 def _prepared(
-    scenario: Scenario, found: Found, folder: ResultsFolder, progress: Progress, *, over: bool
+    scenario: Scenario, ingredients: Ingredients, folder: ResultsFolder, progress: Progress, *, over: bool
 ) -> Preparation:
     """Make the environments; what they were made from beside an index becomes evidence."""
-    for arm, supply in found.supplies.items():
+    for arm, supply in ingredients.supplies.items():
         if supply.text is not None:
             folder.write(f"{ENVIRONMENT_FOLDER}/{arm}/{REQUIREMENTS}", supply.text)
     preparation = prepare(
-        scenario, arms=found.arms, inputs=found.inputs, supplies=found.supplies, progress=progress, over=over
+        scenario,
+        arms=ingredients.arms,
+        inputs=ingredients.inputs,
+        supplies=ingredients.supplies,
+        progress=progress,
+        over=over,
     )
     for arm, environment in preparation.environments.items():
         for wheel in environment.wheels:

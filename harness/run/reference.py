@@ -12,7 +12,7 @@ from pathlib import Path
 from harness.history import History
 from harness.reason import VerdictCode
 from harness.record.results import ResultsFolder
-from harness.run.artefacts import Artefacts, Found, Kept
+from harness.run.artefacts import Artefacts, Kept, KeptFile
 from harness.scenario import Cell, ReferencePlan, Scenario, derive_seed, reference_of
 from harness.stats.outcome import reference_folders
 from harness.stats.reference import doubts, values_of
@@ -31,7 +31,7 @@ class NoReference(Exception):
 
 
 @dataclass(frozen=True)
-class Made:
+class CellReference:
     """A reference that ran.
 
     Attributes:
@@ -61,7 +61,7 @@ class References:
         """
         self._scenario = scenario
         self._artefacts = artefacts
-        self._made: dict[tuple[str, ...], Made] = {}
+        self._made: dict[tuple[str, ...], CellReference] = {}
         self._results = results
 
     def close(self) -> None:
@@ -74,7 +74,7 @@ class References:
         # Ranks have another current folder.
         return self._results.path.resolve() / INPUT
 
-    def of(self, cell: Cell) -> Made | None:
+    def of(self, cell: Cell) -> CellReference | None:
         """The one that a cell's trials are compared with; None where the scenario has none."""
         return self._made.get(reference_folders(self._scenario, cell))
 
@@ -115,7 +115,7 @@ class References:
         if plan is None or places in self._made:
             return
         histories: list[History] = []
-        kept = dict[tuple[int, str], Found]()
+        kept = dict[tuple[int, str], KeptFile]()
         order = self._order(launch(plan.arm), plan)
         for index, place in enumerate(places):
 
@@ -143,7 +143,7 @@ class References:
                 raise NoReference(f"{failed[0]}{slow}{_log(capture)}")
         folder = self._lay(histories[0], kept) if plan.offered else None
         stands = _files(folder) if folder is not None else {}
-        self._made[places] = Made(history=histories[0], folder=folder, kept=kept, stands=stands)
+        self._made[places] = CellReference(history=histories[0], folder=folder, kept=kept, stands=stands)
 
     def _order(self, model: Launch, plan: ReferencePlan) -> Launch:
         """A trial of the arm whose code it runs, made a run of the reference."""

@@ -41,12 +41,12 @@ from harness.run.environments.pip import EnvironmentProblem
 from harness.run.farm.farm import FarmError
 from harness.run.interrupt import Interrupt, interruptible
 from harness.run.machines import over_machines
-from harness.run.making import Made, make
 from harness.run.material import Material
 from harness.run.plan import RunPlan, RunSettings, planned
 from harness.run.progress import Progress
 from harness.run.reference import NoReference
 from harness.run.replay import RecordReplay
+from harness.run.trials import MadeTrials, make
 from harness.scenario import LoadedScenario, Problem, Scenario, ScenarioError
 from harness.starters.ray import NoCluster
 from harness.stats.cell_facts import CellFacts
@@ -142,7 +142,7 @@ def run(
         _demand_unchanged(plan)
         if material is None:
             # The inputs of a reproduction may be in a folder that is gone afterwards.
-            inputs.remember(plan.found.inputs.values())
+            inputs.remember(plan.ingredients.inputs.values())
         reproduces = material.reproduces if material is not None else None
         facts = _facts(plan, made, reproduces=reproduces, seconds=time.monotonic() - begin)
         folder.write(PATH, (facts.model_dump_json(indent=1) + "\n").encode())
@@ -153,14 +153,16 @@ def run(
         return Finished(record=record, folder=_sign(record, folder, settings.signer), signer=settings.signer)
 
 
-def _facts(plan: RunPlan, made: Made, *, reproduces: Reproduces | None, seconds: float) -> RunFacts:
+def _facts(plan: RunPlan, made: MadeTrials, *, reproduces: Reproduces | None, seconds: float) -> RunFacts:
     """What the record says of a run beside its trials' events."""
-    scenario, folder, found = plan.scenario, plan.folder, plan.found
+    scenario = plan.scenario
+    folder = plan.folder
+    ingredients = plan.ingredients
     environments = plan.preparation.environments
     skipped = plan.preparation.skipped
     loaded = made.trials.loaded
     provenance = {}
-    for arm, origin in found.origins.items():
+    for arm, origin in ingredients.origins.items():
         environment = environments.get(arm)
         folders = search_path(environment.python if environment is not None else None)
         provenance[arm] = origin.facts(loaded[arm].values(), folders, plan.files(arm))
@@ -178,11 +180,11 @@ def _facts(plan: RunPlan, made: Made, *, reproduces: Reproduces | None, seconds:
         server_seconds=round(made.server_seconds, 2),
         overrides=list(plan.overrides),
         challenge=plan.settings.challenge,
-        source=found.source,
+        source=ingredients.source,
         environment=plan.preparation.machine,
-        inputs=[resolved.facts for resolved in found.inputs.values()],
-        arguments={name: dict(arm.arguments) for name, arm in found.arms.items()},
-        revisions={name: arm.revision for name, arm in found.arms.items() if arm.revision is not None},
+        inputs=[resolved.facts for resolved in ingredients.inputs.values()],
+        arguments={name: dict(arm.arguments) for name, arm in ingredients.arms.items()},
+        revisions={name: arm.revision for name, arm in ingredients.arms.items() if arm.revision is not None},
         environments={name: environment.facts for name, environment in environments.items()},
         reproduces=reproduces,
         room=_room(scenario),
@@ -192,7 +194,9 @@ def _facts(plan: RunPlan, made: Made, *, reproduces: Reproduces | None, seconds:
         machines=made.machines,
         farm=made.farm,
         edition=EDITION,
-        texts_left=library.keep(folder, loaded, environments, of=plan.trials.differing, arms=compared(found.arms)),
+        texts_left=library.keep(
+            folder, loaded, environments, of=plan.trials.differing, arms=compared(ingredients.arms)
+        ),
         cells=[CellFacts(id=cell.id, skipped=skipped.get(cell.id), **made.of(cell)) for cell in plan.preparation.cells],
     )
 
@@ -295,7 +299,7 @@ def _demand_unchanged(plan: RunPlan) -> None:
     Raises:
         InputError, EnvironmentProblem: it did.
     """
-    for name, resolved in plan.found.inputs.items():
+    for name, resolved in plan.ingredients.inputs.items():
         if inputs.digests(resolved.path, name=name) != resolved.facts.files:
             raise inputs.InputError(
                 f"input {name}: {resolved.facts.given} changed while the run was going on; run it again"

@@ -12,14 +12,14 @@ from harness.faults.strikes import Strikes
 from harness.history import History
 from harness.rank.look import LOOKED
 from harness.record.facts import HOME_INPUT
-from harness.run import hub, ledgers
+from harness.run import hub
 from harness.run.arms import signature
 from harness.run.arms.imports import preload
 from harness.run.arms.signature import Entry
-from harness.run.artefacts import Artefacts
+from harness.run.artefacts import Artefacts, compare_ledgers, cut_ledgers
 from harness.run.machines.over_machines import OverMachines
 from harness.run.plan import TrialPlan
-from harness.run.reference import INPUT, Made
+from harness.run.reference import INPUT, CellReference
 from harness.scenario import Cell, Scenario, derive_seed
 from harness.stats.measured import BEGIN, END, OF_THE_HUB
 from harness.world.capture import Capture
@@ -241,7 +241,7 @@ class Worlds:
         return self._machines.fleet if self._machines is not None and launch.machines is not None else self._pool
 
     def make(
-        self, cell: Cell, arm: str, index: int, *, hang: Hang | None = None, reference: Made | None = None
+        self, cell: Cell, arm: str, index: int, *, hang: Hang | None = None, reference: CellReference | None = None
     ) -> Capture:
         """Make the world of one trial, and return what it left.
 
@@ -280,7 +280,7 @@ class Worlds:
 
         def left(world: World, scratch: Path) -> None:
             if launch.observe:
-                ledgers.cut(scratch, size=cell.ranks)
+                cut_ledgers(scratch, size=cell.ranks)
             kept, alone = self._artefacts.take(world, scratch, size=cell.ranks), made is None or made.history.size == 1
             expected = made.kept if made is not None else {}
             self._artefacts.compare(world, kept, size=cell.ranks, reference=expected, alone=alone)
@@ -289,7 +289,7 @@ class Worlds:
                 self._artefacts.prick(world, kept, size=cell.ranks, reference=expected, runs=runs)
             self._artefacts.account(world, kept, checks=scenario.checks, size=cell.ranks, reference=expected, runs=runs)
             if launch.observe:
-                ledgers.compare(world, kept, size=cell.ranks, checks=scenario.checks)
+                compare_ledgers(world, kept, size=cell.ranks, checks=scenario.checks)
 
         def end(world: World) -> None:
             strikes.end(world)
