@@ -18,7 +18,8 @@ from harness.stats.outcome import reference_folders
 from harness.stats.reference import doubts, values_of
 from harness.world.capture import Capture
 from harness.world.environment import launcher_environment
-from harness.world.world import Launch, World
+from harness.world.launch import Launch, PlaceLaunch
+from harness.world.world import World
 
 INPUT = "reference"
 """The input under which ranks find the folder."""
@@ -139,7 +140,7 @@ class References:
             histories.append(History(capture.events, size=plan.size, reference=histories[0] if histories else None))
             if failed := [why for why in doubts(self._scenario, histories) if why.code == VerdictCode.REFERENCE_FAILED]:
                 setting = "subject.reference.deadline" if plan.offered else "world.deadline"
-                slow = _too_slow(histories[-1], order.deadline, setting=setting)
+                slow = _too_slow(histories[-1], order.watch.deadline, setting=setting)
                 raise NoReference(f"{failed[0]}{slow}{_log(capture)}")
         folder = self._lay(histories[0], kept) if plan.offered else None
         stands = _files(folder) if folder is not None else {}
@@ -151,22 +152,26 @@ class References:
             derive_seed(self._scenario.seed, self._scenario.id, plan.owner, 0, *rank)
             for rank in ((), *((rank,) for rank in range(plan.size)))
         ]
+        subject = replace(
+            model.subject,
+            entry=plan.entry,
+            arguments=plan.arguments,
+            seeds=seeds[1:],
+        )
+        places = model.places
+        if plan.offered:
+            # Whatever the scenario tells its ranks of their world, a world of one is one, and on this machine.
+            env = {name: value for name, value in subject.env.items() if name not in LAUNCHERS}
+            subject = replace(subject, env=env)
+            places = PlaceLaunch()
         return replace(
             model,
             about={**model.about, "cell": plan.owner, "arm": INPUT, "seed": str(seeds[0])},
             size=plan.size,
             backend=plan.backend,
-            hosts=None if plan.offered else model.hosts,
-            machines=None if plan.offered else model.machines,
-            entry=plan.entry,
-            arguments=plan.arguments,
-            deadline=plan.deadline,
-            seeds=seeds[1:],
-            # Whatever the scenario tells its ranks of their world, a world of one is one.
-            env={name: value for name, value in model.env.items() if not plan.offered or name not in LAUNCHERS},
-            gates=(),
-            probes=(),
-            hang=None,
+            subject=subject,
+            watch=replace(model.watch, deadline=plan.deadline, gates=(), probes=(), hang=None),
+            places=places,
         )
 
     def _lay(self, history: History, kept: Kept) -> Path:

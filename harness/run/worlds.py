@@ -27,10 +27,11 @@ from harness.world.environment import is_import_time
 from harness.world.fork_server import ServerFailed
 from harness.world.hang import Hang
 from harness.world.hosts.host import Hosts
+from harness.world.launch import Launch, PlaceLaunch, ReportLaunch, StartLaunch, SubjectLaunch, WatchLaunch
 from harness.world.machines.fleet import Fleet
 from harness.world.pool import ServerPool, is_linux, prepare
 from harness.world.preload import PACKAGES
-from harness.world.world import Launch, World
+from harness.world.world import World
 
 # Reading what a process holds walks its whole page table: so many trials of each arm give a median and its interval.
 PROBED = 12
@@ -165,18 +166,21 @@ class Worlds:
             about={"scenario": scenario.id, "looks": True},
             size=1,
             backend="none",
-            warm=self._warm,
-            entry=scenario.subject.function,
-            folder=self._arms[arm].folder,
-            arguments={},
-            inputs=self._inputs,
-            seeds=[0],
-            env=self.env,
-            deadline=min(LOOK_WITHIN, scenario.world.deadline),
-            after_failure=0.0,
-            python=environment.python if environment is not None else None,
-            looks=True,
-            preload=self._preload,
+            subject=SubjectLaunch(
+                entry=scenario.subject.function,
+                folder=self._arms[arm].folder,
+                arguments={},
+                inputs=self._inputs,
+                seeds=[0],
+                env=self.env,
+            ),
+            start=StartLaunch(
+                warm=self._warm,
+                python=environment.python if environment is not None else None,
+                preload=self._preload,
+            ),
+            watch=WatchLaunch(deadline=min(LOOK_WITHIN, scenario.world.deadline), after_failure=0.0),
+            reports=ReportLaunch(looks=True),
         )
         capture = World(order, self._pool, cancel=self._cancel).run()
         said = History(capture.events, size=1).said(0, LOOKED)
@@ -206,30 +210,40 @@ class Worlds:
             },
             size=cell.ranks,
             backend=cell.backend,
-            warm=self._warm,
-            entry=scenario.subject.function,
-            folder=staged.folder,
-            arguments={**staged.arguments, **cell.axes},
-            inputs=self._inputs,
-            seeds=[derive_seed(scenario.seed, scenario.id, cell.id, sown, rank) for rank in range(cell.ranks)],
-            env=self.env,
-            deadline=scenario.world.deadline,
-            after_failure=scenario.world.after_failure,
-            gates=self._probes if index < PROBED else (),
-            probes=self._probes if index < PROBED else (),
-            program=tuple(scenario.subject.program or ()),
-            python=environment.python if environment is not None else None,
-            distributions=environment.named if environment is not None else (),
-            hang=hang,
-            shared_home=self._shared_home,
-            home=self._home,
-            preload=self._preload,
-            declared=tuple(sorted(plan.declared.get(arm, ()))),
-            differing=tuple(sorted(plan.differing)),
-            hosts=Hosts(count=scenario.world.hosts, of=placed) if placed is not None else None,
-            machines=self._machines.placed(cell) if self._machines is not None else None,
-            tells_environment=any(check.properties.needs_the_environment for check in scenario.checks),
             collective_timeout=scenario.world.collective_timeout,
+            subject=SubjectLaunch(
+                entry=scenario.subject.function,
+                folder=staged.folder,
+                arguments={**staged.arguments, **cell.axes},
+                inputs=self._inputs,
+                seeds=[derive_seed(scenario.seed, scenario.id, cell.id, sown, rank) for rank in range(cell.ranks)],
+                env=self.env,
+                program=tuple(scenario.subject.program or ()),
+            ),
+            start=StartLaunch(
+                warm=self._warm,
+                python=environment.python if environment is not None else None,
+                shared_home=self._shared_home,
+                home=self._home,
+                preload=self._preload,
+            ),
+            watch=WatchLaunch(
+                deadline=scenario.world.deadline,
+                after_failure=scenario.world.after_failure,
+                gates=self._probes if index < PROBED else (),
+                probes=self._probes if index < PROBED else (),
+                hang=hang,
+            ),
+            reports=ReportLaunch(
+                distributions=environment.named if environment is not None else (),
+                declared=tuple(sorted(plan.declared.get(arm, ()))),
+                differing=tuple(sorted(plan.differing)),
+                tells_environment=any(check.properties.needs_the_environment for check in scenario.checks),
+            ),
+            places=PlaceLaunch(
+                hosts=Hosts(count=scenario.world.hosts, of=placed) if placed is not None else None,
+                machines=self._machines.placed(cell) if self._machines is not None else None,
+            ),
         )
 
     def start_world(self, launch: Launch, on_left: Callable[[World, Path], None]) -> World:
@@ -238,7 +252,7 @@ class Worlds:
 
     def _pool_of(self, launch: Launch) -> ServerPool | Fleet:
         """Whose servers fork the ranks: what is one process for its own is on this machine."""
-        return self._machines.fleet if self._machines is not None and launch.machines is not None else self._pool
+        return self._machines.fleet if self._machines is not None and launch.places.machines is not None else self._pool
 
     def make(
         self, cell: Cell, arm: str, index: int, *, hang: Hang | None = None, reference: CellReference | None = None
@@ -258,8 +272,10 @@ class Worlds:
         scenario, made = self._scenario, reference
         launch = self.launch(cell, arm, index, hang=hang)
         if made is not None and made.folder is not None:
-            launch = replace(launch, inputs={**launch.inputs, INPUT: str(made.folder)})
-        launch = replace(launch, observe="collectives" in scenario.observe, digests=scenario.digests)
+            inputs = {**launch.subject.inputs, INPUT: str(made.folder)}
+            launch = replace(launch, subject=replace(launch.subject, inputs=inputs))
+        reports = replace(launch.reports, observe="collectives" in scenario.observe, digests=scenario.digests)
+        launch = replace(launch, reports=reports)
         faults = of_arm(scenario.faults, arm)
         seed = derive_seed(scenario.seed, scenario.id, cell.id, index)
         strikes = Strikes(faults, size=cell.ranks, seed=seed)
@@ -279,7 +295,7 @@ class Worlds:
                 served.on_hosts(world, descriptors)
 
         def left(world: World, scratch: Path) -> None:
-            if launch.observe:
+            if launch.reports.observe:
                 cut_ledgers(scratch, size=cell.ranks)
             kept, alone = self._artefacts.take(world, scratch, size=cell.ranks), made is None or made.history.size == 1
             expected = made.kept if made is not None else {}
@@ -288,7 +304,7 @@ class Worlds:
             if arm == "candidate":
                 self._artefacts.prick(world, kept, size=cell.ranks, reference=expected, runs=runs)
             self._artefacts.account(world, kept, checks=scenario.checks, size=cell.ranks, reference=expected, runs=runs)
-            if launch.observe:
+            if launch.reports.observe:
                 compare_ledgers(world, kept, size=cell.ranks, checks=scenario.checks)
 
         def end(world: World) -> None:

@@ -44,7 +44,7 @@ def opened(plan: RunPlan, nodes: RayNodes, *, interrupt: Interrupt, worlds: Worl
 
     def expects(cell: Cell, arm: str, index: int) -> Mapping[str, JSON]:
         launch = worlds.launch(cell, arm, index)
-        program = {"program": True} if launch.program else {}
+        program = {"program": True} if launch.subject.program else {}
         return {**launch.about, **program, "size": launch.size, "backend": launch.backend}
 
     files = {name: (staged, plan.files(name)) for name, staged in preparation.arms.items()}
