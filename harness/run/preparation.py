@@ -9,7 +9,6 @@ from harness import backends, faults
 from harness.backends import KINDS as BACKENDS
 from harness.checks.accounted import accounted
 from harness.checks.arrays import compares_arrays
-from harness.faults.cut_off import NO_CABLES, CutOffFault
 from harness.forms.extras import missing
 from harness.reason import Skip, SkipCode
 from harness.record import environment, sources
@@ -136,8 +135,8 @@ def _refusal(
     if (cell.hosts or 1) > 1 and not over:
         lacks = f"its ranks are on {cell.hosts} machines, and none were named: give a hostfile with --hosts"
         return Skip(SkipCode.CELL_HOSTS, lacks)
-    if not over and any(isinstance(fault, CutOffFault) for fault in scenario.faults):
-        return Skip(SkipCode.MACHINE_FAULT, NO_CABLES)
+    if not over and (lacking := faults.for_test_machines(scenario.faults)):
+        return Skip(SkipCode.MACHINE_FAULT, lacking)
     if impossible := faults.refusal(scenario.faults):
         return Skip(SkipCode.MACHINE_FAULT, impossible)
     if (compares_arrays(scenario.checks) or accounted(scenario.checks)) and (absent := missing("numpy")):
