@@ -142,7 +142,8 @@ class Artefacts:
             alone: whether that is one process, and every rank is compared with it.
         """
         for check in self.checks:
-            against, name = check.of[0], str(check.of[1])
+            against = check.of[0]
+            name = str(check.of[1])
             for rank in check.ranks.of(size):
                 if isinstance(against, int):
                     expected = kept.get((against, name))
@@ -206,7 +207,8 @@ class Artefacts:
 
     def _store(self, found: KeptFile, *, room: int) -> tuple[KeptFile, int]:
         """Take a file in where it fits, and say so; with how many bytes of the trial's it takes."""
-        path, many = path_of(found.values), int(found.values["bytes"])
+        path = path_of(found.values)
+        many = int(found.values["bytes"])
         with self._lock:
             new = path not in self._known
             found.values["stored"] = not new or (many <= room and self._bytes + many <= self.most)
@@ -418,6 +420,7 @@ def compare_ledgers(
     for rank in range(size):
         if (found := kept.get((rank, LEDGER))) is not None and int(found.values["bytes"]) <= LARGEST:
             files[rank] = found.path.read_bytes()
-    asked, transferred = asks_ledgers(checks, size=size), asks_digests(checks, size=size)
+    asked = asks_ledgers(checks, size=size)
+    transferred = asks_digests(checks, size=size)
     noted = account(files, size=size, world=world.mark, asked=asked, transferred=transferred)
     world.note(LEDGERS_COMPARED, **noted)

@@ -112,7 +112,8 @@ class References:
         Raises:
             NoReference: it failed.
         """
-        plan, places = reference_of(self._scenario, cell), reference_folders(self._scenario, cell)
+        plan = reference_of(self._scenario, cell)
+        places = reference_folders(self._scenario, cell)
         if plan is None or places in self._made:
             return
         histories: list[History] = []

@@ -261,7 +261,8 @@ def _signs(signer: Signer | None, folder: Path) -> SignerFacts | None:
     """Which key signs, and whom the repository that is run lists it for."""
     if signer is None:
         return None
-    key, name = signer.identity(), None
+    key = signer.identity()
+    name = None
     top = git("rev-parse", "--show-toplevel", folder=folder)
     if top.returncode == 0:
         with suppress(OSError):

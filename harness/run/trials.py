@@ -205,7 +205,8 @@ class Trials:
         return executor.submit(self._make, cell, arm, index, watched=self._is_watched(cell, arm))
 
     def _make(self, cell: Cell, arm: Arm, index: int, *, watched: bool) -> MadeTrial:
-        scenario, made = self._scenario, self._references.of(cell)
+        scenario = self._scenario
+        made = self._references.of(cell)
         hang = self._hang(cell, arm, watched=watched)
         if self._farm is not None:
             capture = self._farm.make(cell, arm, index, hang=hang)

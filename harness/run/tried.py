@@ -123,7 +123,8 @@ class _Clock(Progress):
 
     def ended(self, trial: MadeTrial) -> None:
         now = time.monotonic()
-        self.seconds[trial.arm], self.begun = now - self.begun, now
+        self.seconds[trial.arm] = now - self.begun
+        self.begun = now
 
 
 def attempt(loaded: LoadedScenario, *, cell: str | None, jobs: int, progress: Progress) -> Tried:
@@ -150,7 +151,8 @@ def attempt(loaded: LoadedScenario, *, cell: str | None, jobs: int, progress: Pr
         interruptible() as interrupt,
     ):
         folder = ResultsFolder(Path(root), loaded.scenario.id)
-        scenario, matrix = loaded.scenario, cells(loaded.scenario)
+        scenario = loaded.scenario
+        matrix = cells(loaded.scenario)
         if cell is not None and cell not in {one.id for one in matrix}:
             raise NoSuchCell(f"no cell is called {cell}; the cells are {'; '.join(one.id for one in matrix)}")
         given = inputs.of_scenario(scenario, folder=loaded.folder)
@@ -233,6 +235,7 @@ def _told(loaded: LoadedScenario) -> Iterator[None]:
         raise RunError(str(error)) from None
 
 
+# One trial and what it is judged with: every one of them is another for each arm.
 def _judged(
     loaded: LoadedScenario,
     cell: Cell,
@@ -243,7 +246,8 @@ def _judged(
     *,
     code: Path,
 ) -> TriedArm:
-    scenario, place = loaded.scenario, trial_folder(cell.slug, arm, 0)
+    scenario = loaded.scenario
+    place = trial_folder(cell.slug, arm, 0)
     history = History.read(folder.read(f"{place}/{EVENTS}"), size=cell.ranks, reference=reference)
     files = {path.relative_to(code).as_posix(): "" for path in code.rglob("*") if path.is_file()}
     # Where a hang is stated by its line, the line is looked up.

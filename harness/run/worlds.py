@@ -59,8 +59,8 @@ def can_be_warm(scenario: Scenario, *, packages: Iterable[frozenset[str]]) -> bo
 
 def _backends(scenario: Scenario) -> set[str]:
     """Those that ranks and references join."""
-    own = scenario.subject.reference
-    return {*scenario.matrix.backend, *([own.backend] if own is not None else [])}
+    reference = scenario.subject.reference
+    return {*scenario.matrix.backend, *([reference.backend] if reference is not None else [])}
 
 
 class Worlds:
@@ -136,8 +136,8 @@ class Worlds:
             Cancelled: the run was interrupted.
         """
         for arm in self._arms:
-            made = self._environments.get(arm)
-            python = made.python if made is not None else None
+            environment = self._environments.get(arm)
+            python = environment.python if environment is not None else None
             try:
                 prepare(
                     self._pool if self._machines is None else self._machines.fleet,
@@ -269,10 +269,10 @@ class Worlds:
         Raises:
             Cancelled: the run was interrupted.
         """
-        scenario, made = self._scenario, reference
+        scenario = self._scenario
         launch = self.launch(cell, arm, index, hang=hang)
-        if made is not None and made.folder is not None:
-            inputs = {**launch.subject.inputs, INPUT: str(made.folder)}
+        if reference is not None and reference.folder is not None:
+            inputs = {**launch.subject.inputs, INPUT: str(reference.folder)}
             launch = replace(launch, subject=replace(launch.subject, inputs=inputs))
         reports = replace(launch.reports, observe="collectives" in scenario.observe, digests=scenario.digests)
         launch = replace(launch, reports=reports)
@@ -297,10 +297,11 @@ class Worlds:
         def left(world: World, scratch: Path) -> None:
             if launch.reports.observe:
                 cut_ledgers(scratch, size=cell.ranks)
-            kept, alone = self._artefacts.take(world, scratch, size=cell.ranks), made is None or made.history.size == 1
-            expected = made.kept if made is not None else {}
+            kept = self._artefacts.take(world, scratch, size=cell.ranks)
+            alone = reference is None or reference.history.size == 1
+            expected = reference.kept if reference is not None else {}
             self._artefacts.compare(world, kept, size=cell.ranks, reference=expected, alone=alone)
-            runs = made.history if made is not None else None
+            runs = reference.history if reference is not None else None
             if arm == "candidate":
                 self._artefacts.prick(world, kept, size=cell.ranks, reference=expected, runs=runs)
             self._artefacts.account(world, kept, checks=scenario.checks, size=cell.ranks, reference=expected, runs=runs)

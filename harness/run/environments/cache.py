@@ -377,7 +377,9 @@ def changed(folder: Path, listing: Path) -> str:
     except OSError:
         return "its list of files is gone"
     names = sorted(name for name in before.keys() | now.keys() if before.get(name) != now.get(name))
-    return f"{names[0]}{f' and {len(names) - 1} more' if len(names) > 1 else ''}" if names else "its list of files"
+    if not names:
+        return "its list of files"
+    return f"{names[0]} and {len(names) - 1} more" if len(names) > 1 else names[0]
 
 
 def _files(folder: Path) -> Iterator[Path]:

@@ -53,6 +53,7 @@ class Agent:
         """
         self._channel = channel
         self._folder = folder
+        # Threads answer at the same time: a message must not end up inside another one.
         self._sending = threading.Lock()
         self._interrupt = Interrupt()
         self._pool = ServerPool(cancel=self._interrupt.descriptor)
@@ -105,9 +106,11 @@ class Agent:
         except Cancelled:
             return
         except (ServerFailed, PluginFailed, cargo.CargoSpoiled, OSError, EventError) as error:
-            message, content = {"failed": f"{type(error).__name__}: {error}"[:2000]}, b""
+            message = {"failed": f"{type(error).__name__}: {error}"[:2000]}
+            content = b""
         except Exception as error:  # noqa: BLE001 - else control would wait for an answer that never comes
-            message, content = {"failed": f"a bug of ours: {type(error).__name__}: {error}"[:2000]}, b""
+            message = {"failed": f"a bug of ours: {type(error).__name__}: {error}"[:2000]}
+            content = b""
         self._send({**message, "order": asked["order"]}, content)
 
     def _facts(self, _asked: dict[str, Any], _content: bytes) -> tuple[dict[str, Any], bytes]:
@@ -198,7 +201,8 @@ def main(*, lease: float, folder: str) -> None:
         folder: this run's folder on this node, which goes with this process.
     """
     # Nothing else may write into the channel, nor read from it.
-    reads, writes = os.dup(0), os.dup(1)
+    reads = os.dup(0)
+    writes = os.dup(1)
     null = os.open(os.devnull, os.O_RDWR)
     os.dup2(null, 0)
     os.dup2(2, 1)

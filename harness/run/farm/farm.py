@@ -120,6 +120,7 @@ class Farm:
         self._facts: dict[int, NodeFacts] = {}
         self._lists: dict[int, dict[str, bytes]] = {}
         self._free: list[int] = []
+        # Guards the free lanes; trials that find none wait for one to be given back.
         self._lanes = threading.Condition()
         self._closed = False
 
@@ -175,7 +176,8 @@ class Farm:
         """Why a node must not be used; None once it can be."""
         told, _ = self._answer(node.ask("facts"))
         try:
-            there, pid = Environment.model_validate(told.get("environment")), int(told["pid"])
+            there = Environment.model_validate(told.get("environment"))
+            pid = int(told["pid"])
         except (ValidationError, KeyError, TypeError, ValueError):
             raise AnswerRefused("it does not say what it is as our process does") from None
         if why := _unlike(there, self._order.machine):
@@ -219,7 +221,8 @@ class Farm:
         return None
 
     def _bring(self, node: Node, digest: str, path: Path) -> None:
-        size, at = path.stat().st_size, 0
+        size = path.stat().st_size
+        at = 0
         with path.open("rb") as file:
             while at == 0 or at < size:
                 piece = file.read(cargo.PIECE)
@@ -255,7 +258,8 @@ class Farm:
             Cancelled: the run was interrupted.
         """
         number = self._take_lane()
-        node, facts = self._nodes[number], self._facts[number]
+        node = self._nodes[number]
+        facts = self._facts[number]
         about = {**self._expects(cell, arm, index), "node": number}
         own = time.monotonic_ns()
         order = None if hang is None else asdict(hang)
@@ -340,7 +344,8 @@ class Farm:
 def _unlike(there: Environment, here: Environment) -> str | None:
     """Why ranks of a node would not run what ranks run here, with what to do; None where they would."""
     for key in ("system", "machine", "implementation", "python"):
-        own, other = getattr(here, key), getattr(there, key)
+        own = getattr(here, key)
+        other = getattr(there, key)
         if own != other:
             found = printable(str(other), limit=60)
             return f"its {key} is {found}, and {own} here: start Ray there from an environment of the same lock"

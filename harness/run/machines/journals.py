@@ -93,7 +93,9 @@ class _Taking:
     """Writes what a machine sends of a world, up to what a journal may hold."""
 
     def __init__(self, stream: BinaryIO, *, world: str) -> None:
-        self._stream, self._world, self._left = stream, world, journal.MOST_BYTES
+        self._stream = stream
+        self._world = world
+        self._left = journal.MOST_BYTES
 
     def __call__(self, _line: Line, message: dict[str, Any], content: bytes) -> None:
         words = json.dumps(message).encode()

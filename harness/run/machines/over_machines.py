@@ -195,7 +195,8 @@ def _without_room(cell: Cell, hostfile: Hostfile) -> Skip | None:
     """Why the machines cannot have the ranks of a cell, or not on as many of them as it says."""
     if hostfile.of(cell) is not None:
         return None
-    there, room = len(hostfile.machines), sum(hostfile.slots[: cell.hosts])
+    there = len(hostfile.machines)
+    room = sum(hostfile.slots[: cell.hosts])
     if not isinstance(hostfile.placement, str):
         room = len(hostfile.placement)
     if cell.hosts is None:
