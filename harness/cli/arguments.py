@@ -4,7 +4,12 @@ from __future__ import annotations
 
 import argparse
 import errno
+import re
 from pathlib import Path
+
+# Where trials are made: on this machine, or on the nodes of a cluster.
+LOCAL = "local"
+RAY = re.compile(r"ray(://[A-Za-z0-9.:\[\]-]+:[0-9]{1,5})?")
 
 
 def scenarios(parser: argparse.ArgumentParser) -> None:

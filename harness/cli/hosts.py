@@ -14,9 +14,9 @@ from harness.cli import FAIL, PASS, USAGE, give_up
 from harness.cli.arguments import folder
 
 if TYPE_CHECKING:
-    from harness.run.collected import Outcome
-    from harness.run.machines import Seen
-    from harness.run.prepared import Done
+    from harness.run.machines.collected import Outcome
+    from harness.run.machines.prepared import Done
+    from harness.run.machines.readiness import Seen
 
 
 def arguments(parser: argparse.ArgumentParser) -> None:
@@ -64,7 +64,7 @@ def main(options: argparse.Namespace) -> int:
 
 
 def _check(options: argparse.Namespace) -> int:
-    from harness.run.machines import check
+    from harness.run.machines.readiness import check
     from harness.starters.hostfile import read
 
     configuration = Path(options.ssh_config) if options.ssh_config else None
@@ -82,7 +82,7 @@ def _check(options: argparse.Namespace) -> int:
 
 
 def _prepare(options: argparse.Namespace) -> int:
-    from harness.run.prepared import prepare
+    from harness.run.machines.prepared import prepare
     from harness.starters.hostfile import read
 
     done = prepare(
@@ -99,7 +99,7 @@ def _prepare(options: argparse.Namespace) -> int:
 
 
 def _clean(options: argparse.Namespace) -> int:
-    from harness.run.prepared import clean
+    from harness.run.machines.prepared import clean
     from harness.starters.hostfile import read
 
     return _say(
@@ -121,8 +121,8 @@ def _say(done: Sequence[Done]) -> int:
 
 
 def _collect(options: argparse.Namespace) -> int:
-    from harness.run.collected import NotCollected, collect
-    from harness.run.journals import commands_of, over_ssh
+    from harness.run.machines.collected import NotCollected, collect
+    from harness.run.machines.journals import commands_of, over_ssh
 
     configuration = Path(options.ssh_config) if options.ssh_config else None
     commands = None

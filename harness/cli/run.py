@@ -3,13 +3,9 @@
 from __future__ import annotations
 
 import argparse
-import re
 from pathlib import Path
 
-from harness.cli.arguments import challenge, folder, new_runs, overrides, scenarios
-
-LOCAL = "local"
-RAY = re.compile(r"ray(://[A-Za-z0-9.:\[\]-]+:[0-9]{1,5})?")
+from harness.cli.arguments import LOCAL, RAY, challenge, folder, new_runs, overrides, scenarios
 
 
 def farm(text: str) -> str:

@@ -14,15 +14,15 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from harness.cli import FAIL, INCONCLUSIVE, PASS, USAGE, VERDICT_CODES, give_up
+from harness.cli.arguments import LOCAL, RAY
 from harness.cli.load import load_all, tell, wanted
 from harness.cli.progress import progress_for
-from harness.cli.run import LOCAL, RAY
 from harness.forms.extras import EXTRAS, missing
 from harness.forms.text import plural, visible
 from harness.report.step_summary import VIEW as STEP_SUMMARY
 from harness.report.view import Basis
 from harness.report.views import checked
-from harness.run.farm.farm import Where
+from harness.run.plan import RayNodes, RunSettings
 from harness.run.run import Finished, Interrupted, RunError, Slip, run
 from harness.scenario import Problem, ScenarioError
 from harness.starters.ray import NoCluster
@@ -34,7 +34,7 @@ from harness.trust.sshsig import SshsigError
 from harness.trust.statement import NAME as STATEMENT
 
 if TYPE_CHECKING:
-    from harness.run.over_machines import Hostfile
+    from harness.run.machines.over_machines import Hostfile
 
 SUMMARY = "GITHUB_STEP_SUMMARY"
 TEXT_LIMIT = 500
@@ -62,7 +62,7 @@ def _run(options: argparse.Namespace, stack: ExitStack) -> int:
         print(f"{left_out} {what} on demand only: name the folder, or for a sweep its file", file=sys.stderr)
     jobs = options.jobs or max(1, (os.cpu_count() or 1) // 2)
     try:
-        on = elsewhere(options, stack)
+        where = elsewhere(options, stack)
     except NoCluster as error:
         return give_up("run", error, INCONCLUSIVE)
     except (ScenarioError, OSError, ValueError) as error:
@@ -77,22 +77,13 @@ def _run(options: argparse.Namespace, stack: ExitStack) -> int:
         signer = sign_with(options)
     except (KeyProblem, SshsigError) as error:
         return give_up("run", error, USAGE)
+    settings = RunSettings(results=options.results, signer=signer, jobs=jobs, where=where, challenge=options.challenge)
     finished: list[Finished] = []
     not_run, slipped = 0, False
     for scenario in chosen:
         print(f"{scenario.scenario.id}: {scenario.scenario.title}", flush=True)
         try:
-            finished.append(
-                run(
-                    scenario,
-                    results=options.results,
-                    signer=signer,
-                    jobs=jobs,
-                    challenge=options.challenge,
-                    progress=progress_for(sys.stderr),
-                    on=on,
-                )
-            )
+            finished.append(run(scenario, settings, progress=progress_for(sys.stderr)))
         except Interrupted as error:
             return give_up("run", error, INCONCLUSIVE)
         except Slip as error:
@@ -120,7 +111,7 @@ def revisions(options: argparse.Namespace) -> list[str]:
     return overrides
 
 
-def elsewhere(options: argparse.Namespace, stack: ExitStack) -> Where | Hostfile | None:
+def elsewhere(options: argparse.Namespace, stack: ExitStack) -> RayNodes | Hostfile | None:
     """The cluster or the machines that the command line names; None is this machine.
 
     Args:
@@ -150,10 +141,10 @@ def elsewhere(options: argparse.Namespace, stack: ExitStack) -> Where | Hostfile
     if options.hosts is not None and (options.jobs or 1) > 1:
         raise ValueError("--jobs: worlds over machines follow one another: leave it out with --hosts")
     if options.on != LOCAL:
-        return Where(address=options.on, jobs=options.jobs, named=options.name_hosts)
+        return RayNodes(address=options.on, jobs=options.jobs, named=options.name_hosts)
     if options.hosts is None:
         return None
-    from harness.run.over_machines import Hostfile, of_cluster
+    from harness.run.machines.over_machines import Hostfile, of_cluster
     from harness.starters import test_machines
     from harness.starters.hostfile import placement, read
 

@@ -14,7 +14,18 @@ from harness.faults.proof import STRUCK, UNDONE, Proof, noted
 from harness.history import History
 from harness.plugins import OneOf, Package, Registry
 
-__all__ = ["KINDS", "AnyFault", "Fault", "FaultProperties", "Proof", "Proved", "description", "prove", "refusal"]
+__all__ = [
+    "KINDS",
+    "AnyFault",
+    "Fault",
+    "FaultProperties",
+    "Proof",
+    "Proved",
+    "description",
+    "for_test_machines",
+    "prove",
+    "refusal",
+]
 
 KINDS: Registry[type[Fault]] = Registry(
     "rankproof.faults",
@@ -105,6 +116,11 @@ def prove(faults: Sequence[Fault], history: History) -> list[Proved]:
         for fault in faults
         for rank in fault.ranks.of(history.size)
     ]
+
+
+def for_test_machines(faults: Sequence[Fault]) -> str:
+    """Why faults can be done to test machines alone, with what to do; empty where none of them needs such."""
+    return next((fault.test_machines for fault in faults if fault.test_machines), "")
 
 
 def _proof(fault: Fault, history: History, rank: int) -> Proof:

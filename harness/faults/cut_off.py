@@ -22,7 +22,6 @@ from harness.forms.problem import Problem
 from harness.forms.units import Duration
 from harness.history import MACHINE_CUT, MACHINE_JOINED, MACHINE_LOST, History, machine_called, ranks_beside
 
-NO_CABLES = "nobody can pull the cable of a machine from here: run it over test machines, --hosts test:3"
 # The lease of a machine and the second that control waits beyond it: what is shorter, nobody has to notice.
 NOTICED = 5.0
 
@@ -37,6 +36,9 @@ class CutOffFault(FaultAtEvent):
     properties: ClassVar = FaultProperties(needs_a_gate=True, inside=False, ends_rank=True, needs_a_hub=False)
     effect: ClassVar = "stopping"
     over_machines: ClassVar = True
+    test_machines: ClassVar = (
+        "nobody can pull the cable of a machine from here: run it over test machines, --hosts test:3"
+    )
     example: ClassVar = "{id: link-is-cut, kind: cut-off, ranks: [1], at: step.begin, after: 50ms, for: 8s}"
 
     kind: Literal["cut-off"]

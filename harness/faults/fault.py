@@ -78,6 +78,8 @@ class Fault(Model):
         example: a fault of this kind as a scenario writes it, in YAML.
         over_machines: whether ranks on several machines can be struck by it. Each kind says it in its own class: what a
             kind inherits does not count, and one that says nothing is refused there. `is_over_machines` asks.
+        test_machines: why it can be done to test machines alone (`--hosts test:3`), with what to do; empty where it is
+            not. A cell with such a fault is skipped everywhere else.
         inside_file: the file whose function `inside` carries out the order in a rank; it imports the standard library
             and `harness.rank` alone.
     """
@@ -88,6 +90,7 @@ class Fault(Model):
     effect: ClassVar[Effect | None] = None
     example: ClassVar[str]
     over_machines: ClassVar[bool] = False
+    test_machines: ClassVar[str] = ""
     inside_file: ClassVar[Path | None] = None
 
     id: Id = Field(description="Name of the fault, unique among the faults.")

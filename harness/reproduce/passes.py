@@ -14,6 +14,7 @@ from harness.record.reproduced import SEEDS, Here, is_shown, override
 from harness.reproduce.rerun import Prepared, another
 from harness.reproduce.source import SourceError
 from harness.reproduce.vary import WALKED, Change, Walk, Word, walk, word
+from harness.run.plan import RunSettings
 from harness.run.progress import Progress
 from harness.run.run import Finished, Interrupted, RunError, run
 from harness.scenario import Scenario
@@ -109,9 +110,7 @@ class Passes:
     def _run(self, prepared: Prepared, *, jobs: int) -> Finished:
         return run(
             prepared.loaded,
-            results=self.results,
-            signer=self.signer,
-            jobs=jobs,
+            RunSettings(results=self.results, signer=self.signer, jobs=jobs),
             material=prepared.material,
             progress=self.progress(),
         )

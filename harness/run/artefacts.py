@@ -2,29 +2,46 @@
 
 from __future__ import annotations
 
+import contextlib
 import mmap
 import os
 import re
+import shutil
 import stat
+import tempfile
 import threading
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
+from typing import BinaryIO
 
 from harness.checks.accounted import note_accounts
 from harness.checks.arrays import AgainstCheck
 from harness.checks.check import Check
+from harness.checks.ledger_agrees import asks_ledgers
 from harness.checks.needled import Known, needled, needles_in, note_needles
+from harness.checks.transfers_intact import asks_digests
 from harness.events import is_name
 from harness.forms.digest import sha256_of
+from harness.forms.regular_file import read_regular
 from harness.forms.strict_json import JSON
-from harness.history import ARTEFACT_COMPARED, ARTEFACT_FOUND, ARTEFACTS_ACCOUNTED, NEEDLES_TRIED, History
+from harness.history import (
+    ARTEFACT_COMPARED,
+    ARTEFACT_FOUND,
+    ARTEFACTS_ACCOUNTED,
+    LEDGERS_COMPARED,
+    NEEDLES_TRIED,
+    History,
+)
+from harness.ledger.account import account
+from harness.ledger.file import ARTEFACT as LEDGER
+from harness.ledger.file import LARGEST, NotALedger, encode, parse
 from harness.numeric.array import NotAnArray, header
 from harness.numeric.arrays import ArrayFile
 from harness.rank.artefacts import ARRAY, BFLOAT16, BYTES, FOLDER
+from harness.rank.process import keep_private
 from harness.record.artefacts import LARGE, PER_TRIAL, path_of
 from harness.record.results import ResultsFolder
-from harness.run.spool import Piece, Spool
 from harness.world.world import World
 
 MANY = 8192
@@ -33,15 +50,15 @@ FILE = re.compile(r"(?P<name>.+?)(?P<suffix>\.bfloat16\.npy|\.npy|\.bin)")
 
 
 @dataclass(frozen=True)
-class Found:
+class KeptFile:
     """A file in a rank's folder: its path, the values of the event that tells of it, and where it is kept."""
 
     path: Path
     values: dict[str, JSON]
-    piece: Piece | None = None
+    piece: SpooledFile | None = None
 
 
-Kept = Mapping[tuple[int, str], Found]
+Kept = Mapping[tuple[int, str], KeptFile]
 """What ranks kept, by rank and name."""
 
 
@@ -59,14 +76,14 @@ class Artefacts:
     checks: Sequence[AgainstCheck]
     most: int
     _known: set[str] = field(default_factory=set)
-    _stored: dict[str, Piece] = field(default_factory=dict)
+    _stored: dict[str, SpooledFile] = field(default_factory=dict)
     _spool: Spool | None = None
     _bytes: int = 0
     _refused: set[tuple[str, str]] = field(default_factory=set)
     _pricked: Known = field(default_factory=dict)
     _lock: threading.Lock = field(default_factory=threading.Lock)
 
-    def spool(self, found: Found) -> Found:
+    def spool(self, found: KeptFile) -> KeptFile:
         """The same where no rank finds it, in place of the rank's folder.
 
         Raises:
@@ -104,7 +121,7 @@ class Artefacts:
             OSError: a folder cannot be read, or the evidence cannot be written.
         """
         room = PER_TRIAL
-        kept: dict[tuple[int, str], Found] = {}
+        kept: dict[tuple[int, str], KeptFile] = {}
         for rank in range(size):
             for found in look(scratch / f"rank-{rank}" / FOLDER):
                 values = found.values
@@ -125,7 +142,8 @@ class Artefacts:
             alone: whether that is one process, and every rank is compared with it.
         """
         for check in self.checks:
-            against, name = check.of[0], str(check.of[1])
+            against = check.of[0]
+            name = str(check.of[1])
             for rank in check.ranks.of(size):
                 if isinstance(against, int):
                     expected = kept.get((against, name))
@@ -187,9 +205,10 @@ class Artefacts:
         for values in list(note_accounts(checks, history, file=lambda found: _file(files[found["sha256"]]))):
             world.note(ARTEFACTS_ACCOUNTED, **values)
 
-    def _store(self, found: Found, *, room: int) -> tuple[Found, int]:
+    def _store(self, found: KeptFile, *, room: int) -> tuple[KeptFile, int]:
         """Take a file in where it fits, and say so; with how many bytes of the trial's it takes."""
-        path, many = path_of(found.values), int(found.values["bytes"])
+        path = path_of(found.values)
+        many = int(found.values["bytes"])
         with self._lock:
             new = path not in self._known
             found.values["stored"] = not new or (many <= room and self._bytes + many <= self.most)
@@ -203,7 +222,7 @@ class Artefacts:
         return kept, many
 
     def _compare(
-        self, world: World, check: AgainstCheck, rank: int, found: Found | None, expected: Found | None
+        self, world: World, check: AgainstCheck, rank: int, found: KeptFile | None, expected: KeptFile | None
     ) -> None:
         """Compare a rank's array with the one that the check names. What is missing the check itself finds out."""
         if found is None or expected is None:
@@ -217,14 +236,14 @@ class Artefacts:
         world.note(ARTEFACT_COMPARED, rank=rank, check=check.id, **digests, **values)
 
 
-def _array(found: Found) -> ArrayFile:
+def _array(found: KeptFile) -> ArrayFile:
     """A file mapped into memory: it may be larger than what is free."""
     if "dtype" not in found.values:
         raise NotAnArray(f"{found.values['file']} holds bytes, not an array")
     return _file(found)
 
 
-def _file(found: Found) -> ArrayFile:
+def _file(found: KeptFile) -> ArrayFile:
     if found.piece is not None:
         return ArrayFile(found.path.name, found.piece.content())
     if not found.values["bytes"]:
@@ -233,7 +252,7 @@ def _file(found: Found) -> ArrayFile:
         return ArrayFile(found.path.name, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ))
 
 
-def look(folder: Path) -> Iterator[Found]:
+def look(folder: Path) -> Iterator[KeptFile]:
     """The artefacts in a rank's folder, by name. Nothing in it is trusted: it may hold links, pipes, holes.
 
     Args:
@@ -247,7 +266,7 @@ def look(folder: Path) -> Iterator[Found]:
         OSError: the folder cannot be read.
     """
     if folder.is_symlink():
-        yield Found(folder, {"file": "", "why": "the rank's folder is a link"})
+        yield KeptFile(folder, {"file": "", "why": "the rank's folder is a link"})
         return
     try:
         entries = sorted(os.scandir(folder), key=lambda entry: entry.name)
@@ -259,7 +278,7 @@ def look(folder: Path) -> Iterator[Found]:
         shown = entry.name.encode("ascii", "backslashreplace").decode()[:200]
         why = _refusal(entry, match)
         if match is None or why:
-            yield Found(Path(entry.path), {"file": shown, "why": why})
+            yield KeptFile(Path(entry.path), {"file": shown, "why": why})
             continue
         path = Path(entry.path)
         values: dict[str, JSON] = {"artefact": match["name"], "file": shown, "bytes": path.stat().st_size}
@@ -269,19 +288,21 @@ def look(folder: Path) -> Iterator[Found]:
                 with path.open("rb") as file:
                     found = header(file, name=entry.name)
             except NotAnArray as error:
-                yield Found(path, {"file": shown, "why": str(error)})
+                yield KeptFile(path, {"file": shown, "why": str(error)})
                 continue
             if found.bytes != values["bytes"]:
                 why = f"it has {values['bytes']} bytes, and its header says {found.bytes}"
-                yield Found(path, {"file": shown, "why": why})
+                yield KeptFile(path, {"file": shown, "why": why})
                 continue
             values |= {"dtype": found.dtype, "shape": list(found.shape)}
         if (other := taken.setdefault(match["name"], shown)) != shown:
-            yield Found(path, {"file": shown, "why": f"{match['name']} is kept already, as {other}"})
+            yield KeptFile(path, {"file": shown, "why": f"{match['name']} is kept already, as {other}"})
             continue
-        yield Found(path, values)
+        yield KeptFile(path, values)
     if len(entries) > MANY:
-        yield Found(folder, {"file": "", "why": f"the rank left {len(entries)} files, of which {MANY} are looked at"})
+        yield KeptFile(
+            folder, {"file": "", "why": f"the rank left {len(entries)} files, of which {MANY} are looked at"}
+        )
 
 
 def _refusal(entry: os.DirEntry[str], match: re.Match[str] | None) -> str:
@@ -292,3 +313,114 @@ def _refusal(entry: os.DirEntry[str], match: re.Match[str] | None) -> str:
     if not stat.S_ISREG(status.st_mode):
         return "it is not a regular file"
     return f"it has {status.st_size} bytes; the limit is {LARGE}" if status.st_size > LARGE else ""
+
+
+@dataclass(frozen=True)
+class SpooledFile:
+    """What one file held."""
+
+    _file: BinaryIO
+    _begin: int
+    size: int
+
+    def content(self) -> bytes | mmap.mmap:
+        """All of it, mapped into memory: it may be larger than what is free."""
+        if not self.size:
+            return b""  # nothing cannot be mapped
+        return mmap.mmap(self._file.fileno(), self.size, access=mmap.ACCESS_READ, offset=self._begin)
+
+
+class Spool:
+    """Where what ranks kept is until the last trial is over: in a file without a name.
+
+    Safe to use from several threads; to be closed.
+
+    In the results folder a rank would find it by walking up from its own code, and could hand in what the whole model,
+    or a smaller world, computed. Nor may it open the file through this process, whose descriptors the kernel lists.
+    """
+
+    def __init__(self, folder: Path) -> None:
+        """Make the file.
+
+        Args:
+            folder: on whose file system it lies.
+
+        Raises:
+            OSError: it cannot be made.
+        """
+        self._file: BinaryIO = tempfile.TemporaryFile(dir=folder)  # noqa: SIM115 - closed with it
+        keep_private(private=True)
+        self._end = 0
+        # A piece is where the file ended before it: two threads must not write at one end.
+        self._lock = threading.Lock()
+
+    def add(self, path: Path) -> SpooledFile:
+        """Take in a file.
+
+        Raises:
+            OSError: it cannot be read, or there is no space.
+        """
+        with self._lock, path.open("rb") as source:
+            begin = self._end
+            self._file.seek(begin)
+            shutil.copyfileobj(source, self._file)
+            self._file.flush()
+            size = self._file.tell() - begin
+            # Only what begins at such a place can be mapped.
+            self._end = begin + size + -size % mmap.ALLOCATIONGRANULARITY
+        return SpooledFile(self._file, begin, size)
+
+    def close(self) -> None:
+        """Give it back."""
+        self._file.close()
+        keep_private(private=False)
+
+
+def cut_ledgers(scratch: Path, *, size: int) -> None:
+    """Leave of each rank's ledger what was written. What is not one stays as it is, and is found out.
+
+    To be called before artefacts are taken: the evidence holds what this leaves.
+
+    Raises:
+        OSError: it cannot be written.
+    """
+    for rank in range(size):
+        folder = scratch / f"rank-{rank}" / FOLDER
+        path = folder / (LEDGER + BYTES)
+        if folder.is_symlink():
+            continue  # nobody writes for a rank where it points to
+        with contextlib.suppress(NotALedger):
+            try:
+                left = read_regular(path, limit=LARGEST, follow=False)
+            except OSError:
+                continue
+            written = encode(parse(left))
+            # In place of the rank's file, which may have other names.
+            path.unlink()
+            descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW, 0o600)
+            with os.fdopen(descriptor, "wb") as file:
+                file.write(written)
+
+
+def compare_ledgers(
+    world: World, kept: Mapping[tuple[int, str], KeptFile], *, size: int, checks: Sequence[Check]
+) -> None:
+    """Hold them against each other, and note what they differ by.
+
+    Args:
+        world: takes the event.
+        kept: what the ranks kept.
+        size: world size.
+        checks: of the scenario.
+
+    Raises:
+        OSError: a ledger cannot be read.
+    """
+    files = {}
+    for rank in range(size):
+        if (found := kept.get((rank, LEDGER))) is not None and int(found.values["bytes"]) <= LARGEST:
+            files[rank] = found.path.read_bytes()
+    asked = asks_ledgers(checks, size=size)
+    transferred = asks_digests(checks, size=size)
+    noted = account(files, size=size, world=world.mark, asked=asked, transferred=transferred)
+    world.note(LEDGERS_COMPARED, **noted)

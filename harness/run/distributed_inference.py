@@ -12,6 +12,7 @@ from typing import Any
 
 import yaml
 
+from harness.run.plan import RunSettings
 from harness.run.progress import Progress
 from harness.run.run import Finished, run
 from harness.scenario import load_scenario
@@ -55,6 +56,7 @@ class DistributedInferenceValidator:
     an engine whose ranks hand nothing on, say.
     """
 
+    # Public: each argument is a choice that its reader makes, by name.
     def __init__(
         self,
         *,
@@ -70,9 +72,15 @@ class DistributedInferenceValidator:
         progress: Progress | None = None,
     ) -> None:
         self._model: Any = model if isinstance(model, dict) else {"path": str(model.resolve())}
-        self._folder, self._results, self._signer = folder, results, signer
-        self._ranks, self._engine, self._integrity = list(ranks), engine, integrity
-        self._trials, self._jobs, self._progress = trials, jobs, progress
+        self._folder = folder
+        self._results = results
+        self._signer = signer
+        self._ranks = list(ranks)
+        self._engine = engine
+        self._integrity = integrity
+        self._trials = trials
+        self._jobs = jobs
+        self._progress = progress
 
     def compare_single_vs_distributed(self, prompts: Prompts, *, max_new_tokens: int = 8) -> Finished:
         """Does every rank with logits give those of the whole model, but for the noise of its own arithmetic?
@@ -151,6 +159,7 @@ class DistributedInferenceValidator:
     def _carried(self) -> dict[str, str]:
         return {"integrity": self._integrity} if self._engine.endswith("-pipeline") else {}
 
+    # The sections of the scenario that is written, by their names in it.
     def _run(
         self,
         name: str,
@@ -193,9 +202,7 @@ class DistributedInferenceValidator:
         path.write_text(yaml.dump(scenario, Dumper=_Plain, sort_keys=False, allow_unicode=True))
         return run(
             load_scenario(path),
-            results=self._results,
-            signer=self._signer,
-            jobs=self._jobs,
+            RunSettings(results=self._results, signer=self._signer, jobs=self._jobs),
             progress=self._progress,
         )
 

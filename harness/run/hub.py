@@ -20,7 +20,8 @@ from harness.hub import Access, HubError, Rules
 from harness.hub import Hub as Server
 from harness.hub.place import GivenSocket, Place
 from harness.world.fork_server import ServerFailed
-from harness.world.world import Launch, World
+from harness.world.launch import Launch
+from harness.world.world import World
 
 NAMED = re.compile(r"rank-(\d+)")
 HOST = "127.0.0.1"
@@ -57,9 +58,10 @@ class WorldHub:
         for rank in range(self._size) if self._apart else ():
             address = f"http://{HOST}:{self._port}/client/{_client(rank)}"
             launch = launch.with_variables(ranks=[rank], variables={"HF_ENDPOINT": address})
-        if launch.hosts is not None:
-            self._hosts = launch.hosts.count
-            launch = replace(launch, hosts=replace(launch.hosts, served=self._port))
+        if launch.places.hosts is not None:
+            self._hosts = launch.places.hosts.count
+            hosts = replace(launch.places.hosts, served=self._port)
+            launch = replace(launch, places=replace(launch.places, hosts=hosts))
         return launch
 
     def begin(self, world: World) -> None:

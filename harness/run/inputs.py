@@ -77,9 +77,11 @@ def resolve(name: str, given: Input, *, folder: Path) -> ResolvedInput:
         if not path.exists():
             raise InputError(f"input {name}: {given.path} is not there (looked in the scenario's folder)")
     elif given.layouts is not None:
-        text, path = f"{LAYOUTS}{', '.join(given.layouts)}", _layouts(name, given.layouts)
+        text = f"{LAYOUTS}{', '.join(given.layouts)}"
+        path = _layouts(name, given.layouts)
     elif given.made is not None:
-        text, path = f"{MADE}{given.made}", _made(name, given.made)
+        text = f"{MADE}{given.made}"
+        path = _made(name, given.made)
     else:
         assert given.hub is not None
         text = given.hub

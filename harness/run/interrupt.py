@@ -14,6 +14,8 @@ class Interrupt:
     """A descriptor that becomes readable when the run is to stop, watched by every world."""
 
     def __init__(self) -> None:
+        # A pipe, and not an event: every world waits for it among its other descriptors, and a signal handler may
+        # write into it, where taking a lock could deadlock with the code that it broke into.
         self.descriptor, self._alarm = os.pipe()
 
     def set(self) -> None:
@@ -42,6 +44,7 @@ def interruptible() -> Iterator[Interrupt]:
             stopping.set()
             raise KeyboardInterrupt
 
+    # Python sets signal handlers in the main thread alone; in another one whoever started it interrupts.
     main = threading.current_thread() is threading.main_thread()
     numbers = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP) if main else ()
     before = {number: signal.signal(number, stop) for number in numbers}

@@ -43,7 +43,7 @@ class Material:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Found:
+class Ingredients:
     """What a run is made of, found beside its scenario or brought along."""
 
     inputs: dict[str, inputs.ResolvedInput]
@@ -53,7 +53,7 @@ class Found:
     origins: Mapping[str, provenance.Origin]
     supplies: Mapping[str, Supply]
 
-    def told_one_by_one(self, arm: str, folders: Sequence[Path], code: Collection[str]) -> frozenset[str]:
+    def declared(self, arm: str, folders: Sequence[Path], code: Collection[str]) -> frozenset[str]:
         """The distributions whose files ranks of an arm tell one by one: a repository has to hold them.
 
         Args:
@@ -65,7 +65,7 @@ class Found:
         return self.origins[arm].own(folders, code) | frozenset(built)
 
 
-def beside(loaded: LoadedScenario, folder: ResultsFolder) -> Found:
+def from_scenario(loaded: LoadedScenario, folder: ResultsFolder) -> Ingredients:
     """What lies beside a scenario; the code of its arms is laid into the results folder.
 
     Raises:
@@ -74,10 +74,10 @@ def beside(loaded: LoadedScenario, folder: ResultsFolder) -> Found:
     """
     scenario = loaded.scenario
     given = inputs.of_scenario(scenario, folder=loaded.folder)
-    paths = [one.path for one in given.values()]
+    paths = [resolved.path for resolved in given.values()]
     staged = staging.stage_arms(scenario, folder=loaded.folder, inputs=paths, results=folder)
     source = repository.describe(loaded.folder, results=folder.root)
-    return Found(
+    return Ingredients(
         inputs=given,
         arms=staged,
         source=source,
@@ -87,9 +87,9 @@ def beside(loaded: LoadedScenario, folder: ResultsFolder) -> Found:
     )
 
 
-def brought(material: Material, folder: ResultsFolder) -> Found:
+def from_material(material: Material, folder: ResultsFolder) -> Ingredients:
     """What a run that reproduces another was given; it is laid into the results folder."""
-    found = Found(
+    ingredients = Ingredients(
         inputs=material.inputs,
         arms=material.lay_arms(folder),
         source=material.source,
@@ -98,4 +98,4 @@ def brought(material: Material, folder: ResultsFolder) -> Found:
         supplies=material.supplies,
     )
     folder.write(REPRODUCED_PATH, material.reproduced)
-    return found
+    return ingredients

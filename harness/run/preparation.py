@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 
 from harness import backends, faults
 from harness.backends import KINDS as BACKENDS
 from harness.checks.accounted import accounted
 from harness.checks.arrays import compares_arrays
-from harness.faults.cut_off import NO_CABLES, CutOffFault
 from harness.forms.extras import missing
 from harness.reason import Skip, SkipCode
 from harness.record import environment, sources
@@ -70,27 +68,17 @@ def prepare(
     Raises:
         EnvironmentProblem: an environment cannot be made as the scenario asks.
     """
-    machine = environment.capture()
-    made, unavailable = cache.of_arms(scenario, supplies, says=progress.says)
-    matrix = cells(scenario)
-    refused = refusals(
-        scenario,
-        matrix,
+    environments, unavailable = cache.of_arms(scenario, supplies, says=progress.says)
+    preparation = Preparation(
         arms=arms,
         inputs=inputs,
-        machine=machine,
-        environments=made,
-        unavailable=unavailable,
-        over=over,
+        machine=environment.capture(),
+        environments=environments,
+        cells=cells(scenario),
+        skipped={},
     )
-    return Preparation(
-        arms=arms,
-        inputs=inputs,
-        machine=machine,
-        environments=made,
-        cells=matrix,
-        skipped=refused,
-    )
+    preparation.skipped.update(refusals(scenario, preparation, unavailable=unavailable, over=over))
+    return preparation
 
 
 def recipes_of(
@@ -119,55 +107,36 @@ def recipes_of(
 
 
 def refusals(
-    scenario: Scenario,
-    matrix: Iterable[Cell],
-    *,
-    arms: Mapping[str, StagedArm],
-    inputs: Mapping[str, ResolvedInput],
-    machine: Environment,
-    environments: Mapping[str, ArmEnvironment] | None = None,
-    unavailable: Skip | None = None,
-    over: bool = False,
+    scenario: Scenario, preparation: Preparation, *, unavailable: Skip | None = None, over: bool = False
 ) -> dict[str, Skip]:
     """The cells that cannot run on this machine, by id, and why.
 
     Args:
-        scenario: what is asked.
-        matrix: its cells.
-        arms: the staged code.
-        inputs: by name.
-        machine: this one.
-        environments: of the arms that have their own.
-        unavailable: why one of those could not be made.
+        scenario: the question.
+        preparation: its cells, and what their trials are made of.
+        unavailable: why an environment of an arm could not be made.
         over: whether ranks are on machines of a hostfile.
     """
-    made, staged = environments or {}, [arm.folder for arm in arms.values()]
-    found = {
-        cell.id: _refusal(scenario, cell, machine, staged=staged, environments=made, unavailable=unavailable, over=over)
-        or _engine_refusal(scenario, cell, arms, inputs=inputs, environments=made)
-        for cell in matrix
-    }
-    return {cell: why for cell, why in found.items() if why is not None}
+    refused = {}
+    for cell in preparation.cells:
+        skip = _refusal(scenario, cell, preparation, unavailable=unavailable, over=over)
+        skip = skip or _engine_refusal(scenario, cell, preparation)
+        if skip is not None:
+            refused[cell.id] = skip
+    return refused
 
 
 def _refusal(
-    scenario: Scenario,
-    cell: Cell,
-    environment: Environment,
-    *,
-    staged: Sequence[Path],
-    environments: Mapping[str, ArmEnvironment],
-    unavailable: Skip | None,
-    over: bool,
+    scenario: Scenario, cell: Cell, preparation: Preparation, *, unavailable: Skip | None, over: bool
 ) -> Skip | None:
     """Why this cell cannot run here, a reason to skip, never to pass; `unavailable` is why an environment is not."""
-    if unfit := unmet(scenario.needs, environment):
+    if unfit := unmet(scenario.needs, preparation.machine):
         return unfit
     if (cell.hosts or 1) > 1 and not over:
         lacks = f"its ranks are on {cell.hosts} machines, and none were named: give a hostfile with --hosts"
         return Skip(SkipCode.CELL_HOSTS, lacks)
-    if not over and any(isinstance(fault, CutOffFault) for fault in scenario.faults):
-        return Skip(SkipCode.MACHINE_FAULT, NO_CABLES)
+    if not over and (lacking := faults.for_test_machines(scenario.faults)):
+        return Skip(SkipCode.MACHINE_FAULT, lacking)
     if impossible := faults.refusal(scenario.faults):
         return Skip(SkipCode.MACHINE_FAULT, impossible)
     if (compares_arrays(scenario.checks) or accounted(scenario.checks)) and (absent := missing("numpy")):
@@ -180,29 +149,23 @@ def _refusal(
     if lacking := limits.shortage(cell.ranks, memory=1 if scenario.subject.program else limits.LEAST_MEMORY):
         return Skip(SkipCode.CELL_LIMIT, lacking)
     if (words := scenario.subject.program) is not None:
+        staged = [arm.folder for arm in preparation.arms.values()]
         why = program.refusal(words[0], staged=staged)
         return Skip(SkipCode.MACHINE_PROGRAM, f"program {words[0]}: {why}") if why else None
-    refusal = _backend_refusal(scenario, cell, environments)
+    refusal = _backend_refusal(scenario, cell, preparation.environments)
     if refusal is None and scenario.world.hosts > 1:
         refusal = backends.hosts_refusal(cell.backend)
     return Skip(refusal.code, f"backend {cell.backend}: {refusal}") if refusal else None
 
 
-def _engine_refusal(
-    scenario: Scenario,
-    cell: Cell,
-    arms: Mapping[str, StagedArm],
-    *,
-    inputs: Mapping[str, ResolvedInput],
-    environments: Mapping[str, ArmEnvironment],
-) -> Skip | None:
+def _engine_refusal(scenario: Scenario, cell: Cell, preparation: Preparation) -> Skip | None:
     """What a ready subject's engine cannot do with the model of an arm, before a world is started for it."""
     subject = READY[scenario.subject.use] if scenario.subject.use is not None else None
     if subject is None or subject.refuses is None:
         return None
-    paths = {name: one.path for name, one in inputs.items()}
-    for name, arm in arms.items():
-        if name in environments:
+    paths = {name: resolved.path for name, resolved in preparation.inputs.items()}
+    for name, arm in preparation.arms.items():
+        if name in preparation.environments:
             continue  # its libraries are others than ours: the rank refuses
         defaults = {key: argument.default for key, argument in subject.arguments.items()}
         if why := subject.refuses({**defaults, **arm.arguments, **cell.axes}, paths, cell.ranks):

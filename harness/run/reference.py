@@ -12,13 +12,14 @@ from pathlib import Path
 from harness.history import History
 from harness.reason import VerdictCode
 from harness.record.results import ResultsFolder
-from harness.run.artefacts import Artefacts, Found, Kept
+from harness.run.artefacts import Artefacts, Kept, KeptFile
 from harness.scenario import Cell, ReferencePlan, Scenario, derive_seed, reference_of
 from harness.stats.outcome import reference_folders
 from harness.stats.reference import doubts, values_of
 from harness.world.capture import Capture
 from harness.world.environment import launcher_environment
-from harness.world.world import Launch, World
+from harness.world.launch import Launch, PlaceLaunch
+from harness.world.world import World
 
 INPUT = "reference"
 """The input under which ranks find the folder."""
@@ -31,7 +32,7 @@ class NoReference(Exception):
 
 
 @dataclass(frozen=True)
-class Made:
+class CellReference:
     """A reference that ran.
 
     Attributes:
@@ -61,7 +62,7 @@ class References:
         """
         self._scenario = scenario
         self._artefacts = artefacts
-        self._made: dict[tuple[str, ...], Made] = {}
+        self._made: dict[tuple[str, ...], CellReference] = {}
         self._results = results
 
     def close(self) -> None:
@@ -74,7 +75,7 @@ class References:
         # Ranks have another current folder.
         return self._results.path.resolve() / INPUT
 
-    def of(self, cell: Cell) -> Made | None:
+    def of(self, cell: Cell) -> CellReference | None:
         """The one that a cell's trials are compared with; None where the scenario has none."""
         return self._made.get(reference_folders(self._scenario, cell))
 
@@ -111,11 +112,12 @@ class References:
         Raises:
             NoReference: it failed.
         """
-        plan, places = reference_of(self._scenario, cell), reference_folders(self._scenario, cell)
+        plan = reference_of(self._scenario, cell)
+        places = reference_folders(self._scenario, cell)
         if plan is None or places in self._made:
             return
         histories: list[History] = []
-        kept = dict[tuple[int, str], Found]()
+        kept = dict[tuple[int, str], KeptFile]()
         order = self._order(launch(plan.arm), plan)
         for index, place in enumerate(places):
 
@@ -139,11 +141,11 @@ class References:
             histories.append(History(capture.events, size=plan.size, reference=histories[0] if histories else None))
             if failed := [why for why in doubts(self._scenario, histories) if why.code == VerdictCode.REFERENCE_FAILED]:
                 setting = "subject.reference.deadline" if plan.offered else "world.deadline"
-                slow = _too_slow(histories[-1], order.deadline, setting=setting)
+                slow = _too_slow(histories[-1], order.watch.deadline, setting=setting)
                 raise NoReference(f"{failed[0]}{slow}{_log(capture)}")
         folder = self._lay(histories[0], kept) if plan.offered else None
         stands = _files(folder) if folder is not None else {}
-        self._made[places] = Made(history=histories[0], folder=folder, kept=kept, stands=stands)
+        self._made[places] = CellReference(history=histories[0], folder=folder, kept=kept, stands=stands)
 
     def _order(self, model: Launch, plan: ReferencePlan) -> Launch:
         """A trial of the arm whose code it runs, made a run of the reference."""
@@ -151,22 +153,26 @@ class References:
             derive_seed(self._scenario.seed, self._scenario.id, plan.owner, 0, *rank)
             for rank in ((), *((rank,) for rank in range(plan.size)))
         ]
+        subject = replace(
+            model.subject,
+            entry=plan.entry,
+            arguments=plan.arguments,
+            seeds=seeds[1:],
+        )
+        places = model.places
+        if plan.offered:
+            # Whatever the scenario tells its ranks of their world, a world of one is one, and on this machine.
+            env = {name: value for name, value in subject.env.items() if name not in LAUNCHERS}
+            subject = replace(subject, env=env)
+            places = PlaceLaunch()
         return replace(
             model,
             about={**model.about, "cell": plan.owner, "arm": INPUT, "seed": str(seeds[0])},
             size=plan.size,
             backend=plan.backend,
-            hosts=None if plan.offered else model.hosts,
-            machines=None if plan.offered else model.machines,
-            entry=plan.entry,
-            arguments=plan.arguments,
-            deadline=plan.deadline,
-            seeds=seeds[1:],
-            # Whatever the scenario tells its ranks of their world, a world of one is one.
-            env={name: value for name, value in model.env.items() if not plan.offered or name not in LAUNCHERS},
-            gates=(),
-            probes=(),
-            hang=None,
+            subject=subject,
+            watch=replace(model.watch, deadline=plan.deadline, gates=(), probes=(), hang=None),
+            places=places,
         )
 
     def _lay(self, history: History, kept: Kept) -> Path:

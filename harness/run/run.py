@@ -15,15 +15,12 @@ from harness.forms.digest import sha256
 from harness.forms.git import git
 from harness.forms.source import real_place
 from harness.plugins import PluginFailed, imported
-from harness.record import sources
 from harness.record.arms import compared
-from harness.record.assemble import PATCH_PATH, assemble
+from harness.record.assemble import assemble
 from harness.record.facts import (
-    ENVIRONMENT_FOLDER,
     FORMAT,
     PATH,
-    REQUIREMENTS,
-    SCENARIO_PATH,
+    Reproduces,
     RoomFacts,
     RunFacts,
     SignerFacts,
@@ -35,22 +32,22 @@ from harness.record.results import ResultsError, ResultsFolder
 from harness.report.figures import figures
 from harness.report.report import render
 from harness.report.views import VIEWS, checked
-from harness.run import inputs, over_machines
+from harness.run import inputs
 from harness.run.arms import library, staging
 from harness.run.arms.distributions import search_path
 from harness.run.arms.revision import RevisionError
 from harness.run.environments import cache
 from harness.run.environments.pip import EnvironmentProblem
-from harness.run.farm.farm import FarmError, Where
+from harness.run.farm.farm import FarmError
 from harness.run.interrupt import Interrupt, interruptible
-from harness.run.making import make
-from harness.run.material import Found, Material, beside, brought
-from harness.run.over_machines import Hostfile
-from harness.run.preparation import Preparation, prepare
-from harness.run.progress import Plan, Progress
+from harness.run.machines import over_machines
+from harness.run.material import Material
+from harness.run.plan import RunPlan, RunSettings, planned
+from harness.run.progress import Progress
 from harness.run.reference import NoReference
 from harness.run.replay import RecordReplay
-from harness.scenario import LoadedScenario, Problem, Scenario, ScenarioError, override
+from harness.run.trials import MadeTrials, make
+from harness.scenario import LoadedScenario, Problem, Scenario, ScenarioError
 from harness.starters.ray import NoCluster
 from harness.stats.cell_facts import CellFacts
 from harness.stats.unshown import EDITION
@@ -62,8 +59,6 @@ from harness.trust.sshsig import NAMESPACE_REPORT
 from harness.world.fork_server import ServerFailed
 from harness.world.room import COMPILED, toolchains
 from harness.world.world import Cancelled
-
-QUOTES = "\"'"
 
 
 class RunError(Exception):
@@ -113,26 +108,18 @@ class Finished:
 
 def run(
     loaded: LoadedScenario,
+    settings: RunSettings,
     *,
-    results: Path,
-    signer: Signer | None,
-    jobs: int,
     material: Material | None = None,
-    challenge: str | None = None,
     progress: Progress | None = None,
-    on: Where | Hostfile | None = None,
 ) -> Finished:
     """Run a scenario and write its signed report.
 
     Args:
         loaded: the scenario.
-        results: the folder of all results.
-        signer: who signs; None leaves the report unsigned.
-        jobs: worlds at the same time.
+        settings: where, by whose key and how many worlds at a time.
         material: for a run that reproduces another, what it is made of.
-        challenge: signed into the report, for a gate that asks for it.
         progress: hears how far the run is.
-        on: the cluster whose nodes make its trials, or the machines on which the ranks of each are; None is this one.
 
     Raises:
         Interrupted: by Ctrl-C or SIGTERM.
@@ -141,97 +128,77 @@ def run(
         RunError: input, code or results folder cannot be used.
     """
     progress = progress or Progress()
-    if isinstance(on, Hostfile) and (
-        refused := over_machines.refusal(loaded.scenario, over_ray=on.cluster is not None)
-    ):
-        raise RunError(refused)
-    folder = _begun(loaded, results)
+    hostfile = settings.hostfile
+    if hostfile is not None:
+        refused = over_machines.refusal(loaded.scenario, over_ray=hostfile.cluster is not None)
+        if refused:
+            raise RunError(refused)
+    folder = _begun(loaded, settings.results)
     with _in_folder(folder, loaded, progress) as interrupt:
         begin = time.monotonic()
-        scenario = loaded.scenario
-        folder.write(SCENARIO_PATH, loaded.text)
-        found = beside(loaded, folder) if material is None else brought(material, folder)
-        resolved_inputs, staged, origins = found.inputs, found.arms, found.origins
-        folder.write(sources.PATH, sources.listing(folder.digests))
-        if found.patch:
-            folder.write(PATCH_PATH, found.patch)
-        preparation = _prepared(scenario, found, folder, progress, over=isinstance(on, Hostfile))
-        if isinstance(on, Hostfile):
-            over_machines.skip(preparation, on, faults=scenario.faults)
-        skipped = preparation.skipped
-        overrides = [_without_folders(given, folder=loaded.folder) for given in loaded.overrides]
-        plan = Plan(
-            candidate=scenario.trials.candidate,
-            control=scenario.trials.control if "control" in staged else 0,
-            cells=preparation.cells,
-            skipped=skipped,
-        )
-        progress.planned(plan)
-        made = make(
-            loaded,
-            found=found,
-            preparation=preparation,
-            folder=folder,
-            overrides=overrides,
-            plan=plan,
-            jobs=jobs,
-            on=on,
-            interrupt=interrupt,
-            progress=progress,
-        )
-        environments = preparation.environments
-        _demand_unchanged(resolved_inputs)
-        # Those of a reproduction may lie in a folder that is gone afterwards.
-        inputs.remember(resolved_inputs.values() if material is None else ())
-        for arm, own in environments.items():
-            if preparation.runnable and not cache.is_unchanged(own):
-                raise EnvironmentProblem(
-                    f"the environment of {scenario.subject.named(arm)} changed while the run was going on; run it again"
-                )
-        facts = RunFacts(
-            format=FORMAT,
-            rankproof=__version__,
-            id=folder.id,
-            made=f"{folder.made:%Y-%m-%dT%H:%M:%SZ}",
-            signer=_signs(signer, loaded.folder),
-            seconds=round(time.monotonic() - begin, 1),
-            jobs=made.jobs,
-            start="warm" if made.trials.worlds.start == "warm" else "fresh",
-            harness_pid=os.getpid(),
-            server_pids=list(made.server_pids),
-            server_seconds=round(made.server_seconds, 2),
-            overrides=overrides,
-            challenge=challenge,
-            source=found.source,
-            environment=preparation.machine,
-            inputs=[resolved.facts for resolved in resolved_inputs.values()],
-            arguments={name: dict(arm.arguments) for name, arm in staged.items()},
-            revisions={name: arm.revision for name, arm in staged.items() if arm.revision is not None},
-            environments={name: own.facts for name, own in environments.items()},
-            reproduces=material.reproduces if material is not None else None,
-            room=_room(scenario),
-            plugins=used(scenario, views={name: VIEWS.plugins[name] for name in checked() if name in VIEWS.plugins}),
-            imported=imported(),
-            provenance={
-                arm: origin.facts(
-                    made.trials.loaded[arm].values(),
-                    search_path(environments[arm].python if arm in environments else None),
-                    sources.of_arm(folder.digests, arm),
-                )
-                for arm, origin in origins.items()
-            },
-            machines=made.machines,
-            farm=made.farm,
-            edition=EDITION,
-            texts_left=library.keep(folder, made.trials.loaded, environments, of=made.differing, arms=compared(staged)),
-            cells=[CellFacts(id=cell.id, skipped=skipped.get(cell.id), **made.of(cell)) for cell in preparation.cells],
-        )
+        plan = planned(loaded, settings, material=material, folder=folder, progress=progress)
+        progress.planned(plan.counts())
+        made = make(plan, interrupt=interrupt, progress=progress)
+        _demand_unchanged(plan)
+        if material is None:
+            # The inputs of a reproduction may be in a folder that is gone afterwards.
+            inputs.remember(plan.ingredients.inputs.values())
+        reproduces = material.reproduces if material is not None else None
+        facts = _facts(plan, made, reproduces=reproduces, seconds=time.monotonic() - begin)
         folder.write(PATH, (facts.model_dump_json(indent=1) + "\n").encode())
         record = assemble(folder.read, folder.digests.keys())
         for path, picture in figures(record, folder.read).items():
             folder.write(path, picture)
         folder.write(RECORD_PATH, record.encode())
-        return Finished(record=record, folder=_sign(record, folder, signer), signer=signer)
+        return Finished(record=record, folder=_sign(record, folder, settings.signer), signer=settings.signer)
+
+
+def _facts(plan: RunPlan, made: MadeTrials, *, reproduces: Reproduces | None, seconds: float) -> RunFacts:
+    """What the record says of a run beside its trials' events."""
+    scenario = plan.scenario
+    folder = plan.folder
+    ingredients = plan.ingredients
+    environments = plan.preparation.environments
+    skipped = plan.preparation.skipped
+    loaded = made.trials.loaded
+    provenance = {}
+    for arm, origin in ingredients.origins.items():
+        environment = environments.get(arm)
+        folders = search_path(environment.python if environment is not None else None)
+        provenance[arm] = origin.facts(loaded[arm].values(), folders, plan.files(arm))
+    return RunFacts(
+        format=FORMAT,
+        rankproof=__version__,
+        id=folder.id,
+        made=f"{folder.made:%Y-%m-%dT%H:%M:%SZ}",
+        signer=_signs(plan.settings.signer, plan.loaded.folder),
+        seconds=round(seconds, 1),
+        jobs=made.jobs,
+        start="warm" if made.trials.worlds.start == "warm" else "fresh",
+        harness_pid=os.getpid(),
+        server_pids=list(made.server_pids),
+        server_seconds=round(made.server_seconds, 2),
+        overrides=list(plan.overrides),
+        challenge=plan.settings.challenge,
+        source=ingredients.source,
+        environment=plan.preparation.machine,
+        inputs=[resolved.facts for resolved in ingredients.inputs.values()],
+        arguments={name: dict(arm.arguments) for name, arm in ingredients.arms.items()},
+        revisions={name: arm.revision for name, arm in ingredients.arms.items() if arm.revision is not None},
+        environments={name: environment.facts for name, environment in environments.items()},
+        reproduces=reproduces,
+        room=_room(scenario),
+        plugins=used(scenario, views={name: VIEWS.plugins[name] for name in checked() if name in VIEWS.plugins}),
+        imported=imported(),
+        provenance=provenance,
+        machines=made.machines,
+        farm=made.farm,
+        edition=EDITION,
+        texts_left=library.keep(
+            folder, loaded, environments, of=plan.trials.differing, arms=compared(ingredients.arms)
+        ),
+        cells=[CellFacts(id=cell.id, skipped=skipped.get(cell.id), **made.of(cell)) for cell in plan.preparation.cells],
+    )
 
 
 def _begun(loaded: LoadedScenario, results: Path) -> ResultsFolder:
@@ -242,22 +209,6 @@ def _begun(loaded: LoadedScenario, results: Path) -> ResultsFolder:
         return ResultsFolder(real_place(results), loaded.scenario.id)
     except ResultsError as error:
         raise RunError(str(error)) from None
-
-
-def _prepared(
-    scenario: Scenario, found: Found, folder: ResultsFolder, progress: Progress, *, over: bool
-) -> Preparation:
-    """Make the environments; what they were made from beside an index becomes evidence."""
-    for arm, one in found.supplies.items():
-        if one.text is not None:
-            folder.write(f"{ENVIRONMENT_FOLDER}/{arm}/{REQUIREMENTS}", one.text)
-    made = prepare(
-        scenario, arms=found.arms, inputs=found.inputs, supplies=found.supplies, progress=progress, over=over
-    )
-    for arm, own in made.environments.items():
-        for wheel in own.wheels:
-            folder.write(f"{ENVIRONMENT_FOLDER}/{arm}/{wheel.name}", wheel.read_bytes())
-    return made
 
 
 @contextmanager
@@ -310,7 +261,8 @@ def _signs(signer: Signer | None, folder: Path) -> SignerFacts | None:
     """Which key signs, and whom the repository that is run lists it for."""
     if signer is None:
         return None
-    key, name = signer.identity(), None
+    key = signer.identity()
+    name = None
     top = git("rev-parse", "--show-toplevel", folder=folder)
     if top.returncode == 0:
         with suppress(OSError):
@@ -342,23 +294,18 @@ def _sign(record: Record, folder: ResultsFolder, key: Signer | None) -> Path:
     return folder.finish(manifest=(manifest.NAME, listing), report=(statement.REPORT, report), beside=beside.items())
 
 
-def _without_folders(given: str, *, folder: Path) -> str:
-    """An override as the record keeps it: of a path that leaves the scenario's folder, only the last part.
+def _demand_unchanged(plan: RunPlan) -> None:
+    """Refuse a run in which an input or an environment changed while ranks read it: it belongs to no trial.
 
-    The path says nothing on another machine; the input's digest, and the commit's id, do.
+    Raises:
+        InputError, EnvironmentProblem: it did.
     """
-    key, _, value = given.partition("=")
-    if override.is_repo(key):
-        return f"{key}={staging.shown_repo(value.strip(QUOTES), folder=folder)}"
-    if key.startswith("inputs.") and inputs.leaves(value):
-        return f"{key}=./{Path(value).name}"
-    return given
-
-
-def _demand_unchanged(used_inputs: dict[str, inputs.ResolvedInput]) -> None:
-    """An input that changed while ranks read it belongs to no trial."""
-    for name, resolved in used_inputs.items():
+    for name, resolved in plan.ingredients.inputs.items():
         if inputs.digests(resolved.path, name=name) != resolved.facts.files:
             raise inputs.InputError(
                 f"input {name}: {resolved.facts.given} changed while the run was going on; run it again"
             )
+    for arm, environment in plan.preparation.environments.items():
+        if plan.runnable and not cache.is_unchanged(environment):
+            changed = plan.scenario.subject.named(arm)
+            raise EnvironmentProblem(f"the environment of {changed} changed while the run was going on; run it again")

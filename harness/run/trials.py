@@ -1,31 +1,39 @@
-"""The trials of a run: which are to be made, in what order, and each of them made in a world of its own."""
+"""The trials of a run: which are made, where, in what order, and each of them in a world of its own."""
 
 from __future__ import annotations
 
 import threading
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
+from contextlib import ExitStack
+from dataclasses import dataclass
 
 from harness.checks.arrays import compares_arrays
 from harness.history import History, longest_silence, window
 from harness.reason import VoidCode
 from harness.record.artefacts import room_of
-from harness.record.results import ResultsFolder
+from harness.record.elsewhere import FarmFacts, MachinesFacts
+from harness.run.arms.entry import slips
 from harness.run.artefacts import Artefacts
 from harness.run.farm.farm import Farm
+from harness.run.farm.order import opened
 from harness.run.interrupt import Interrupt
-from harness.run.over_machines import OverMachines
-from harness.run.preparation import Preparation
+from harness.run.machines import over_machines
+from harness.run.machines.over_machines import OverMachines
+from harness.run.plan import RunPlan, TrialPlan
 from harness.run.progress import MadeTrial, Progress
 from harness.run.reference import References
 from harness.run.worlds import Worlds
-from harness.scenario import Cell, Scenario
+from harness.scenario import Cell, ScenarioError
 from harness.stats import outcome
 from harness.stats.outcome import EVENTS, Arm, trial_folder
 from harness.stats.provenance import path_of
+from harness.world import limits
 from harness.world.capture import Capture
+from harness.world.fork_server import ServerFailed
 from harness.world.hang import Hang
 from harness.world.pool import ServerPool
+from harness.world.ports import PortLease
 
 
 class Trials:
@@ -38,29 +46,34 @@ class Trials:
 
     def __init__(
         self,
-        scenario: Scenario,
+        plan: TrialPlan,
         *,
-        preparation: Preparation,
-        results: ResultsFolder,
         pool: ServerPool,
         interrupt: Interrupt,
-        recipes: Mapping[str, str],
         progress: Progress | None = None,
-        port: int | None = None,
-        declared: Mapping[str, Collection[str]] | None = None,
-        differing: Collection[str] = (),
-        over: OverMachines | None = None,
-        watches: bool = True,
+        hub_port: int | None = None,
+        machines: OverMachines | None = None,
     ) -> None:
-        """Make none yet; the arguments are those of `Worlds`. Without `watches`, hangs are proved by a window alone."""
+        """Make none yet.
+
+        Args:
+            plan: what the trials are made of.
+            pool: their fork servers.
+            interrupt: ends them.
+            progress: hears of each.
+            hub_port: of the hub, if the scenario has one.
+            machines: the machines on which ranks are; None is this one.
+        """
+        scenario = plan.scenario
         self._scenario = scenario
         self._stated = scenario.subject.control.must_fail if scenario.subject.control is not None else None
-        self._arms = preparation.arms
+        self._arms = plan.preparation.arms
         self.loaded: dict[str, dict[str, bytes]] = {arm: {} for arm in self._arms}
+        # Trials end in several threads: whether a list is new is asked and decided by one at a time.
         self._lists = threading.Lock()
-        self._results = results
-        self._artefacts = Artefacts(results, compares_arrays(scenario.checks), room_of(scenario))
-        self._references = References(scenario, self._artefacts, results=results)
+        self._results = plan.results
+        self._artefacts = Artefacts(plan.results, compares_arrays(scenario.checks), room_of(scenario))
+        self._references = References(scenario, self._artefacts, results=plan.results)
         self._interrupt = interrupt
         self._progress = progress or Progress()
         self._farm: Farm | None = None
@@ -68,18 +81,14 @@ class Trials:
         # Cells of which a trial is watched for all of `within`, and those of which one was, and hung.
         self._watching: set[str] = set()
         self._watched: set[str] = set()
-        self._watches = watches
+        self._watches = plan.watches
         self.worlds = Worlds(
-            scenario,
-            preparation=preparation,
+            plan,
             pool=pool,
             cancel=interrupt.descriptor,
-            recipes=recipes,
             artefacts=self._artefacts,
-            port=port,
-            declared=declared,
-            differing=differing,
-            over=over,
+            hub_port=hub_port,
+            machines=machines,
         )
 
     def make(self, cells: Sequence[Cell], *, jobs: int, farm: Farm | None = None) -> dict[str, dict[Arm, int]]:
@@ -196,7 +205,8 @@ class Trials:
         return executor.submit(self._make, cell, arm, index, watched=self._is_watched(cell, arm))
 
     def _make(self, cell: Cell, arm: Arm, index: int, *, watched: bool) -> MadeTrial:
-        scenario, made = self._scenario, self._references.of(cell)
+        scenario = self._scenario
+        made = self._references.of(cell)
         hang = self._hang(cell, arm, watched=watched)
         if self._farm is not None:
             capture = self._farm.make(cell, arm, index, hang=hang)
@@ -241,3 +251,108 @@ class Trials:
                 if all(digest not in known for known in self.loaded.values()):
                     self._results.write(path_of(digest), listing)
                 self.loaded[arm][digest] = listing
+
+
+@dataclass(frozen=True, kw_only=True)
+class MadeTrials:
+    """The trials of a run, which lie in its folder now.
+
+    Attributes:
+        trials: how they were started, and what their ranks had loaded.
+        counts: per cell id and arm, how many there are, void ones included.
+        jobs: worlds at the same time.
+        server_pids: of the fork servers on this machine.
+        server_seconds: that these took to start.
+        machines: where the ranks were; None for this machine.
+        farm: where the trials were made; None for this machine.
+    """
+
+    trials: Trials
+    counts: Mapping[str, Mapping[Arm, int]]
+    jobs: int
+    server_pids: Sequence[int]
+    server_seconds: float
+    machines: MachinesFacts | None
+    farm: FarmFacts | None
+
+    def of(self, cell: Cell) -> dict[str, int]:
+        """How many trials there are of a cell."""
+        counts = self.counts.get(cell.id, {})
+        return {arm: counts.get(arm, 0) for arm in ("candidate", "control")}
+
+
+def make(plan: RunPlan, *, interrupt: Interrupt, progress: Progress) -> MadeTrials:
+    """Make every trial of a run.
+
+    Args:
+        plan: what is made, of what and where.
+        interrupt: ends it.
+        progress: hears how far it is.
+
+    Raises:
+        ScenarioError: the entry cannot be called as the scenario says.
+        Cancelled: the run was interrupted.
+        FarmError, NoCluster, ServerFailed, NoReference: it could not be made.
+    """
+    scenario = plan.scenario
+    runnable = plan.runnable
+    jobs = plan.jobs
+    nodes = plan.settings.nodes
+    cancel = interrupt.descriptor
+    with ExitStack() as stack:
+        pool = stack.enter_context(ServerPool(cancel=cancel))
+        ports = stack.enter_context(PortLease())
+        machines = stack.enter_context(
+            over_machines.reached(plan.settings.hostfile, needs=scenario.needs, cancel=cancel)
+        )
+        trials = Trials(
+            plan.trials,
+            pool=pool,
+            interrupt=interrupt,
+            progress=progress,
+            hub_port=ports.take(1)[0] if scenario.hub is not None else None,
+            machines=machines,
+        )
+        farm: Farm | None = None
+        if runnable:
+            if nodes is None:
+                jobs = _borne(jobs, runnable, progress)
+                planned = plan.counts()
+                lanes = min(jobs, len(runnable) * (planned.candidate + planned.control))
+                trials.worlds.start_servers(lanes=lanes)
+            if wrong := slips(plan.loaded, plan.ingredients.arms, runnable, look=trials.worlds.look):
+                raise ScenarioError(wrong)
+            if nodes is not None:
+                farm = stack.enter_context(opened(plan, nodes, interrupt=interrupt, worlds=trials.worlds))
+                farm.prepare(says=progress.says)
+                jobs = farm.lanes
+        made = MadeTrials(
+            trials=trials,
+            counts=trials.make(runnable, jobs=jobs, farm=farm),
+            jobs=jobs,
+            server_pids=pool.pids,
+            server_seconds=pool.seconds,
+            machines=machines.facts() if machines is not None else None,
+            farm=farm.facts() if farm is not None else None,
+        )
+        # Asked before the fleet is closed: afterwards no machine answers.
+        if machines is not None and (changed := machines.fleet.changed()):
+            what = "code or inputs that it was given changed there during the run, or it could not be asked at its end"
+            raise ServerFailed(f"machine {', '.join(changed)}: {what}. Nothing was signed: run it again")
+    for called, why in machines.fleet.unwritten.items() if machines is not None else ():
+        progress.says(
+            f"machine {called} could not write down what happened there: {why}. Free some space in its cache: had it "
+            "been lost, that part would be missing"
+        )
+    for left in pool.left:
+        progress.says(f"what ranks left in their room could not be removed: {left}")
+    return made
+
+
+def _borne(jobs: int, runnable: Sequence[Cell], progress: Progress) -> int:
+    """How many worlds side by side, of those that are asked for, the system's limits bear."""
+    largest = max(cell.ranks for cell in runnable)
+    while jobs > 1 and (lacking := limits.shortage(largest, worlds=jobs)):
+        progress.says(f"{jobs} worlds side by side are too many here: {lacking}")
+        jobs -= 1
+    return jobs

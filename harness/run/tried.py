@@ -30,6 +30,7 @@ from harness.run.arms.revision import RevisionError
 from harness.run.environments import supply
 from harness.run.environments.pip import EnvironmentProblem
 from harness.run.interrupt import interruptible
+from harness.run.plan import TrialPlan
 from harness.run.preparation import prepare
 from harness.run.progress import MadeTrial, Progress
 from harness.run.reference import NoReference
@@ -122,7 +123,8 @@ class _Clock(Progress):
 
     def ended(self, trial: MadeTrial) -> None:
         now = time.monotonic()
-        self.seconds[trial.arm], self.begun = now - self.begun, now
+        self.seconds[trial.arm] = now - self.begun
+        self.begun = now
 
 
 def attempt(loaded: LoadedScenario, *, cell: str | None, jobs: int, progress: Progress) -> Tried:
@@ -149,7 +151,8 @@ def attempt(loaded: LoadedScenario, *, cell: str | None, jobs: int, progress: Pr
         interruptible() as interrupt,
     ):
         folder = ResultsFolder(Path(root), loaded.scenario.id)
-        scenario, matrix = loaded.scenario, cells(loaded.scenario)
+        scenario = loaded.scenario
+        matrix = cells(loaded.scenario)
         if cell is not None and cell not in {one.id for one in matrix}:
             raise NoSuchCell(f"no cell is called {cell}; the cells are {'; '.join(one.id for one in matrix)}")
         given = inputs.of_scenario(scenario, folder=loaded.folder)
@@ -166,16 +169,19 @@ def attempt(loaded: LoadedScenario, *, cell: str | None, jobs: int, progress: Pr
         single = scenario.model_copy(update={"trials": scenario.trials.model_copy(update=once)})
         clock = _Clock()
         with ServerPool(cancel=interrupt.descriptor) as pool, PortLease() as ports:
-            trials = Trials(
-                single,
+            plan = TrialPlan(
+                scenario=single,
                 preparation=preparation,
                 results=folder,
+                recipes=dict.fromkeys(staged, ""),  # nothing of this is signed
+                watches=False,
+            )
+            trials = Trials(
+                plan,
                 pool=pool,
                 interrupt=interrupt,
-                recipes=dict.fromkeys(staged, ""),  # nothing of this is signed
                 progress=clock,
-                port=ports.take(1)[0] if scenario.hub is not None else None,
-                watches=False,
+                hub_port=ports.take(1)[0] if scenario.hub is not None else None,
             )
             trials.worlds.start_servers(lanes=1)
             if wrong := slips(loaded, staged, [chosen], look=trials.worlds.look):
@@ -229,6 +235,7 @@ def _told(loaded: LoadedScenario) -> Iterator[None]:
         raise RunError(str(error)) from None
 
 
+# One trial and what it is judged with: every one of them is another for each arm.
 def _judged(
     loaded: LoadedScenario,
     cell: Cell,
@@ -239,7 +246,8 @@ def _judged(
     *,
     code: Path,
 ) -> TriedArm:
-    scenario, place = loaded.scenario, trial_folder(cell.slug, arm, 0)
+    scenario = loaded.scenario
+    place = trial_folder(cell.slug, arm, 0)
     history = History.read(folder.read(f"{place}/{EVENTS}"), size=cell.ranks, reference=reference)
     files = {path.relative_to(code).as_posix(): "" for path in code.rglob("*") if path.is_file()}
     # Where a hang is stated by its line, the line is looked up.

@@ -2,25 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Mapping
+from collections.abc import Callable, Iterable
 from dataclasses import replace
 from pathlib import Path
 
 from harness.backends import KINDS as BACKENDS
 from harness.faults import of_arm
 from harness.faults.strikes import Strikes
-from harness.forms.strict_json import JSON
 from harness.history import History
 from harness.rank.look import LOOKED
 from harness.record.facts import HOME_INPUT
-from harness.run import hub, ledgers
+from harness.run import hub
 from harness.run.arms import signature
 from harness.run.arms.imports import preload
 from harness.run.arms.signature import Entry
-from harness.run.artefacts import Artefacts
-from harness.run.over_machines import OverMachines
-from harness.run.preparation import Preparation
-from harness.run.reference import INPUT, Made
+from harness.run.artefacts import Artefacts, compare_ledgers, cut_ledgers
+from harness.run.machines.over_machines import OverMachines
+from harness.run.plan import TrialPlan
+from harness.run.reference import INPUT, CellReference
 from harness.scenario import Cell, Scenario, derive_seed
 from harness.stats.measured import BEGIN, END, OF_THE_HUB
 from harness.world.capture import Capture
@@ -28,10 +27,11 @@ from harness.world.environment import is_import_time
 from harness.world.fork_server import ServerFailed
 from harness.world.hang import Hang
 from harness.world.hosts.host import Hosts
+from harness.world.launch import Launch, PlaceLaunch, ReportLaunch, StartLaunch, SubjectLaunch, WatchLaunch
 from harness.world.machines.fleet import Fleet
 from harness.world.pool import ServerPool, is_linux, prepare
 from harness.world.preload import PACKAGES
-from harness.world.world import Launch, World
+from harness.world.world import World
 
 # Reading what a process holds walks its whole page table: so many trials of each arm give a median and its interval.
 PROBED = 12
@@ -59,8 +59,8 @@ def can_be_warm(scenario: Scenario, *, packages: Iterable[frozenset[str]]) -> bo
 
 def _backends(scenario: Scenario) -> set[str]:
     """Those that ranks and references join."""
-    own = scenario.subject.reference
-    return {*scenario.matrix.backend, *([own.backend] if own is not None else [])}
+    reference = scenario.subject.reference
+    return {*scenario.matrix.backend, *([reference.backend] if reference is not None else [])}
 
 
 class Worlds:
@@ -68,64 +68,50 @@ class Worlds:
 
     def __init__(
         self,
-        scenario: Scenario,
+        plan: TrialPlan,
         *,
-        preparation: Preparation,
         pool: ServerPool,
         cancel: int,
-        recipes: Mapping[str, str],
         artefacts: Artefacts,
-        port: int | None = None,
-        declared: Mapping[str, Collection[str]] | None = None,
-        differing: Collection[str] = (),
-        about: Mapping[str, JSON] | None = None,
-        measures: bool = True,
-        over: OverMachines | None = None,
+        hub_port: int | None = None,
+        machines: OverMachines | None = None,
     ) -> None:
         """Start nothing yet.
 
         Args:
-            scenario: what is asked.
-            preparation: what the trials are made of.
+            plan: what the trials are made of.
             pool: their fork servers.
             cancel: a descriptor that becomes readable when they are to stop.
-            recipes: per arm, the digest of what its trials are made of.
             artefacts: takes what ranks keep.
-            port: of the hub, if the scenario has one.
-            declared: per arm, normal names of the distributions that its repository declares.
-            differing: normal names of the distributions that the arms have in different releases.
-            about: said in the first line of every trial, beside which trial it is.
-            measures: whether rows of `measure` are read.
-            over: the machines on which ranks are; None is this one.
+            hub_port: of the hub, if the scenario has one.
+            machines: the machines on which ranks are; None is this one.
         """
+        scenario = plan.scenario
+        self._plan = plan
         self._scenario = scenario
-        arms, inputs = preparation.arms, preparation.inputs
+        self._pool = pool
+        self._machines = machines
+        self._cancel = cancel
+        self._artefacts = artefacts
+        self._hub_port = hub_port
+        self._arms = plan.preparation.arms
+        self._environments = plan.preparation.environments
+        inputs = plan.preparation.inputs
         home = inputs.get(HOME_INPUT)
         self._home = {name: home.path / name for name in home.facts.files} if home is not None else {}
         self._shared_home = scenario.world.home_is == "shared"
-        self._arms = arms
-        self._environments = preparation.environments
-        self._inputs = {name: str(found.path) for name, found in inputs.items() if name != HOME_INPUT}
-        self._declared = declared or {}
-        self._differing = tuple(sorted(differing))
-        self._pool = pool
-        self._over = over
-        self._cancel = cancel
-        self._artefacts = artefacts
-        self._host = preparation.machine.host
-        self._recipes = recipes
-        self._about = about or {}
-        self._port = port
+        self._inputs = {name: str(resolved.path) for name, resolved in inputs.items() if name != HOME_INPUT}
         self._served = inputs[scenario.hub.serve].path if scenario.hub is not None else None
         # What ranks find the hub by; what the scenario says itself goes before it.
-        self.env = {**(hub.environment(port) if port is not None else {}), **scenario.world.env}
-        # Only what is asked for: a gate at both ends of the subject costs every rank a moment.
-        probed = measures and any(row.probe and row.probe not in OF_THE_HUB for row in scenario.measure)
-        self._probes = (BEGIN, END) if probed else ()
-        self._warm = can_be_warm(scenario, packages=[arm.packages for arm in arms.values()])
+        self.env = {**(hub.environment(hub_port) if hub_port is not None else {}), **scenario.world.env}
+        # Only what is asked for: a gate at both ends of the subject costs every rank a moment. On a node nothing is
+        # measured: its worlds are beside those of others.
+        measured = any(row.probe and row.probe not in OF_THE_HUB for row in scenario.measure)
+        self._probes = (BEGIN, END) if measured and plan.node is None else ()
+        self._warm = can_be_warm(scenario, packages=[arm.packages for arm in self._arms.values()])
         self._preload = preload(
-            [arm.folder for arm in arms.values()],
-            own=frozenset().union(*(arm.packages for arm in arms.values())),
+            [arm.folder for arm in self._arms.values()],
+            own=frozenset().union(*(arm.packages for arm in self._arms.values())),
             backends=[BACKENDS[name] for name in _backends(scenario)],
             faults=scenario.faults,
             environments=bool(self._environments),
@@ -150,11 +136,11 @@ class Worlds:
             Cancelled: the run was interrupted.
         """
         for arm in self._arms:
-            made = self._environments.get(arm)
-            python = made.python if made is not None else None
+            environment = self._environments.get(arm)
+            python = environment.python if environment is not None else None
             try:
                 prepare(
-                    self._pool if self._over is None else self._over.fleet,
+                    self._pool if self._machines is None else self._machines.fleet,
                     lanes,
                     warm=self._warm,
                     env=self.env,
@@ -174,23 +160,27 @@ class Worlds:
 
         None where that cannot be told: the import raises, hangs or ends the rank, which is the trial's affair.
         """
-        scenario, own = self._scenario, self._environments.get(arm)
+        scenario = self._scenario
+        environment = self._environments.get(arm)
         order = Launch(
             about={"scenario": scenario.id, "looks": True},
             size=1,
             backend="none",
-            warm=self._warm,
-            entry=scenario.subject.function,
-            folder=self._arms[arm].folder,
-            arguments={},
-            inputs=self._inputs,
-            seeds=[0],
-            env=self.env,
-            deadline=min(LOOK_WITHIN, scenario.world.deadline),
-            after_failure=0.0,
-            python=own.python if own is not None else None,
-            looks=True,
-            preload=self._preload,
+            subject=SubjectLaunch(
+                entry=scenario.subject.function,
+                folder=self._arms[arm].folder,
+                arguments={},
+                inputs=self._inputs,
+                seeds=[0],
+                env=self.env,
+            ),
+            start=StartLaunch(
+                warm=self._warm,
+                python=environment.python if environment is not None else None,
+                preload=self._preload,
+            ),
+            watch=WatchLaunch(deadline=min(LOOK_WITHIN, scenario.world.deadline), after_failure=0.0),
+            reports=ReportLaunch(looks=True),
         )
         capture = World(order, self._pool, cancel=self._cancel).run()
         said = History(capture.events, size=1).said(0, LOOKED)
@@ -198,49 +188,62 @@ class Worlds:
 
     def launch(self, cell: Cell, arm: str, index: int, *, hang: Hang | None = None) -> Launch:
         """What a trial is started with, before its faults and its reference."""
-        scenario, staged, own = self._scenario, self._arms[arm], self._environments.get(arm)
+        plan = self._plan
+        scenario = plan.scenario
+        staged = self._arms[arm]
+        environment = self._environments.get(arm)
         # What is compared with one run of a must be asked of b by the same seeds.
         sown = index if scenario.subject.compare is None else 0
         seed = derive_seed(scenario.seed, scenario.id, cell.id, index)
         placed = scenario.world.hosts_of(cell.ranks)
         return Launch(
             about={
-                **self._about,
+                **({"node": plan.node} if plan.node is not None else {}),
                 "scenario": scenario.id,
                 "cell": cell.id,
                 "arm": arm,
                 "trial": index,
                 "seed": str(seed),
                 "start": self.start,
-                "host": self._host,
-                "recipe": self._recipes[arm],
+                "host": plan.preparation.machine.host,
+                "recipe": plan.recipes[arm],
             },
             size=cell.ranks,
             backend=cell.backend,
-            warm=self._warm,
-            entry=scenario.subject.function,
-            folder=staged.folder,
-            arguments={**staged.arguments, **cell.axes},
-            inputs=self._inputs,
-            seeds=[derive_seed(scenario.seed, scenario.id, cell.id, sown, rank) for rank in range(cell.ranks)],
-            env=self.env,
-            deadline=scenario.world.deadline,
-            after_failure=scenario.world.after_failure,
-            gates=self._probes if index < PROBED else (),
-            probes=self._probes if index < PROBED else (),
-            program=tuple(scenario.subject.program or ()),
-            python=own.python if own is not None else None,
-            distributions=own.named if own is not None else (),
-            hang=hang,
-            shared_home=self._shared_home,
-            home=self._home,
-            preload=self._preload,
-            declared=tuple(sorted(self._declared.get(arm, ()))),
-            differing=self._differing,
-            hosts=Hosts(count=scenario.world.hosts, of=placed) if placed is not None else None,
-            machines=self._over.placed(cell) if self._over is not None else None,
-            tells_environment=any(check.properties.needs_the_environment for check in scenario.checks),
             collective_timeout=scenario.world.collective_timeout,
+            subject=SubjectLaunch(
+                entry=scenario.subject.function,
+                folder=staged.folder,
+                arguments={**staged.arguments, **cell.axes},
+                inputs=self._inputs,
+                seeds=[derive_seed(scenario.seed, scenario.id, cell.id, sown, rank) for rank in range(cell.ranks)],
+                env=self.env,
+                program=tuple(scenario.subject.program or ()),
+            ),
+            start=StartLaunch(
+                warm=self._warm,
+                python=environment.python if environment is not None else None,
+                shared_home=self._shared_home,
+                home=self._home,
+                preload=self._preload,
+            ),
+            watch=WatchLaunch(
+                deadline=scenario.world.deadline,
+                after_failure=scenario.world.after_failure,
+                gates=self._probes if index < PROBED else (),
+                probes=self._probes if index < PROBED else (),
+                hang=hang,
+            ),
+            reports=ReportLaunch(
+                distributions=environment.named if environment is not None else (),
+                declared=tuple(sorted(plan.declared.get(arm, ()))),
+                differing=tuple(sorted(plan.differing)),
+                tells_environment=any(check.properties.needs_the_environment for check in scenario.checks),
+            ),
+            places=PlaceLaunch(
+                hosts=Hosts(count=scenario.world.hosts, of=placed) if placed is not None else None,
+                machines=self._machines.placed(cell) if self._machines is not None else None,
+            ),
         )
 
     def start_world(self, launch: Launch, on_left: Callable[[World, Path], None]) -> World:
@@ -249,10 +252,10 @@ class Worlds:
 
     def _pool_of(self, launch: Launch) -> ServerPool | Fleet:
         """Whose servers fork the ranks: what is one process for its own is on this machine."""
-        return self._over.fleet if self._over is not None and launch.machines is not None else self._pool
+        return self._machines.fleet if self._machines is not None and launch.places.machines is not None else self._pool
 
     def make(
-        self, cell: Cell, arm: str, index: int, *, hang: Hang | None = None, reference: Made | None = None
+        self, cell: Cell, arm: str, index: int, *, hang: Hang | None = None, reference: CellReference | None = None
     ) -> Capture:
         """Make the world of one trial, and return what it left.
 
@@ -266,18 +269,20 @@ class Worlds:
         Raises:
             Cancelled: the run was interrupted.
         """
-        scenario, made = self._scenario, reference
+        scenario = self._scenario
         launch = self.launch(cell, arm, index, hang=hang)
-        if made is not None and made.folder is not None:
-            launch = replace(launch, inputs={**launch.inputs, INPUT: str(made.folder)})
-        launch = replace(launch, observe="collectives" in scenario.observe, digests=scenario.digests)
+        if reference is not None and reference.folder is not None:
+            inputs = {**launch.subject.inputs, INPUT: str(reference.folder)}
+            launch = replace(launch, subject=replace(launch.subject, inputs=inputs))
+        reports = replace(launch.reports, observe="collectives" in scenario.observe, digests=scenario.digests)
+        launch = replace(launch, reports=reports)
         faults = of_arm(scenario.faults, arm)
         seed = derive_seed(scenario.seed, scenario.id, cell.id, index)
         strikes = Strikes(faults, size=cell.ranks, seed=seed)
         launch = strikes.prepare(launch)
         served = None
-        if self._served is not None and self._port is not None:
-            served = hub.WorldHub(self._served, port=self._port, faults=faults, size=cell.ranks, seed=seed)
+        if self._served is not None and self._hub_port is not None:
+            served = hub.WorldHub(self._served, port=self._hub_port, faults=faults, size=cell.ranks, seed=seed)
             launch = served.prepare(launch)
 
         def begin(world: World) -> None:
@@ -290,17 +295,18 @@ class Worlds:
                 served.on_hosts(world, descriptors)
 
         def left(world: World, scratch: Path) -> None:
-            if launch.observe:
-                ledgers.cut(scratch, size=cell.ranks)
-            kept, alone = self._artefacts.take(world, scratch, size=cell.ranks), made is None or made.history.size == 1
-            expected = made.kept if made is not None else {}
+            if launch.reports.observe:
+                cut_ledgers(scratch, size=cell.ranks)
+            kept = self._artefacts.take(world, scratch, size=cell.ranks)
+            alone = reference is None or reference.history.size == 1
+            expected = reference.kept if reference is not None else {}
             self._artefacts.compare(world, kept, size=cell.ranks, reference=expected, alone=alone)
-            runs = made.history if made is not None else None
+            runs = reference.history if reference is not None else None
             if arm == "candidate":
                 self._artefacts.prick(world, kept, size=cell.ranks, reference=expected, runs=runs)
             self._artefacts.account(world, kept, checks=scenario.checks, size=cell.ranks, reference=expected, runs=runs)
-            if launch.observe:
-                ledgers.compare(world, kept, size=cell.ranks, checks=scenario.checks)
+            if launch.reports.observe:
+                compare_ledgers(world, kept, size=cell.ranks, checks=scenario.checks)
 
         def end(world: World) -> None:
             strikes.end(world)

@@ -21,6 +21,7 @@ from harness.record.repository import describe
 from harness.record.results import UNFINISHED, ResultsError, ResultsFolder
 from harness.report.views import checked
 from harness.reproduce.bundle import BundleError, bundle
+from harness.run.plan import RunSettings
 from harness.run.run import Interrupted, RunError, run
 from harness.scenario import ScenarioError, load_scenario
 from harness.series.series import F, Part, R, Series
@@ -195,7 +196,7 @@ def _make(
     place.mkdir(parents=True)
     for name, content in series.files(part).items():
         (place / name).write_bytes(content)
-    finished = run(load_scenario(place), results=making / "results", signer=signer, jobs=jobs)
+    finished = run(load_scenario(place), RunSettings(results=making / "results", signer=signer, jobs=jobs))
     for view in (*checked(), statement.NAME):  # made of what is signed, and larger than it
         (finished.folder / view).unlink(missing_ok=True)
     packed = making / f"{part.name}.tar.xz"

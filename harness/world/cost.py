@@ -13,9 +13,10 @@ import psutil
 from harness.backends import KINDS as BACKENDS
 from harness.events import Event
 from harness.world.fork_server import ServerFailed
+from harness.world.launch import Launch, StartLaunch, SubjectLaunch, WatchLaunch
 from harness.world.pool import ServerPool
 from harness.world.preload import Preload
-from harness.world.world import Launch, World
+from harness.world.world import World
 
 STANDING = "standing"
 # Between the two barriers every rank of the world is there, and has used its group once.
@@ -70,15 +71,16 @@ def measure(pool: ServerPool, *, backend: str, warm: bool = True, program: bool 
             about={},
             size=size,
             backend=backend,
-            warm=warm,
-            entry="" if program else "subject:stand",
-            program=("sh", "rank.sh") if program else (),
-            folder=folder,
-            arguments={},
-            inputs={},
-            seeds=[0] * size,
-            gates=(STANDING,),
-            preload=Preload(("numpy", *kind.properties.modules), (kind.inside_file,)),
+            subject=SubjectLaunch(
+                entry="" if program else "subject:stand",
+                program=("sh", "rank.sh") if program else (),
+                folder=folder,
+                arguments={},
+                inputs={},
+                seeds=[0] * size,
+            ),
+            start=StartLaunch(warm=warm, preload=Preload(("numpy", *kind.properties.modules), (kind.inside_file,))),
+            watch=WatchLaunch(gates=(STANDING,)),
         )
         found = [_stand(pool, launch) for _ in range(2 if warm else 1)]
     prints = found[-1][1] or [(0, 0)]
@@ -88,7 +90,9 @@ def measure(pool: ServerPool, *, backend: str, warm: bool = True, program: bool 
 
 def _stand(pool: ServerPool, launch: Launch) -> tuple[float, list[tuple[int, int]]]:
     """Seconds until the last rank stood, and the memory of each as it did."""
-    server = pool.take(warm=launch.warm, env=launch.env, preload=launch.preload)  # its own start is not the ranks'
+    start = launch.start
+    # Taken once before anything is measured: the server's own start is not the ranks'.
+    server = pool.take(warm=start.warm, env=launch.subject.env, preload=start.preload)
     pool.give(server)
     prints: list[tuple[int, int]] = []
 

@@ -64,17 +64,17 @@ class Ending:
         self._states = states
         self._scratch = scratch
         self._recorder = recorder
-        self._after = launch.deadline
-        self._grace = launch.after_failure
+        self._after = launch.watch.deadline
+        self._grace = launch.watch.after_failure
         self._begun_at = time.monotonic()
-        self.deadline = self._begun_at + launch.deadline
+        self.deadline = self._begun_at + launch.watch.deadline
         self._stop_at: float | None = None
         self._stacks_at: float | None = None
         self._last_words_by: float | None = None
         self._why = ""
         self._failed: list[int] = []
         # The signal that asks Python for its stacks would end a program.
-        self._has_stacks = not launch.program
+        self._has_stacks = not launch.subject.program
         self._sizes: dict[int, int] = {}
         self._held_back: dict[int, frozenset[int]] = {}
         self._rounds = 0

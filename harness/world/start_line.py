@@ -25,7 +25,7 @@ class StartLine:
 
     def let_through(self, rank: int, gate: str) -> None:
         """Let a rank through a gate, unless it is the start line, and others are still to come."""
-        if gate in self._launch.gates:
+        if gate in self._launch.watch.gates:
             self._recorder.note("gate.opened", rank=rank, gate=gate)
         if gate != self._launch.start_line:
             self._gates.open(rank)

@@ -25,7 +25,7 @@ from harness.world.gates import Gates
 from harness.world.grip import PRESSED
 from harness.world.hang import HangWatch
 from harness.world.hosts.control import HostControl
-from harness.world.launch import Launch, describe
+from harness.world.launch import Ground, Launch, describe
 from harness.world.machines.control import MachineControl
 from harness.world.machines.server import MachineServer
 from harness.world.pipes import Pipes
@@ -37,7 +37,7 @@ from harness.world.removal import remove
 from harness.world.room import RoomNotEmpty
 from harness.world.start_line import StartLine
 
-__all__ = ["Cancelled", "Launch", "World"]
+__all__ = ["Cancelled", "World"]
 
 # What a keeper says that is an event as it is.
 TOLD = {kind: f"rank.{kind}" for kind in ("started", "stopped", "continued", *PRESSED.values())}
@@ -73,8 +73,8 @@ class World:
         self._on_left = on_left
         self._on_end = on_end
         self._keeps_waiting = keeps_waiting
-        given = [dict(launch.arguments), dict(launch.env)]
-        self._recorder = Recorder(size=launch.size, code=launch.folder, python=launch.python, given=given)
+        given = [dict(launch.subject.arguments), dict(launch.subject.env)]
+        self._recorder = Recorder(size=launch.size, code=launch.subject.folder, python=launch.start.python, given=given)
         self.events: Sequence[Event] = self._recorder.events  # in the order in which they came, as yet
         self._begun = 0
         self.mark = ""
@@ -176,7 +176,7 @@ class World:
             Cancelled: the run was interrupted.
         """
         launch = self._launch
-        program = {"program": True} if launch.program else {}
+        program = {"program": True} if launch.subject.program else {}
         placed = {**self._hosts.about(), **self._machines.about()}
         about = {**launch.about, **program, **placed, "size": launch.size, "backend": launch.backend}
         begun = Event(
@@ -190,11 +190,11 @@ class World:
             if self._on_begin is not None:
                 self._on_begin(self)
             server = self._pool.take(
-                warm=launch.warm,
-                env=launch.env,
-                python=launch.python,
-                shared_home=launch.shared_home,
-                preload=launch.preload,
+                warm=launch.start.warm,
+                env=launch.subject.env,
+                python=launch.start.python,
+                shared_home=launch.start.shared_home,
+                preload=launch.start.preload,
             )
             usable = True
             self._run(server)
@@ -222,11 +222,11 @@ class World:
     def _run(self, server: Server | MachineServer) -> None:
         if server.room is not None:
             self._recorder.room = server.room
-            server.room.renew(self._launch.home)
+            server.room.renew(self._launch.start.home)
         scratch = Path(tempfile.mkdtemp(prefix="world-", dir=server.scratch))
         try:
             with PortLease() as ports, Pipes(size=self._launch.size, cancel=self._cancel) as self._pipes:
-                self._recorder.code = server.take_code(self._launch.folder)
+                self._recorder.code = server.take_code(self._launch.subject.folder)
                 self._start(server, scratch, ports)
                 try:
                     self._watch()
@@ -238,7 +238,7 @@ class World:
                 self._recorder.collect(scratch, states=self._states, begun=self._begun, stacks=self._ending.took_stacks)
                 if self._on_left is not None:
                     self._on_left(self, scratch)
-                server.give_code(self._launch.folder, self._recorder.code)
+                server.give_code(self._launch.subject.folder, self._recorder.code)
         finally:
             remove(scratch)
 
@@ -250,9 +250,9 @@ class World:
         rendezvous = prepare(launch.backend, size=launch.size, ports=ports, addresses=addresses, over=over)
         handed = self._pipes.hand(rendezvous.descriptors)
         self._ending = self._machines.ending(self, scratch)
-        if launch.hang is not None:
+        if launch.watch.hang is not None:
             self._hang = HangWatch(
-                launch.hang,
+                launch.watch.hang,
                 world=self,
                 states=self._states,
                 deadline=self._ending.deadline,
@@ -265,11 +265,15 @@ class World:
                 server, handed, rendezvous, scratch, self._channels, begun=self._begun, world=self.mark
             )
         else:
-            code, port = self._recorder.code, ports.take(1)[0]
-            description = describe(
-                launch, server=server, scratch=scratch, code=code, rendezvous=rendezvous, port=port, world=self.mark
+            ground = Ground(
+                server=server,
+                scratch=scratch,
+                code=self._recorder.code,
+                rendezvous=rendezvous,
+                port=ports.take(1)[0],
+                world=self.mark,
             )
-            server.request(description, handed)
+            server.request(describe(launch, ground), handed)
         self._pipes.handed()
 
     # -- watching ----------------------------------------------------------------------------------------------------
@@ -347,7 +351,7 @@ class World:
             self._hang.heard()
         self._recorder.add(Event(ns=ns, by="server", rank=rank, pid=pid, name="rank.exited", values=values))
         self._gates.held.pop(rank, None)
-        if self._launch.program and values["code"] == 0:
+        if self._launch.subject.program and values["code"] == 0:
             self._states.finished.add(rank)  # a program has no other way to say that it is done
         if (values["code"] != 0 or rank not in self._states.finished) and rank not in self._expected:
             self._ending.failed(rank)
@@ -360,7 +364,7 @@ class World:
             self._take(event)
         # Every channel closes when its rank ends; where the rank runs on, the subject closed it. Of ranks on other
         # machines these say so.
-        if data is None and self._launch.machines is None and lives_on(self._states.started.get(rank, -1)):
+        if data is None and self._launch.places.machines is None and lives_on(self._states.started.get(rank, -1)):
             self._recorder.note("channel.closed", rank=rank)
         return len(data or b"")
 
@@ -380,14 +384,14 @@ class World:
             self._states.begun.add(event.rank)
         elif event.name == "subject.end":
             self._states.finished.add(event.rank)
-        if event.name in self._launch.probes and self._machines.are_there:
+        if event.name in self._launch.watch.probes and self._machines.are_there:
             self._order(event.rank, probe={"at": event.name})
-        elif event.name in self._launch.probes and (reading := probe(self._states.started.get(event.rank, -1))):
+        elif event.name in self._launch.watch.probes and (reading := probe(self._states.started.get(event.rank, -1))):
             # The rank stands at the gate: it is read as it is at this event.
             self.note("rank.measured", rank=event.rank, at=event.name, **reading)
-        if event.name in self._launch.gates and event.rank not in self._gates.held and self._on_gate is not None:
+        if event.name in self._launch.watch.gates and event.rank not in self._gates.held and self._on_gate is not None:
             self._on_gate(self, event)
-        if event.name in (self._launch.start_line, *self._launch.gates):
+        if event.name in (self._launch.start_line, *self._launch.watch.gates):
             if event.rank in self._gates.held:
                 self._gates.held[event.rank] = event.name
             else:

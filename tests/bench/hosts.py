@@ -9,8 +9,9 @@ from typing import Any
 from harness.backends import KINDS
 from harness.world.hosts.host import Hosts
 from harness.world.pool import ServerPool
-from harness.world.world import Launch, World
+from harness.world.world import World
 from tests.bench.worlds import warm_world
+from tests.launches import launch_of
 
 THREE = Hosts(count=3, of=(0, 1, 2))
 WRITE, BYTES = 4096, 2**30
@@ -75,7 +76,7 @@ def rate(pool: ServerPool, folder: Path, *, places: Hosts | None) -> float:
     folder = folder / "stream"  # of one folder a server copies the code once
     folder.mkdir(exist_ok=True)
     (folder / "subject.py").write_text(STREAM)
-    launch = Launch(
+    launch = launch_of(
         about={},
         size=2,
         backend="none",

@@ -19,7 +19,8 @@ from harness.stats.rates import binomial_at_most
 from harness.subjects import READY
 from harness.world.pool import ServerPool
 from harness.world.preload import MODULES, OF_MODELS, Preload
-from harness.world.world import Launch, World
+from harness.world.world import World
+from tests.launches import launch_of
 
 TOKENS, ROUNDS = 64, 30
 LEVELS = ("off", "light", "full")
@@ -207,7 +208,7 @@ def _told(
     pool: ServerPool, folder: Path, weights: Path, *, entry: str, arguments: dict[str, Any], each: int
 ) -> list[Any]:
     """What both ranks emitted under the entry's name, each so often."""
-    launch = Launch(
+    launch = launch_of(
         about={},
         size=2,
         backend="gloo",

@@ -14,7 +14,8 @@ from typing import Any
 
 from harness.world.pool import ServerPool
 from harness.world.recorder import compiled
-from harness.world.world import Launch, World
+from harness.world.world import World
+from tests.launches import launch_of
 
 ROUNDS, STEPS = 400, 40
 SUBJECT = """
@@ -172,7 +173,7 @@ def measure(
 
 
 def _of(pool: ServerPool, folder: Path, entry: str, arguments: dict[str, Any]) -> dict[str, Any]:
-    launch = Launch(
+    launch = launch_of(
         about={},
         size=2,
         backend="gloo",

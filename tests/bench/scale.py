@@ -15,12 +15,12 @@ from typing import Any
 import psutil
 
 from harness.world.capture import Capture
-from harness.world.launch import Launch
 from harness.world.machines.channel import LEASE, argv
 from harness.world.machines.fleet import Fleet, Reached
 from harness.world.pool import prepare
 from harness.world.world import World
 from tests.bench.recorded_keepers import Keepers, Recorder, Recording
+from tests.launches import launch_of
 
 SUBJECT = """
 def say(context, events):
@@ -104,7 +104,7 @@ def _fleet(starts: list[Any]) -> Fleet:
 
 
 def _world(fleet: Fleet, code: Path, *, events: int, size: int) -> Capture:
-    launch = Launch(
+    launch = launch_of(
         about={"scenario": "scale"},
         size=size,
         backend="none",

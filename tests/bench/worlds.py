@@ -6,7 +6,8 @@ from pathlib import Path
 
 from harness.world.hosts.host import Hosts
 from harness.world.pool import ServerPool
-from harness.world.world import Launch, World
+from harness.world.world import World
+from tests.launches import launch_of
 
 SUBJECT = """
 def noop(context):
@@ -18,7 +19,7 @@ def noop(context):
 def warm_world(pool: ServerPool, folder: Path, *, backend: str, ranks: int, hosts: Hosts | None = None) -> float:
     """Seconds from the request until the last rank has passed its first barrier (on the ring: an evaluated all_sum)."""
     (folder / "subject.py").write_text(SUBJECT)
-    launch = Launch(
+    launch = launch_of(
         about={},
         size=ranks,
         backend=backend,

@@ -18,6 +18,7 @@ import pytest
 from harness.cli import progress
 from harness.cli.progress import Plain, Spoken, Watched, progress_for
 from harness.reason import Skip, SkipCode
+from harness.run.plan import RunSettings
 from harness.run.progress import MadeTrial, Plan
 from harness.run.run import run
 from harness.scenario import Cell, load_scenario
@@ -106,13 +107,7 @@ def test_ranks_in_flight_are_counted_while_they_fly(
     found = load_scenario(scenario({"scenario.yaml": text, "subject.py": subject}))
     stream = Watching()
     plain = Plain(stream)
-    run(
-        found,
-        results=tmp_path / "results",
-        signer=None,
-        jobs=2,
-        progress=plain,
-    )
+    run(found, RunSettings(results=tmp_path / "results", signer=None, jobs=2), progress=plain)
     os.close(*opened)
     numbers = [int(line.split(" ranks in flight")[0].split()[-1]) for line in stream.getvalue().splitlines()[1:]]
     assert 4 in numbers
@@ -130,7 +125,7 @@ def test_a_control_that_holds_where_it_has_to_is_expected(
     found = load_scenario(scenario({"scenario.yaml": text, "subject.py": test_control_cells.SUBJECT}))
     monkeypatch.setenv("HOME", str(tmp_path / "home"))
     count = Spoken(io.StringIO())
-    run(found, results=tmp_path / "results", signer=None, jobs=2, progress=count)
+    run(found, RunSettings(results=tmp_path / "results", signer=None, jobs=2), progress=count)
     assert (count.made, count.unexpected.total()) == (6, odd)
 
 

@@ -16,7 +16,7 @@ import pytest
 from harness.cli.progress import Watched
 from harness.cli.streams import Shown
 from harness.forms.text import visible_lines
-from harness.run.run import Plan
+from harness.run.progress import Plan
 from harness.scenario import Cell
 from tests.run import command_server
 from tests.run.conftest import SCENARIO, SUBJECT, Ran, command, environment

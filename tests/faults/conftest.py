@@ -20,7 +20,8 @@ from harness.run.hub import WorldHub
 from harness.scenario import Scenario, parse_scenario
 from harness.world.pool import ServerPool
 from harness.world.ports import PortLease
-from harness.world.world import Launch, World
+from harness.world.world import World
+from tests.launches import launch_of
 from tests.world.conftest import ENGINES
 
 SUBJECTS = Path(__file__).with_name("subjects")
@@ -125,7 +126,7 @@ def live(pool: ServerPool, hub: Callable[..., WorldHub]) -> Callable[..., Struck
         strikes = Strikes(faults, size=size, seed=rest.pop("seed", 0))
         served = hub(faults, size) if any(fault.kind == "hub" for fault in faults) else None
         warm = rest.pop("warm", True) and served is None
-        launch = Launch(
+        launch = launch_of(
             about={"start": "warm" if warm else "fresh"},
             size=size,
             backend=rest.pop("backend", "gloo"),

@@ -8,8 +8,9 @@ from pathlib import Path
 from harness.faults.strikes import Strikes
 from harness.world.pool import ServerPool
 from harness.world.preload import Preload
-from harness.world.world import Launch, World
+from harness.world.world import World
 from tests.faults.conftest import a_fault
+from tests.launches import launch_of
 
 SUBJECTS = Path(__file__).with_name("subjects")
 OPTIONS = {"no-space": {"folder": "home"}, "memory": {"more": "64MiB"}}
@@ -21,7 +22,7 @@ def main() -> None:
     """Run the world; it does not end."""
     kind = sys.argv[1]
     strikes = Strikes([a_fault(kind=kind, ranks=[1], at="door", **{"for": "10min"}, **OPTIONS.get(kind, {}))], size=2)
-    launch = Launch(
+    launch = launch_of(
         about={},
         size=2,
         backend="none",  # importing torch takes longer than all else, and who waits waits alone

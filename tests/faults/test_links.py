@@ -381,13 +381,14 @@ def test_a_wire_that_does_not_count_payload_is_named(flipped: Struck, lacks: boo
 def flipped(pool: Any) -> Struck:
     """A trial in which a byte was flipped."""
     from harness.faults.strikes import Strikes
-    from harness.world.world import Launch, World
+    from harness.world.world import World
     from tests.faults.conftest import SUBJECTS, a_fault
+    from tests.launches import launch_of
     from tests.world.conftest import ENGINES
 
     faults = [a_fault(kind="flip", id="link", ranks=[1], at="step.begin", way="out")]
     strikes = Strikes(faults, size=3)
-    launch = Launch(
+    launch = launch_of(
         about={},
         size=3,
         backend="gloo",

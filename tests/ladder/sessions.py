@@ -21,7 +21,8 @@ from harness.numeric.arrays import ArrayFile
 from harness.subjects import READY
 from harness.world.pool import ServerPool
 from harness.world.preload import MODULES, OF_MODELS, Preload
-from harness.world.world import Launch, World
+from harness.world.world import World
+from tests.launches import launch_of
 
 INSIDE = [Path(__file__).with_name(name) for name in ("inside.py", "invented_hf.py", "invented_mlx.py")]
 CHECK: TypeAdapter[Check] = TypeAdapter(AnyCheck)
@@ -95,7 +96,7 @@ class Worlds:
             for file, content in (subject.files() | {path.name: path.read_bytes() for path in INSIDE}).items():
                 Path(folder, file).parent.mkdir(exist_ok=True)
                 Path(folder, file).write_bytes(content)
-            launch = Launch(
+            launch = launch_of(
                 about={},
                 size=size,
                 backend=subject.backends[0],

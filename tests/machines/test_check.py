@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from harness.cli import main
-from harness.run.machines import differences, problems_of
+from harness.run.machines.readiness import differences, problems_of
 from harness.world.machines import agent
 
 

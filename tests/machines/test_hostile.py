@@ -16,7 +16,7 @@ from typing import Any
 import pytest
 
 from harness.rank.lifecycle import STACKS
-from harness.run.machines import facts_of
+from harness.run.machines.readiness import facts_of
 from harness.world.machines import agent, tree
 from harness.world.machines.channel import Unreachable
 from harness.world.machines.elsewhere import Elsewhere

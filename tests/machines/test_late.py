@@ -14,8 +14,8 @@ import pytest
 from harness.events import Event
 from harness.forms.digest import mark
 from harness.history import MACHINE_COLLECTED, MACHINE_ENDED, MACHINES_JOINED
-from harness.run.collected import _messages
-from harness.run.journals import remember, remembered
+from harness.run.machines.collected import _messages
+from harness.run.machines.journals import remember, remembered
 from harness.world.machines.agent import HEAD
 from harness.world.machines.late import Late, Share, replay
 from harness.world.machines.roll import Hostile

@@ -24,17 +24,17 @@ from harness.reason import DeviationCode, SkipCode
 from harness.record.elsewhere import MachineFacts, MachinesFacts
 from harness.record.skips import lacks_machines, unmet
 from harness.report.limits import _of_machines
-from harness.run.machines import Offered
-from harness.run.over_machines import Hostfile, skip
+from harness.run.machines.over_machines import Hostfile, skip
+from harness.run.machines.readiness import Offered
 from harness.run.preparation import Preparation
 from harness.scenario import Cell, MustFail, Needs
 from harness.scenario.placement import machines_of
 from harness.starters import test_machines
 from harness.starters.hostfile import Machine, placement
 from harness.stats.stated import deviation
-from harness.world.launch import Launch
 from harness.world.machines.share import travels
 from tests.checks.conftest import healthy
+from tests.launches import changed, launch_of
 
 EXITED = "rank.exited"
 
@@ -202,7 +202,7 @@ def test_options_that_would_change_nothing(given: str, words: str) -> None:
 @pytest.mark.parametrize("change", [{"own_mounts": frozenset({1})}, {"clock_ahead": {1: 5}}, {"python": Path("/p")}])
 def test_what_does_not_travel_is_refused(tmp_path: Path, change: dict[str, Any]) -> None:
     """What a fault asks of a world, a plug-in's too, acts on its ranks or ends it: it is not left out."""
-    launch = Launch(
+    launch = launch_of(
         about={"trial": 0},
         size=2,
         backend="none",
@@ -215,7 +215,7 @@ def test_what_does_not_travel_is_refused(tmp_path: Path, change: dict[str, Any])
     )
     assert travels(launch)["size"] == 2
     with pytest.raises(OSError, match=next(iter(change))):
-        travels(replace(launch, **change))
+        travels(changed(launch, **change))
 
 
 def test_a_kind_of_fault_that_does_not_say_so_is_not_over_machines() -> None:

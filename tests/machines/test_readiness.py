@@ -19,10 +19,11 @@ from pathlib import Path
 
 import pytest
 
-from harness.run.collected import Outcome, _messages, collect
-from harness.run.journals import commands_of, over_ssh
-from harness.run.over_machines import Hostfile
-from harness.run.prepared import TORCH, clean, page_of, prepare
+from harness.run.machines.collected import Outcome, _messages, collect
+from harness.run.machines.journals import commands_of, over_ssh
+from harness.run.machines.over_machines import Hostfile
+from harness.run.machines.prepared import TORCH, clean, page_of, prepare
+from harness.run.plan import RunSettings
 from harness.run.run import run
 from harness.scenario import load_scenario
 from harness.starters import hostfile
@@ -154,11 +155,12 @@ def test_what_a_lost_machine_wrote_down_is_collected(room: Room, tmp_path: Path)
 
     cutting = threading.Thread(target=cut)
     cutting.start()
-    on = Hostfile(
+    named = Hostfile(
         machines=machines, interpreter=sys.executable, configuration=room.config, lease=LEASE, back_within=0.5
     )
+    settings = RunSettings(results=tmp_path / "results", signer=None, where=named)
     try:
-        done = run(load_scenario(tmp_path), results=tmp_path / "results", signer=None, jobs=1, on=on)
+        done = run(load_scenario(tmp_path), settings)
     finally:
         over.set()
         cutting.join()

@@ -17,10 +17,10 @@ import pytest
 from harness.events import Event
 from harness.starters import hostfile, ssh
 from harness.world.capture import Capture
-from harness.world.launch import Launch
 from harness.world.machines.channel import argv
 from harness.world.machines.fleet import Fleet, Reached
 from harness.world.world import World
+from tests.launches import launch_of
 from tests.machines import machine_room
 from tests.machines.machine_room import Room
 
@@ -106,7 +106,7 @@ def code(tmp_path: Path) -> Path:
 
 
 def world(fleet: Fleet, code: Path, entry: str, *, size: int = 3, backend: str = "gloo", **more: object) -> World:
-    launch = Launch(
+    launch = launch_of(
         about={"scenario": "tried"},
         size=size,
         backend=backend,

@@ -74,7 +74,7 @@ def test_a_reset_strikes_the_rank_that_receives_and_nothing_else_counts(
 ) -> None:
     """gloo may never wake a rank that sends: the stress test and the shipped scenario strike the one after it."""
     asked = list[Any]()
-    monkeypatch.setattr(distributed_inference, "run", lambda scenario, **_: asked.append(scenario))
+    monkeypatch.setattr(distributed_inference, "run", lambda scenario, *_, **__: asked.append(scenario))
     asking(tmp_path).stress_test_pipeline(PROMPTS)
     for scenario in (one.scenario for one in (*asked, load_scenario(RESET))):
         (struck,) = [fault for fault in scenario.faults if fault.kind == "reset"]

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from harness.run.plan import RunSettings
 from harness.run.progress import Progress
 from harness.run.run import RevisionsMissing, run
 from harness.run.tried import attempt
@@ -36,7 +37,7 @@ def test_no_trial_is_made_of_it(scenario: Callable[..., Path], tmp_path: Path) -
     """Neither a run nor a try begins, whoever asks for it; no folder is left."""
     loaded = load_scenario(scenario({"scenario.yaml": LACKING}))
     with pytest.raises(RevisionsMissing):
-        run(loaded, results=tmp_path / "results", signer=None, jobs=1)
+        run(loaded, RunSettings(results=tmp_path / "results", signer=None))
     with pytest.raises(RevisionsMissing):
         attempt(loaded, cell=None, jobs=1, progress=Progress())
     assert not (tmp_path / "results").exists()

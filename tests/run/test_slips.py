@@ -14,6 +14,7 @@ from harness.run.arms import signature
 from harness.run.arms.entry import seen, slips
 from harness.run.arms.staging import NotThere, previewed
 from harness.run.interrupt import Interrupt
+from harness.run.plan import TrialPlan
 from harness.run.preparation import Preparation
 from harness.run.trials import Trials
 from harness.scenario import cells, load_scenario
@@ -65,14 +66,8 @@ def told(pool: ServerPool) -> Slips:
                     preparation = Preparation(
                         arms=staged, inputs={}, machine=capture(), environments={}, cells=(), skipped={}
                     )
-                    trials = Trials(
-                        *(loaded.scenario,),
-                        preparation=preparation,
-                        results=unused,
-                        pool=pool,
-                        interrupt=interrupt,
-                        recipes={},
-                    )
+                    plan = TrialPlan(scenario=loaded.scenario, preparation=preparation, results=unused, recipes={})
+                    trials = Trials(plan, pool=pool, interrupt=interrupt)
                     found = slips(loaded, staged, cells(loaded.scenario), look=trials.worlds.look)
             except NotThere as error:
                 found = [loaded.problem(error.place, error.message)]

@@ -14,7 +14,7 @@ SCRIPT = """
 import os, shutil, tempfile
 from pathlib import Path
 from harness.rank.process import keep_private
-from harness.run.spool import Spool
+from harness.run.artefacts import Spool
 
 def look():
     reader, writer = os.pipe()

@@ -17,7 +17,8 @@ from harness.subjects.inference_inside.request import Request
 from harness.subjects.subject import ReadySubject
 from harness.world.pool import ServerPool
 from harness.world.preload import EVERYTHING
-from harness.world.world import Launch, World
+from harness.world.world import World
+from tests.launches import launch_of
 from tests.run.conftest import ROOT
 from tests.world.conftest import ENGINES
 
@@ -44,7 +45,7 @@ def run(pool: ServerPool, name: str, *, size: int, backend: str = "", **argument
         for file, content in subject.files().items():
             Path(folder, file).parent.mkdir(exist_ok=True)
             Path(folder, file).write_bytes(content)
-        launch = Launch(
+        launch = launch_of(
             about={},
             size=size,
             backend=backend or subject.backends[0],

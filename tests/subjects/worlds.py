@@ -12,7 +12,8 @@ from harness.history import History
 from harness.subjects import READY
 from harness.world.pool import ServerPool
 from harness.world.preload import MODULES, OF_MODELS, Preload
-from harness.world.world import Launch, World
+from harness.world.world import World
+from tests.launches import launch_of
 
 PRELOAD = Preload(MODULES + OF_MODELS)
 
@@ -53,7 +54,7 @@ class Worlds:
             for file, content in (files or subject.files()).items():
                 Path(folder, file).parent.mkdir(exist_ok=True)
                 Path(folder, file).write_bytes(content)
-            launch = Launch(
+            launch = launch_of(
                 about={},
                 size=size,
                 backend=subject.backends[0],

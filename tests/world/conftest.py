@@ -22,9 +22,11 @@ from harness.forms.children import started_apart
 from harness.history import History
 from harness.rank.process import inspect
 from harness.world.capture import Capture
+from harness.world.launch import Launch
 from harness.world.pool import ServerPool, prepare
 from harness.world.preload import MODULES, Preload
-from harness.world.world import Launch, World
+from harness.world.world import World
+from tests.launches import launch_of
 
 # Without transformers and a tokenizer, which take as long as all the others: few of these subjects load one.
 ENGINES = Preload(modules=tuple(name for name in MODULES if name not in ("transformers", "tokenizers")))
@@ -172,7 +174,7 @@ def launch(
     entry: str, *, size: int = 2, warm: bool = True, arguments: dict[str, Any] | None = None, **rest: Any
 ) -> Launch:
     """An order for a subject of this folder."""
-    return Launch(
+    return launch_of(
         **{
             "about": {"trial": 0},
             "size": size,
@@ -207,7 +209,10 @@ def live(pool: ServerPool, ground: Path) -> Iterator[Callable[..., Lived]]:
         nonlocal opened, first
         order = launch(entry, **rest)
         if first:
-            prepare(pool, 1, warm=order.warm, env=order.env, shared_home=order.shared_home, preload=order.preload)
+            start = order.start
+            prepare(
+                pool, 1, warm=start.warm, env=order.subject.env, shared_home=start.shared_home, preload=start.preload
+            )
             first, opened = False, descriptors()
         begin = time.monotonic()
         capture = World(order, pool, on_gate=on_gate, on_left=on_left, cancel=cancel).run()

@@ -14,7 +14,8 @@ from pathlib import Path
 from harness.world.hosts.host import Hosts
 from harness.world.pool import ServerPool
 from harness.world.preload import Preload
-from harness.world.world import Cancelled, Launch, World
+from harness.world.world import Cancelled, World
+from tests.launches import launch_of
 from tests.world.conftest import wire_of
 
 SUBJECTS = Path(__file__).with_name("subjects")
@@ -30,7 +31,7 @@ def main() -> None:
     size = 64 if many else 2
 
     def run(entry: str, warm: bool, groups: bool) -> None:
-        launch = Launch(
+        launch = launch_of(
             about={},
             size=size,
             backend="gloo" if groups else "none",  # a server or a new interpreter that imports torch takes seconds

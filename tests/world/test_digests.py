@@ -15,7 +15,7 @@ from harness.faults.strikes import Strikes
 from harness.ledger.account import account
 from harness.ledger.file import ARTEFACT, LARGEST_BARE
 from harness.rank.artefacts import BYTES, FOLDER
-from harness.run import ledgers
+from harness.run.artefacts import cut_ledgers
 from harness.world.world import World
 from tests.faults.conftest import a_fault
 
@@ -32,7 +32,7 @@ def digested(live: Callable[..., Any]) -> Callable[..., Any]:
         found: dict[str, Any] = {}
 
         def left(world: World, scratch: Path) -> None:
-            ledgers.cut(scratch, size=size)
+            cut_ledgers(scratch, size=size)
             paths = {rank: scratch / f"rank-{rank}" / FOLDER / (ARTEFACT + BYTES) for rank in range(size)}
             files = {rank: path.read_bytes() for rank, path in paths.items()}
             found.update(account(files, size=size, world=world.mark, asked={}, transferred={"x": range(size)}))
@@ -91,7 +91,7 @@ def test_a_stale_payload_is_named_with_what_came(digested: Callable[..., Any], p
     found: dict[str, Any] = {}
 
     def left(world: World, scratch: Path) -> None:
-        ledgers.cut(scratch, size=3)
+        cut_ledgers(scratch, size=3)
         paths = {rank: scratch / f"rank-{rank}" / FOLDER / (ARTEFACT + BYTES) for rank in range(3)}
         files = {rank: path.read_bytes() for rank, path in paths.items()}
         assert max(map(len, files.values())) < LARGEST_BARE

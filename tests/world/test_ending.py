@@ -12,6 +12,7 @@ from harness.world import ending
 from harness.world.capture import Recorder
 from harness.world.ending import Ending
 from harness.world.rank_states import RankStates
+from tests.world.conftest import launch
 
 
 class Noted:
@@ -36,9 +37,9 @@ def test_time_in_which_the_harness_itself_slept_is_not_its_ranks(
     monkeypatch.setattr(ending, "time", SimpleNamespace(monotonic=lambda: clock[0]))
     world = Noted()
     roll = RankStates(size=1, started={0: 2**22 + 1})
-    launch = SimpleNamespace(deadline=10.0, after_failure=1.0, program=())
+    started = launch("", size=1, deadline=10.0, after_failure=1.0)
     recorder = Recorder(size=1, code=tmp_path, python=None)
-    watch = Ending(world, roll, launch=launch, recorder=recorder, scratch=tmp_path)
+    watch = Ending(world, roll, launch=started, recorder=recorder, scratch=tmp_path)
     clock[0] += watch.patience() + slept
     watch.judge()
     assert ("world.deadline" in world.names) is deadline

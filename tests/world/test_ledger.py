@@ -12,7 +12,7 @@ from harness.backends import KINDS
 from harness.ledger.account import account, in_words, standing
 from harness.ledger.file import ARTEFACT, Ledger, encode, parse
 from harness.rank.artefacts import BYTES, FOLDER
-from harness.run import ledgers
+from harness.run.artefacts import cut_ledgers
 from harness.world import launch
 from harness.world.recorder import compiled
 from harness.world.world import World
@@ -35,7 +35,7 @@ class Called:
         def left(world: World, scratch: Path) -> None:
             paths = {rank: scratch / f"rank-{rank}" / FOLDER / (ARTEFACT + BYTES) for rank in range(size)}
             raw = {rank: parse(path.read_bytes()) for rank, path in paths.items()}
-            ledgers.cut(scratch, size=size)
+            cut_ledgers(scratch, size=size)
             files = {rank: path.read_bytes() for rank, path in paths.items()}
             self.ledgers = {rank: parse(data) for rank, data in files.items()}
             assert self.ledgers == raw  # nothing that was written is cut off

@@ -10,7 +10,6 @@ import sys
 import tempfile
 import threading
 from collections.abc import Callable, Iterator
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -21,6 +20,7 @@ from harness.world.missed import missed
 from harness.world.pool import ServerPool, prepare
 from harness.world.removal import empty, remove
 from harness.world.world import World
+from tests.launches import changed
 
 pytestmark = pytest.mark.slow  # each is short; together they take longer than the inner loop has
 
@@ -70,7 +70,7 @@ def test_worlds_side_by_side_have_rooms_of_their_own(pool: ServerPool, order: Ca
 
     def lane() -> None:
         launch = order("lodging:spell", warm=False, size=1, backend="none", arguments={"names": ["TMPDIR"]})
-        capture = World(replace(launch, gates=("spelled",)), pool, on_gate=lambda *_: both.wait()).run()
+        capture = World(changed(launch, gates=("spelled",)), pool, on_gate=lambda *_: both.wait()).run()
         seen.extend(event.values["values"]["TMPDIR"] for event in capture.events if event.name == "spelled")
 
     lanes = [threading.Thread(target=lane) for _ in range(2)]
@@ -148,7 +148,7 @@ def test_a_full_disk_is_emptied_or_said(
         for _ in range(2):
             capture = World(launch, pool).run()
             assert [event.values["full"] for event in capture.events if event.name == "filled"] == [True]
-        assert "listing" in {event.name for event in World(replace(launch, entry="lodging:listing"), pool).run().events}
+        assert "listing" in {event.name for event in World(changed(launch, entry="lodging:listing"), pool).run().events}
         with (small_disk / "more").open("wb") as file:
             free = os.statvfs(small_disk)
             os.posix_fallocate(file.fileno(), 0, free.f_bavail * free.f_frsize)

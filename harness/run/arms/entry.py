@@ -138,7 +138,8 @@ def _swallowed(loaded: LoadedScenario, name: str, arm: StagedArm, entry: Entry) 
 
 def _nowhere(loaded: LoadedScenario, staged: Mapping[str, StagedArm]) -> Iterator[Problem]:
     """Where a hang is stated at a function or a line that no file of the control has."""
-    control, arm = loaded.scenario.subject.control, staged.get("control")
+    control = loaded.scenario.subject.control
+    arm = staged.get("control")
     hang = control.must_fail.hang if control is not None else None
     if hang is None or arm is None:
         return
@@ -154,7 +155,8 @@ def _nowhere(loaded: LoadedScenario, staged: Mapping[str, StagedArm]) -> Iterato
 
 def _fails_nowhere(loaded: LoadedScenario, staged: Mapping[str, StagedArm]) -> Iterator[Problem]:
     """Where an error is stated at a line that no file of the control has; a self-test may want that."""
-    control, arm = loaded.scenario.subject.control, staged.get("control")
+    control = loaded.scenario.subject.control
+    arm = staged.get("control")
     stated = control.must_fail if control is not None else None
     if stated is None or arm is None or loaded.scenario.role == "self-test":
         return
@@ -209,7 +211,8 @@ def _unsaid(loaded: LoadedScenario, staged: Mapping[str, StagedArm]) -> Iterator
 def _of_the_reference(loaded: LoadedScenario, staged: Mapping[str, StagedArm]) -> list[Problem]:
     """What is wrong with the entry of a reference, as far as reading the candidate's code tells."""
     subject = loaded.scenario.subject
-    reference, arm = subject.reference, staged.get("candidate")
+    reference = subject.reference
+    arm = staged.get("candidate")
     if reference is None or arm is None:
         return []
     called = reference.entry or subject.function

@@ -47,7 +47,8 @@ def preload(
         faults: the scenario's.
         environments: whether an arm has an environment of its own, where other packages may be installed than here.
     """
-    backends, folders = list(backends), list(folders)
+    backends = list(backends)
+    folders = list(folders)
     files = {backend.inside_file for backend in backends}
     files |= {fault.inside_file for fault in faults if fault.inside_file is not None}
     words = {module.partition(".")[0] for backend in backends for module in backend.properties.modules}
@@ -69,7 +70,8 @@ def _files(folders: Iterable[Path]) -> Iterator[Path]:
 def _named(folders: Iterable[Path], *, own: Collection[str], environments: bool) -> set[str] | None:
     """Which of the known libraries the code names; None where it may import others, or is too much to read."""
     known = {*ASKED_BY, *own, *sys.stdlib_module_names}
-    found, size = set(), 0
+    found = set()
+    size = 0
     for file in _files(folders):
         text = file.read_bytes()
         size += len(text)

@@ -80,7 +80,8 @@ def _where(said: bytes, patch: bytes) -> str:
     match = re.search(rb"patch failed: (.*):(\d+)", said)
     if match is None:
         return _reason(said)
-    file, line = match[1].decode(errors="replace"), match[2].decode()
+    file = match[1].decode(errors="replace")
+    line = match[2].decode()
     in_file = patch.partition(b"+++ b/" + match[1])[2] or patch
     header = re.search(rb"^@@ -" + match[2] + rb"[ ,].*?@@", in_file, re.MULTILINE)
     hunk = f", hunk {header[0].decode(errors='replace')}" if header else ""

@@ -337,7 +337,8 @@ def names_in(path: str, text: bytes) -> set[str]:
 
 def _of_project(content: str) -> list[object]:
     document = tomllib.loads(content)
-    project, tool = document.get("project"), document.get("tool")
+    project = document.get("project")
+    tool = document.get("tool")
     poetry = tool.get("poetry") if isinstance(tool, dict) else None
     flit = tool.get("flit") if isinstance(tool, dict) else None
     metadata = flit.get("metadata") if isinstance(flit, dict) else None

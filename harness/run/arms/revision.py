@@ -20,7 +20,9 @@ from harness.forms.problem import closest
 from harness.forms.text import printable
 
 LFS = b"version https://git-lfs.github.com/spec/v1\n"
-SUBMODULE, LINK, EXECUTABLE = "160000", "120000", "100755"
+SUBMODULE = "160000"
+LINK = "120000"
+EXECUTABLE = "100755"
 BATCH = 64 * 2**20
 """Bytes of files that are held at a time."""
 
@@ -189,7 +191,8 @@ def _batches(entries: Mapping[str, Entry]) -> Iterator[dict[str, Entry]]:
     for path, entry in entries.items():
         if some and size + entry.size > BATCH:
             yield some
-            some, size = {}, 0
+            some = {}
+            size = 0
         some[path] = entry
         size += entry.size
     if some:

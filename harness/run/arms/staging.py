@@ -226,11 +226,14 @@ class _Staging:
         """
         if not revisions:
             return None
-        root, given = next(iter(revisions.values())).repository.root, self._subject.path
+        root = next(iter(revisions.values())).repository.root
+        given = self._subject.path
         code = real_place(given, folder=self._folder)
         here = code.relative_to(root).as_posix() if root is not None and code.is_relative_to(root) else given
         here = "" if here == "." else here
-        places = [os.path.normpath(here) if here else ""] if given != "." else list(dict.fromkeys([here, *USUAL]))
+        places = [os.path.normpath(here) if here else ""]
+        if given == ".":
+            places = list(dict.fromkeys([here, *USUAL]))
         if places[0].startswith(("..", "/")):
             raise ArmError(f"subject.path: {given} leads out of the repository; it must be one of its folders")
         paths = [laid_out.paths() for laid_out in revisions.values()]

@@ -11,7 +11,9 @@ clears it away; a lock per key lets one process make it while others wait.
 from __future__ import annotations
 
 import contextlib
+import hashlib
 import json
+import os
 import secrets
 import shutil
 from collections.abc import Iterator, Mapping
@@ -22,14 +24,13 @@ from filelock import FileLock, Timeout
 from pydantic import ValidationError
 
 from harness.forms.cache import cache_folder
-from harness.forms.digest import fold, lines, sha256
+from harness.forms.digest import fold, lines, sha256, sha256_of
 from harness.forms.model import Model
 from harness.reason import Skip, SkipCode
 from harness.record import start_files
 from harness.record.facts import ArmEnvironmentFacts
 from harness.run.environments import interpreters
 from harness.run.environments.checkout import named_as_now
-from harness.run.environments.contents import changed, digests, seen
 from harness.run.environments.interpreters import Interpreter, NoInterpreter
 from harness.run.environments.make import WHEELS, Says, make, preview
 from harness.run.environments.pip import EnvironmentProblem, Unavailable
@@ -346,3 +347,44 @@ def _same(folder: Path, stamp: Stamp) -> str | None:
     if now == stamp.seen or fold(digests(folder)) == stamp.content:
         return now
     return None
+
+
+def seen(folder: Path) -> str:
+    """One digest of names, sizes and kernel times: cheap, and another where a file was written to."""
+    digest = hashlib.sha256()
+    statuses = sorted((str(path.relative_to(folder)), path.lstat()) for path in _files(folder))
+    for name, status in statuses:
+        text = f"{status.st_ino} {status.st_size} {status.st_mode} {status.st_ctime_ns} {name}\n"
+        digest.update(text.encode("utf-8", "surrogateescape"))
+    return digest.hexdigest()
+
+
+def digests(folder: Path) -> dict[str, str]:
+    """Sha256 of each file by its name in the folder; of a link, that of its target's name."""
+    found = {}
+    for path in _files(folder):
+        own = sha256(os.fsencode(path.readlink())) if path.is_symlink() else sha256_of(path)
+        found[str(path.relative_to(folder))] = own
+    return found
+
+
+def changed(folder: Path, listing: Path) -> str:
+    """Which file is not as a list of digests, written by sha256sum's rules, says: the first, and how many more."""
+    try:
+        lines = listing.read_bytes().decode("utf-8", "surrogateescape").splitlines()
+        before = {line[66:]: line[:64] for line in lines}
+        now = digests(folder)
+    except OSError:
+        return "its list of files is gone"
+    names = sorted(name for name in before.keys() | now.keys() if before.get(name) != now.get(name))
+    if not names:
+        return "its list of files"
+    return f"{names[0]} and {len(names) - 1} more" if len(names) > 1 else names[0]
+
+
+def _files(folder: Path) -> Iterator[Path]:
+    for top, folders, files in os.walk(folder):
+        for name in (*files, *folders):
+            path = Path(top, name)
+            if name in files or path.is_symlink():
+                yield path

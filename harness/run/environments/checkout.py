@@ -55,7 +55,8 @@ class Found:
         """
         facts = self.facts
         with tempfile.TemporaryDirectory(prefix="rankproof-build-") as text:
-            top, out = Path(text, "tree"), Path(text, "wheel")
+            top = Path(text, "tree")
+            out = Path(text, "wheel")
             try:
                 there = self.repository.entries(facts.commit)
                 entries = {path: one for path, one in there.items() if one.mode != SUBMODULE}

@@ -174,7 +174,8 @@ def _install(python: Path, request: Request, options: list[str], *, base: Interp
 
 
 def _resolved(item: dict[str, Any]) -> Resolved:
-    about, origin = item["metadata"], item["download_info"]
+    about = item["metadata"]
+    origin = item["download_info"]
     return Resolved(
         name=normal(about["name"]),
         version=about["version"],
@@ -189,7 +190,8 @@ def problem(text: str, *, requirements: list[str], python: str) -> EnvironmentPr
     if "No space left on device" in text:
         return EnvironmentProblem("no space left: free some, or set RANKPROOF_ENVIRONMENTS to a folder on another disk")
     if found := re.search(r"satisfies the requirement (\S+).*?\(from versions: ([^)]*)\)", text):
-        wanted, versions = found[1], [version.strip() for version in found[2].split(",") if version.strip()]
+        wanted = found[1]
+        versions = [version.strip() for version in found[2].split(",") if version.strip()]
         if versions and versions != ["none"]:
             there = ", ".join(versions[-NEWEST:])
             return EnvironmentProblem(

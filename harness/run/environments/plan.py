@@ -84,7 +84,8 @@ def plan(python: Path, wanted: Environment, supply: Supply, wheels: Mapping[str,
         # Where there is no such build, pip may still find one that brings nothing (a Mac's has no CUDA to bring).
         held = Request(requirements=request.requirements, constraint=constraint)
         with contextlib.suppress(EnvironmentProblem):
-            chosen, request = pip.resolve(python, held, base=base), held
+            chosen = pip.resolve(python, held, base=base)
+            request = held
     if chosen is None:
         chosen = pip.resolve(python, request, base=base)
     if cpu and (brought := for_gpus({one.name: one.version for one in chosen})):

@@ -27,6 +27,7 @@ from harness.run.farm import cargo
 from harness.run.farm.answer import MOST, pack
 from harness.run.inputs import ResolvedInput
 from harness.run.interrupt import Interrupt
+from harness.run.plan import TrialPlan
 from harness.run.preparation import Preparation, refusals
 from harness.run.worlds import Worlds
 from harness.scenario import Cell, Scenario, cells, parse_scenario
@@ -52,6 +53,7 @@ class Agent:
         """
         self._channel = channel
         self._folder = folder
+        # Threads answer at the same time: a message must not end up inside another one.
         self._sending = threading.Lock()
         self._interrupt = Interrupt()
         self._pool = ServerPool(cancel=self._interrupt.descriptor)
@@ -104,9 +106,11 @@ class Agent:
         except Cancelled:
             return
         except (ServerFailed, PluginFailed, cargo.CargoSpoiled, OSError, EventError) as error:
-            message, content = {"failed": f"{type(error).__name__}: {error}"[:2000]}, b""
+            message = {"failed": f"{type(error).__name__}: {error}"[:2000]}
+            content = b""
         except Exception as error:  # noqa: BLE001 - else control would wait for an answer that never comes
-            message, content = {"failed": f"a bug of ours: {type(error).__name__}: {error}"[:2000]}, b""
+            message = {"failed": f"a bug of ours: {type(error).__name__}: {error}"[:2000]}
+            content = b""
         self._send({**message, "order": asked["order"]}, content)
 
     def _facts(self, _asked: dict[str, Any], _content: bytes) -> tuple[dict[str, Any], bytes]:
@@ -126,28 +130,32 @@ class Agent:
         self._scenario = parse_scenario(manifest.scenario.encode(), name="scenario.yaml", overrides=manifest.overrides)
         arms, self._inputs = cargo.lay_out(manifest, self._store, self._folder / "run")
         self._cells = {cell.id: cell for cell in cells(self._scenario) if cell.id in manifest.cells}
-        refused = refusals(self._scenario, self._cells.values(), arms=arms, inputs=self._inputs, machine=self._machine)
+        preparation = Preparation(
+            arms=arms,
+            inputs=self._inputs,
+            machine=self._machine,
+            environments={},
+            cells=list(self._cells.values()),
+            skipped={},
+        )
+        refused = refusals(self._scenario, preparation)
         if refused:
             cell, why = next(iter(refused.items()))
             return {"refuses": f"cell {cell} cannot run there: {why}"}, b""
         self._laid = stands(self._inputs)
+        plan = TrialPlan(
+            scenario=self._scenario,
+            preparation=preparation,
+            results=ResultsFolder(self._folder / "left", self._scenario.id),
+            recipes=manifest.recipes,
+            declared=manifest.declared,
+            node=manifest.number,
+        )
         self._worlds = Worlds(
-            self._scenario,
-            preparation=Preparation(
-                arms=arms,
-                inputs=self._inputs,
-                machine=self._machine,
-                environments={},
-                cells=list(self._cells.values()),
-                skipped={},
-            ),
+            plan,
             pool=self._pool,
             cancel=self._interrupt.descriptor,
-            recipes=manifest.recipes,
-            artefacts=Artefacts(ResultsFolder(self._folder / "left", self._scenario.id), (), room_of(self._scenario)),
-            declared=manifest.declared,
-            about={"node": manifest.number},
-            measures=False,
+            artefacts=Artefacts(plan.results, (), room_of(self._scenario)),
         )
         self._worlds.start_servers(lanes=manifest.lanes)
         self._lanes = ThreadPoolExecutor(max_workers=manifest.lanes, thread_name_prefix="world")
@@ -193,7 +201,8 @@ def main(*, lease: float, folder: str) -> None:
         folder: this run's folder on this node, which goes with this process.
     """
     # Nothing else may write into the channel, nor read from it.
-    reads, writes = os.dup(0), os.dup(1)
+    reads = os.dup(0)
+    writes = os.dup(1)
     null = os.open(os.devnull, os.O_RDWR)
     os.dup2(null, 0)
     os.dup2(2, 1)

@@ -179,7 +179,8 @@ def lay_out(manifest: Manifest, store: Store, folder: Path) -> tuple[dict[str, S
         CargoSpoiled: a path leads out of the folder.
         OSError: no space.
     """
-    arms, inputs = {}, {}
+    arms = {}
+    inputs = {}
     for place, (name, one) in enumerate(manifest.arms.items()):
         target = folder / f"arm-{place}"
         target.mkdir(parents=True)

@@ -24,10 +24,11 @@ from harness.forms.text import plural, printable
 from harness.record.elsewhere import FarmFacts, NodeFacts
 from harness.record.facts import Environment
 from harness.record.farmed import digest_of
-from harness.run import machines
 from harness.run.farm import cargo
 from harness.run.farm.answer import AnswerRefused, take
 from harness.run.farm.node import BEAT, Answer, Node
+from harness.run.machines import readiness
+from harness.run.plan import RayNodes
 from harness.scenario import Cell, Scenario
 from harness.starters.ray import Cluster, Place
 from harness.starters.relayed import ActorGone, NodeLost
@@ -49,18 +50,20 @@ PROGRAM = (
 
 
 @dataclass(frozen=True, kw_only=True)
-class Where:
-    """Where trials are farmed.
+class Order:
+    """What every node is given, and what it is expected to have.
 
     Attributes:
-        address: `ray`, or `ray://HEAD:PORT`.
-        jobs: worlds at the same time on each node; None is half the processors that Ray deals out there.
-        named: whether the record names the hosts.
+        manifest: of `cargo.Manifest`, all but the number of the node and its lanes.
+        sources: where each file is on this machine, by its digest.
+        start: how ranks start here.
+        machine: this one, and its packages.
     """
 
-    address: str
-    jobs: int | None = None
-    named: bool = False
+    manifest: Mapping[str, Any]
+    sources: Mapping[str, Path]
+    start: str
+    machine: Environment
 
 
 class FarmError(Exception):
@@ -90,42 +93,34 @@ class Farm:
     def __init__(
         self,
         cluster: Cluster,
-        *,
-        where: Where,
+        nodes: RayNodes,
         scenario: Scenario,
+        *,
         cancel: int,
         expects: Callable[[Cell, str, int], Mapping[str, JSON]],
-        manifest: Mapping[str, Any],
-        sources: Mapping[str, Path],
-        start: str,
-        machine: Environment,
+        order: Order,
     ) -> None:
         """Start nothing yet.
 
         Args:
             cluster: whose nodes are used; left with this.
-            where: how.
-            scenario: what is asked.
+            nodes: how they are used.
+            scenario: the question.
             cancel: a descriptor that becomes readable when the run is to stop.
             expects: what the first line of a trial says, by cell, arm and number, if it is made here.
-            manifest: of `cargo.Manifest`, all but the number of the node and its lanes.
-            sources: where each file lies here, by its digest.
-            start: how ranks start here.
-            machine: this one, and its packages.
+            order: for every node.
         """
         self._cluster = cluster
-        self._where = where
+        self._settings = nodes
         self._scenario = scenario
         self._cancel = cancel
         self._expects = expects
-        self._manifest = manifest
-        self._sources = sources
-        self._start = start
-        self._machine = machine
+        self._order = order
         self._nodes: list[Node] = []
         self._facts: dict[int, NodeFacts] = {}
         self._lists: dict[int, dict[str, bytes]] = {}
         self._free: list[int] = []
+        # Guards the free lanes; trials that find none wait for one to be given back.
         self._lanes = threading.Condition()
         self._closed = False
 
@@ -181,27 +176,31 @@ class Farm:
         """Why a node must not be used; None once it can be."""
         told, _ = self._answer(node.ask("facts"))
         try:
-            there, pid = Environment.model_validate(told.get("environment")), int(told["pid"])
+            there = Environment.model_validate(told.get("environment"))
+            pid = int(told["pid"])
         except (ValidationError, KeyError, TypeError, ValueError):
             raise AnswerRefused("it does not say what it is as our process does") from None
-        if why := _unlike(there, self._machine):
+        if why := _unlike(there, self._order.machine):
             return f"node {node.number}: {why}"
-        lacking, _ = self._answer(node.ask("lacks", digests=sorted(self._sources)))
+        lacking, _ = self._answer(node.ask("lacks", digests=sorted(self._order.sources)))
         wanted = lacking.get("lacks")
-        if not isinstance(wanted, list) or not all(isinstance(one, str) and one in self._sources for one in wanted):
+        if not isinstance(wanted, list) or not all(
+            isinstance(one, str) and one in self._order.sources for one in wanted
+        ):
             raise AnswerRefused("it asks for a file that nobody offered")
         for digest in dict.fromkeys(wanted):
-            self._bring(node, digest, self._sources[digest])
-        lanes = self._where.jobs or max(1, place.cores // 2)
-        whole = cargo.Manifest(**self._manifest, number=node.number, lanes=lanes)
+            self._bring(node, digest, self._order.sources[digest])
+        lanes = self._settings.jobs or max(1, place.cores // 2)
+        whole = cargo.Manifest(**self._order.manifest, number=node.number, lanes=lanes)
         made, _ = self._answer(node.ask("prepare", manifest=whole.model_dump(mode="json")))
         if why := made.get("refuses"):
             return f"node {node.number}: {printable(str(why), limit=300)}"
-        if made.get("start") != self._start:
-            return f"node {node.number}: ranks start {printable(str(made.get('start')))} there, and {self._start} here"
+        if made.get("start") != self._order.start:
+            start = printable(str(made.get("start")))
+            return f"node {node.number}: ranks start {start} there, and {self._order.start} here"
         facts = NodeFacts(
             number=node.number,
-            name=printable(place.name, limit=100) if self._where.named else None,
+            name=printable(place.name, limit=100) if self._settings.named else None,
             host=there.host,
             harness_pid=pid,
             server_pids=_pids(made),
@@ -222,7 +221,8 @@ class Farm:
         return None
 
     def _bring(self, node: Node, digest: str, path: Path) -> None:
-        size, at = path.stat().st_size, 0
+        size = path.stat().st_size
+        at = 0
         with path.open("rb") as file:
             while at == 0 or at < size:
                 piece = file.read(cargo.PIECE)
@@ -258,7 +258,8 @@ class Farm:
             Cancelled: the run was interrupted.
         """
         number = self._take_lane()
-        node, facts = self._nodes[number], self._facts[number]
+        node = self._nodes[number]
+        facts = self._facts[number]
         about = {**self._expects(cell, arm, index), "node": number}
         own = time.monotonic_ns()
         order = None if hang is None else asdict(hang)
@@ -343,12 +344,13 @@ class Farm:
 def _unlike(there: Environment, here: Environment) -> str | None:
     """Why ranks of a node would not run what ranks run here, with what to do; None where they would."""
     for key in ("system", "machine", "implementation", "python"):
-        own, other = getattr(here, key), getattr(there, key)
+        own = getattr(here, key)
+        other = getattr(there, key)
         if own != other:
             found = printable(str(other), limit=60)
             return f"its {key} is {found}, and {own} here: start Ray there from an environment of the same lock"
     packages = ({normal(one.name): (one.version, one.record or "") for one in of.packages} for of in (there, here))
-    if not (differing := machines.differences(*packages)):
+    if not (differing := readiness.differences(*packages)):
         return None
     more = len(differing) - MOST_NAMED
     some = ", ".join(differing[:MOST_NAMED]) + (f" and {more} more" if more > 0 else "")

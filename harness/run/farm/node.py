@@ -44,6 +44,8 @@ class Node:
         self._relay = relay
         self._orders = itertools.count(1)
         self._pending: dict[int, Future[Answer]] = {}
+        # Between who asks and the thread that listens: no question is added once the node has ended, as nobody would
+        # answer it.
         self._lock = threading.Lock()
         self._buffer = bytearray()
         self._thread = threading.Thread(target=self._listen, name=f"node-{number}", daemon=True)
@@ -98,7 +100,8 @@ class Node:
             end = HEAD.size + words + size
             if len(self._buffer) < end:
                 return
-            text, content = bytes(self._buffer[HEAD.size : HEAD.size + words]), bytes(self._buffer[end - size : end])
+            text = bytes(self._buffer[HEAD.size : HEAD.size + words])
+            content = bytes(self._buffer[end - size : end])
             del self._buffer[:end]
             try:
                 message = strict_json(text)

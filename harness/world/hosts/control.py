@@ -20,9 +20,9 @@ class HostControl:
     """Inert in a world whose ranks are on this machine, but for the clocks that some of them may have of their own."""
 
     def __init__(self, launch: Launch, recorder: Recorder, states: RankStates) -> None:
-        self._hosts = launch.hosts
+        self._hosts = launch.places.hosts
         self._size = launch.size
-        self._clocks = dict(launch.clock_ahead)
+        self._clocks = dict(launch.faults.clock_ahead)
         self._unread = set(self._clocks)
         self._states = states
         self._seed = launch.about.get("seed", "0")

@@ -48,7 +48,7 @@ class MachineControl:
 
     def cut_off(self, rank: int, *, fault: str) -> None:
         """Cut a rank's machine off, unless it is; what the kernel says of its link then is evidence."""
-        placed = self._launch.machines
+        placed = self._launch.places.machines
         if placed is None or self._cables is None or (index := placed.of[rank]) in self._cut:
             return
         self._cut[index] = fault
@@ -57,7 +57,7 @@ class MachineControl:
 
     def join(self, rank: int, *, fault: str) -> None:
         """Join it again, where this fault has cut it off."""
-        placed = self._launch.machines
+        placed = self._launch.places.machines
         if placed is None or self._cables is None or self._cut.get(index := placed.of[rank]) != fault:
             return
         del self._cut[index]
@@ -67,16 +67,16 @@ class MachineControl:
     @property
     def are_there(self) -> bool:
         """Whether the world has machines."""
-        return self._launch.machines is not None
+        return self._launch.places.machines is not None
 
     def about(self) -> dict[str, JSON]:
         """What the world's first event says: the machines, and which of them each rank is on."""
-        placed = self._launch.machines
+        placed = self._launch.places.machines
         return {"machines": {"called": list(placed.called), "of": list(placed.of)}} if placed is not None else {}
 
     def over(self, server: object) -> Over | None:
         """Where the ranks are reached."""
-        placed = self._launch.machines
+        placed = self._launch.places.machines
         return server.over(placed) if placed is not None and isinstance(server, MachineServer) else None
 
     def start(
@@ -91,14 +91,14 @@ class MachineControl:
         world: str,
     ) -> None:
         """Ask the machines for their ranks; what these stamp goes by their machines' clocks from now on."""
-        placed = self._launch.machines
+        placed = self._launch.places.machines
         assert placed is not None
         self._cables = server.cables
         relay = server.start(self._launch, handed, rendezvous=rendezvous, scratch=scratch, world=world, begun=begun)
         self._recorder.elsewhere = relay.elsewhere
         if self._ending is not None:
             self._ending.relay = relay
-        drift = round(DRIFT * 1e9 * (self._launch.deadline + self._launch.after_failure))
+        drift = round(DRIFT * 1e9 * (self._launch.watch.deadline + self._launch.watch.after_failure))
         for rank, machine in enumerate(placed.of):
             ahead, within = relay.clocks[machine]
             channels[rank].ahead = self._recorder.ahead[rank] = ahead
@@ -110,7 +110,7 @@ class MachineControl:
                 for machine, (ahead, within) in sorted(relay.clocks.items())
             ],
             lease=server.lease,
-            after_failure=self._launch.after_failure,
+            after_failure=self._launch.watch.after_failure,
         )
 
     def ending(self, world: WorldControl, scratch: Path) -> Ending:
@@ -123,7 +123,7 @@ class MachineControl:
 
     def hear(self, kind: str, message: dict[str, Any]) -> bool:
         """Take what the relay says beside what a keeper says; returns whether an order was answered by it."""
-        placed = self._launch.machines
+        placed = self._launch.places.machines
         if placed is None or self._ending is None:
             return False
         called = placed.called[message["machine"]] if kind.startswith("machine-") else ""

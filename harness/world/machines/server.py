@@ -73,14 +73,16 @@ class MachineServer:
             ServerFailed: a machine does not take what they need.
             OSError: a file of the run cannot be read.
         """
-        assert launch.machines is not None
-        self._used, self._mark = launch.machines.used, world
-        over = self._fleet.over(launch.machines.of)
-        reached = dict(zip(launch.machines.of, over.addresses, strict=True))
+        machines = launch.places.machines
+        assert machines is not None
+        self._used = machines.used
+        self._mark = world
+        over = self._fleet.over(machines.of)
+        reached = dict(zip(machines.of, over.addresses, strict=True))
         placed = {
-            "of": launch.machines.of,
-            "called": launch.machines.called,
-            "reached": [reached.get(index, "") for index in range(len(launch.machines.called))],
+            "of": machines.of,
+            "called": machines.called,
+            "reached": [reached.get(index, "") for index in range(len(machines.called))],
         }
         common = {
             "ask": "world",
@@ -88,25 +90,26 @@ class MachineServer:
             "launch": travels(launch),
             "code": self._code,
             "inputs": {
-                name: [self._fleet.give_tree(Path(path)), Path(path).name] for name, path in launch.inputs.items()
+                name: [self._fleet.give_tree(Path(path)), Path(path).name]
+                for name, path in launch.subject.inputs.items()
             },
-            "inside": {kind: inside(file) for kind, file in launch.inside.items()},
+            "inside": {kind: inside(file) for kind, file in launch.faults.inside.items()},
             "machines": placed,
             "rendezvous": {
                 "ranks": list(rendezvous.ranks),
                 "env": list(rendezvous.env),
                 "opened": [asdict(one) for one in rendezvous.opened],
             },
-            "port": self._fleet.port(launch.machines.of[0]),
-            "until": launch.deadline + launch.after_failure + UNTIL,
+            "port": self._fleet.port(machines.of[0]),
+            "until": launch.watch.deadline + launch.watch.after_failure + UNTIL,
         }
         for rank in range(launch.size):
             (scratch / f"rank-{rank}" / "kept").mkdir(parents=True)
         self._relay = self._relaying.enter_context(
-            self._fleet.relaying(launch.machines, mark=world, begun=begun, descriptors=handed, scratch=scratch)
+            self._fleet.relaying(machines, mark=world, begun=begun, descriptors=handed, scratch=scratch)
         )
         for index, line in self._fleet.lines(self._used).items():
-            line.send({**common, "ranks": launch.machines.ranks(index), "ports": self._fleet.ports(index)})
+            line.send({**common, "ranks": machines.ranks(index), "ports": self._fleet.ports(index)})
         return self._relay
 
     @property

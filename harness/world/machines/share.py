@@ -26,7 +26,7 @@ from harness.rank.lifecycle import STACKS
 from harness.rank.process import lives_on
 from harness.world import names
 from harness.world.fork_server import Server, ServerFailed
-from harness.world.launch import Launch, describe
+from harness.world.launch import PARTS, Ground, Launch, describe
 from harness.world.machines.placed import Placed
 from harness.world.machines.standing import Standing
 from harness.world.machines.tree import PIECE, Store
@@ -44,14 +44,13 @@ GONE_WITHIN = 10.0
 # What of a launch travels as it is; what stands for files of control's machine does not.
 PLAIN = frozenset(
     {
-        *("size", "backend", "warm", "entry", "arguments", "seeds", "env", "deadline", "after_failure", "gates"),
+        *("warm", "entry", "arguments", "seeds", "env", "deadline", "after_failure", "gates"),
         *("program", "variables", "lateness", "probes", "shared_home", "looks", "declared", "differing"),
-        *("tells_environment", "collective_timeout", "observe", "digests"),
+        *("tells_environment", "observe", "digests"),
     }
 )
-
-# Made there from what travels beside it, or of control's own affair.
-BROUGHT = frozenset({"about", "folder", "inputs", "inside", "machines", "preload"})
+# Made there from what travels beside it, or for control alone.
+BROUGHT = frozenset({"folder", "inputs", "inside", "machines", "preload"})
 
 
 def travels(launch: Launch) -> dict[str, Any]:
@@ -60,21 +59,37 @@ def travels(launch: Launch) -> dict[str, Any]:
     Raises:
         OSError: it has what machines are not given, as a plug-in's fault may ask for.
     """
-    for one in fields(launch):
-        default = one.default if one.default_factory is MISSING else one.default_factory()
-        if one.name not in PLAIN | BROUGHT and getattr(launch, one.name) != default:
-            raise OSError(f"{one.name} does not act on ranks over machines: leave out what asks for it")
-    return {name.name: getattr(launch, name.name) for name in fields(launch) if name.name in PLAIN}
+    sent = {name: getattr(launch, name) for name in ("size", "backend", "collective_timeout")}
+    for name in PARTS:
+        part = getattr(launch, name)
+        for one in fields(part):
+            default = one.default if one.default_factory is MISSING else one.default_factory()
+            if one.name not in PLAIN | BROUGHT and getattr(part, one.name) != default:
+                raise OSError(f"{one.name} does not act on ranks over machines: leave out what asks for it")
+        sent[name] = {one.name: getattr(part, one.name) for one in fields(part) if one.name in PLAIN}
+    return sent
 
 
-def arrived(told: Mapping[str, Any], **more: Any) -> Launch:
-    """The launch that `travels` gave, with its files as they lie here."""
-    known = dict(told)
-    for name in ("variables", "lateness"):
-        known[name] = {int(rank): value for rank, value in known[name].items()}
-    for name in ("gates", "program", "probes", "declared", "differing"):
-        known[name] = tuple(known[name])
-    return Launch(about={}, **known, **more)
+def arrived(sent: Mapping[str, Any], **brought: Any) -> Launch:
+    """The launch that `travels` gave, with its files as they are on this machine.
+
+    Args:
+        sent: as JSON.
+        **brought: the values that `BROUGHT` names, as far as ranks need them.
+    """
+    parts = {}
+    for name, kind in PARTS.items():
+        values = {**sent[name], **{one.name: brought[one.name] for one in fields(kind) if one.name in brought}}
+        for key in ("variables", "lateness"):
+            if key in values:
+                # JSON has no keys but texts.
+                values[key] = {int(rank): value for rank, value in values[key].items()}
+        for key in ("gates", "program", "probes", "declared", "differing"):
+            if key in values:
+                values[key] = tuple(values[key])
+        parts[name] = kind(**values)
+    known = {name: value for name, value in sent.items() if name not in PARTS}
+    return Launch(about={}, **known, **parts)
 
 
 class Share:
@@ -146,16 +161,15 @@ class Share:
                 rendezvous, mine = self._rendezvous(asked["rendezvous"], placed, opened)
                 handed = self._pipes.hand(mine)
                 opened.pop_all()
-                description = describe(
-                    launch,
+                ground = Ground(
                     server=server,
                     scratch=scratch,
                     code=code,
                     rendezvous=rendezvous,
                     port=asked["port"],
                     world=asked["world"],
-                    ranks=self.ranks,
                 )
+                description = describe(launch, ground, ranks=self.ranks)
                 server.request(description, handed)
                 self._pipes.handed()
                 self._standing = Standing(scratch, say=self.say, signal=self._signal)

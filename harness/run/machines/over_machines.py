@@ -11,15 +11,13 @@ from typing import Any, Literal
 
 from harness import backends
 from harness.checks.survivors import SurvivorsCheck
-from harness.faults import Fault
-from harness.faults.cut_off import NO_CABLES, CutOffFault
-from harness.faults.hub import HubFault
+from harness.faults import Fault, for_test_machines
 from harness.forms.text import plural
 from harness.reason import Skip, SkipCode
 from harness.record.elsewhere import MachineFacts, MachinesFacts
 from harness.record.skips import unmet
-from harness.run.journals import digest_of, remember
-from harness.run.machines import Offered, facts_of, problems_of
+from harness.run.machines.journals import digest_of, remember
+from harness.run.machines.readiness import Offered, facts_of, problems_of
 from harness.run.preparation import Preparation
 from harness.scenario import Cell, Needs, Scenario
 from harness.scenario.placement import machines_of
@@ -160,7 +158,7 @@ def refusal(scenario: Scenario, *, over_ray: bool = False) -> str:
     found = []
     if scenario.world.hosts > 1:
         found.append("its ranks are on test hosts: leave world.hosts at 1, for machines are hosts themselves")
-    if scenario.hub is not None or any(isinstance(fault, HubFault) for fault in scenario.faults):
+    if scenario.hub is not None or any(fault.properties.needs_a_hub for fault in scenario.faults):
         found.append("a hub serves one machine: give ranks their files as inputs")
     if any(subject.environment_of(arm) is not None for arm in subject.arms.values()):
         found.append("an arm has an environment of its own: only the one that is on every machine already can be used")
@@ -170,8 +168,8 @@ def refusal(scenario: Scenario, *, over_ray: bool = False) -> str:
         found.append("ranks have rooms of their own on machines: leave world.home out")
     if scenario.needs.shared == "world":
         found.append("needs.shared is world, and each machine has a folder of its own")
-    # A hub is said above, with what to do instead.
-    kinds = {one.kind for one in scenario.faults if not (one.is_over_machines() or isinstance(one, HubFault))}
+    # A hub was named above, with what to do instead.
+    kinds = {fault.kind for fault in scenario.faults if not (fault.is_over_machines() or fault.properties.needs_a_hub)}
     if kinds:
         found.append(f"faults of kind {', '.join(sorted(kinds))} are for one machine or test hosts: leave them out")
     timed = sorted({check.kind for check in scenario.checks if isinstance(check, SurvivorsCheck)})
@@ -187,8 +185,8 @@ def skip(preparation: Preparation, hostfile: Hostfile, *, faults: Sequence[Fault
     for cell in preparation.runnable:
         if (unlike := _without_room(cell, hostfile)) is not None:
             preparation.skipped[cell.id] = unlike
-        elif hostfile.made_here is None and any(isinstance(fault, CutOffFault) for fault in faults):
-            preparation.skipped[cell.id] = Skip(SkipCode.MACHINE_FAULT, NO_CABLES)
+        elif hostfile.made_here is None and (lacking := for_test_machines(faults)):
+            preparation.skipped[cell.id] = Skip(SkipCode.MACHINE_FAULT, lacking)
         elif (refused := backends.machines_refusal(cell.backend)) is not None:
             preparation.skipped[cell.id] = refused
 
@@ -197,7 +195,8 @@ def _without_room(cell: Cell, hostfile: Hostfile) -> Skip | None:
     """Why the machines cannot have the ranks of a cell, or not on as many of them as it says."""
     if hostfile.of(cell) is not None:
         return None
-    there, room = len(hostfile.machines), sum(hostfile.slots[: cell.hosts])
+    there = len(hostfile.machines)
+    room = sum(hostfile.slots[: cell.hosts])
     if not isinstance(hostfile.placement, str):
         room = len(hostfile.placement)
     if cell.hosts is None:

@@ -14,7 +14,7 @@ from harness.forms.cache import cache_folder
 from harness.forms.digest import sha256
 from harness.forms.regular_file import read_regular
 from harness.forms.strict_json import NotStrict, strict_json
-from harness.run.collected import Fetch, Missing
+from harness.run.machines.collected import Fetch, Missing
 from harness.starters import hostfile, ssh
 from harness.world.machines import agent, journal, tree
 from harness.world.machines.channel import LEASE, Unreachable, argv
@@ -93,7 +93,9 @@ class _Taking:
     """Writes what a machine sends of a world, up to what a journal may hold."""
 
     def __init__(self, stream: BinaryIO, *, world: str) -> None:
-        self._stream, self._world, self._left = stream, world, journal.MOST_BYTES
+        self._stream = stream
+        self._world = world
+        self._left = journal.MOST_BYTES
 
     def __call__(self, _line: Line, message: dict[str, Any], content: bytes) -> None:
         words = json.dumps(message).encode()

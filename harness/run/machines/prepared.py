@@ -82,7 +82,9 @@ def prepare(
             python=platform.python_version(),
             page=page,
         )
-        place, home, seconds = str(told.get("interpreter")), str(told.get("home")), told.get("seconds")
+        place = str(told.get("interpreter"))
+        home = str(told.get("home"))
+        seconds = told.get("seconds")
         took = f" in {seconds:.1f} s" if isinstance(seconds, float) else ""
         below = place.removeprefix(f"{home.rstrip('/')}/")
         return (f"made{took}" if told.get("made") is True else "there"), place if below == place else f"~/{below}"
@@ -101,7 +103,8 @@ def page_of(lock: Path) -> str | None:
         return None
     try:
         about = tomllib.loads(beside.read_text("utf-8"))
-        pinned, index = f"torch=={about['version']}", str(about["index"])
+        pinned = f"torch=={about['version']}"
+        index = str(about["index"])
     except (ValueError, KeyError) as error:
         raise OSError(f"{beside}: it does not name a version and an index: {error}") from None
     words = lock.read_text("utf-8", "replace").split()
@@ -128,7 +131,8 @@ def clean(
 
     def take_away(channel: Channel) -> tuple[str, str]:
         told = channel.ask("clean", most=most, older=older, within=MADE_WITHIN, beats=False)
-        gone, freed = told.get("gone"), told.get("freed")
+        gone = told.get("gone")
+        freed = told.get("freed")
         if type(gone) is not int or type(freed) is not int:
             raise Unreachable("it does not count")
         return f"{gone} taken away, {freed / 2**20:.1f} MiB", ""

@@ -143,7 +143,8 @@ def _missing(read: Reader, digests: Collection[str]) -> list[Missing]:
             continue
         events = parse_lines(text)
         for event in events:
-            run, called = event.values.get("run"), event.values.get("machine")
+            run = event.values.get("run")
+            called = event.values.get("machine")
             if (event.name, event.by) != (MACHINE_COLLECTED, "harness") or not isinstance(run, str):
                 continue
             about: Any = events[0].values.get("machines")
@@ -188,7 +189,8 @@ def _messages(place: Path) -> Iterator[tuple[dict[str, Any], bytes]]:
             words, size = agent.HEAD.unpack(head)
             if words > agent.MOST_JSON or size > agent.MOST_BYTES:
                 raise Hostile("it is not made of messages")
-            text, content = stream.read(words), stream.read(size)
+            text = stream.read(words)
+            content = stream.read(size)
             if len(text) != words or len(content) != size:
                 raise Hostile("it is cut off")
             try:

@@ -188,7 +188,8 @@ def differences(there: Mapping[str, Sequence[str]], here: Mapping[str, Sequence[
     """
     found = []
     for name in sorted({*there, *here}.difference(BROUGHT)):
-        own, other = here.get(name), there.get(name)
+        own = here.get(name)
+        other = there.get(name)
         if own is None or other is None:
             found.append(f"{printable(name)} only {'there' if own is None else 'here'}")
         elif own[0] != other[0]:
