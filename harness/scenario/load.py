@@ -17,9 +17,9 @@ from harness.forms.problem import Problem, ScenarioError, ordered
 from harness.forms.source import read_source, refusal
 from harness.forms.validation import parse_mapping, problems_of
 from harness.scenario import override
-from harness.scenario.arm_lint import lacks_revisions
-from harness.scenario.draft import Draft
 from harness.scenario.lint import lint
+from harness.scenario.lint.arms import lacks_revisions
+from harness.scenario.lint.draft import Draft
 from harness.scenario.model import Scenario
 from harness.scenario.schema import json_schema
 from harness.subjects import READY

@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 
 from harness.forms.problem import ScenarioError
 from harness.scenario import Share, trials_needed
+from harness.scenario.lint.sufficiency import chance, clean_bound, control_trials_needed, failures
 from harness.scenario.load import load_scenario
-from harness.scenario.sufficiency import chance, clean_bound, control_trials_needed, failures
 from harness.stats.rates import fisher, upper_bound
 
 SCENARIO = """

@@ -11,7 +11,7 @@ from harness.backends import KINDS as BACKENDS
 from harness.forms.problem import Path, Problem, closest
 from harness.forms.text import listed
 from harness.plugins import PluginFailed
-from harness.scenario.draft import Draft
+from harness.scenario.lint.draft import Draft
 from harness.scenario.matrix import OF_THE_WORLD
 from harness.subjects import READY, ReadySubject
 

@@ -8,7 +8,7 @@ from typing import Any
 from harness.events import is_name
 from harness.faults.link import LinkFault
 from harness.forms.problem import Problem, closest
-from harness.scenario.draft import Draft
+from harness.scenario.lint.draft import Draft
 
 # Events about a rank, or its world, that its own process never emits: it cannot wait inside them.
 NOT_THE_RANKS_OWN = (

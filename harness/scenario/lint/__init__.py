@@ -16,18 +16,18 @@ from harness.faults import KINDS as FAULTS
 from harness.forms.problem import Path, Problem, closest, shown
 from harness.forms.text import listed, numbered
 from harness.plugins import PluginFailed
-from harness.scenario.arm_lint import ARM_RULES, CONTROL
-from harness.scenario.backend_lint import BACKEND_RULES
-from harness.scenario.compare_lint import COMPARE_RULES
-from harness.scenario.draft import Draft
 from harness.scenario.environment import bare
-from harness.scenario.fault_lint import FAULT_RULES
+from harness.scenario.lint.arms import ARM_RULES, CONTROL
+from harness.scenario.lint.backends import BACKEND_RULES
+from harness.scenario.lint.compare import COMPARE_RULES
+from harness.scenario.lint.draft import Draft
+from harness.scenario.lint.faults import FAULT_RULES
+from harness.scenario.lint.must_fail import MUST_FAIL_RULES
+from harness.scenario.lint.parity import PARITY_RULES
+from harness.scenario.lint.ready import is_of_the_ranks, ready
+from harness.scenario.lint.sufficiency import TRIAL_RULES
 from harness.scenario.matrix import OF_THE_WORLD, same
-from harness.scenario.must_fail_lint import MUST_FAIL_RULES
 from harness.scenario.override import FILE as OVERRIDE
-from harness.scenario.parity_lint import PARITY_RULES
-from harness.scenario.ready_lint import is_of_the_ranks, ready
-from harness.scenario.sufficiency import TRIAL_RULES
 
 OF_ONE = "in a world of one rank nothing distributed is tried"
 # What a rank emits last; a fault that waits for it finds the work done.

@@ -10,7 +10,7 @@ from harness.checks.equal import EqualCheck
 from harness.forms.problem import Problem, closest
 from harness.forms.text import listed
 from harness.scenario.compare import against_a, seen_by
-from harness.scenario.draft import Draft
+from harness.scenario.lint.draft import Draft
 
 COMPARE = ("subject", "compare")
 CONTROL = "control"

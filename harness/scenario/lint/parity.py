@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from harness.checks.equivalent import EquivalentCheck
 from harness.checks.shards_cover import ShardsCoverCheck
 from harness.forms.problem import Problem
-from harness.scenario.draft import Draft
+from harness.scenario.lint.draft import Draft
 
 USUAL = {"margin": 2.0, "middle": 2.0, "layers": 3.0}
 """Times the reference's own noise: so much two runs with the same noise may differ by."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from harness.forms.problem import Path, Problem
-from harness.scenario.draft import Draft
+from harness.scenario.lint.draft import Draft
 from harness.scenario.matrix import OF_THE_WORLD, same
 from harness.scenario.override import FILE as OVERRIDE
 

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from harness.backends import KINDS as BACKENDS
 from harness.faults.call import CallFault
 from harness.forms.problem import Problem
-from harness.scenario.draft import Draft
+from harness.scenario.lint.draft import Draft
 
 
 def observed(draft: Draft) -> Iterator[Problem]:

@@ -12,7 +12,7 @@ from harness.checks.influence import InfluenceCheck
 from harness.forms.problem import Problem, closest, shown
 from harness.forms.text import listed
 from harness.history import LEAST
-from harness.scenario.draft import Draft
+from harness.scenario.lint.draft import Draft
 from harness.scenario.matrix import same
 from harness.scenario.model import World
 
