@@ -12,8 +12,8 @@ from harness.cli import INCONCLUSIVE, USAGE, VERDICT_CODES, give_up
 from harness.cli.arguments import new_runs, positive
 
 if TYPE_CHECKING:
-    from harness.matrix.facts import MatrixFacts
-    from harness.matrix.record import MatrixRecord
+    from harness.series.matrix.facts import MatrixFacts
+    from harness.series.matrix.record import MatrixRecord
     from harness.series.series import Part
 
 SEEDS = 20
@@ -45,10 +45,10 @@ def main(options: argparse.Namespace) -> int:
         return give_up("matrix", "--resume goes on with what was asked for: give no other choice beside it", USAGE)
     # Imported here: `--help` needs none of it.
     from harness.cli.running import demand_signed, sign_with
-    from harness.matrix import make
-    from harness.matrix.plan import Nothing
     from harness.run.run import Interrupted
     from harness.series.make import Account, SeriesError
+    from harness.series.matrix import make
+    from harness.series.matrix.plan import Nothing
     from harness.trust.key import KeyProblem
     from harness.trust.sshsig import SshsigError
 

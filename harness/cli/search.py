@@ -12,7 +12,7 @@ from harness.cli import FAIL, INCONCLUSIVE, PASS, USAGE, give_up
 from harness.cli.arguments import new_runs
 
 if TYPE_CHECKING:
-    from harness.search.facts import SearchFacts
+    from harness.series.search.facts import SearchFacts
     from harness.series.series import Part
 
 
@@ -38,10 +38,10 @@ def main(options: argparse.Namespace) -> int:
     from harness.cli.running import demand_signed, program, sign_with
     from harness.models import ModelError
     from harness.run.run import Interrupted
-    from harness.search import make
-    from harness.search.plan import Nothing
-    from harness.search.report import answer
     from harness.series.make import Account, SeriesError
+    from harness.series.search import make
+    from harness.series.search.plan import Nothing
+    from harness.series.search.report import answer
     from harness.trust.key import KeyProblem
     from harness.trust.sshsig import SshsigError
 

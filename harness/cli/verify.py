@@ -81,11 +81,11 @@ def _verify(options: argparse.Namespace, report: Path) -> int:
 def replay_of(report: Path) -> Replay:
     """How what lies beside a report is judged again: as a run, or as a matrix or a search, which are made of runs."""
     if (report.parent / MATRIX).is_file():
-        from harness.matrix.replay import MatrixReplay
+        from harness.series.matrix.replay import MatrixReplay
 
         return MatrixReplay()
     if (report.parent / SEARCH).is_file():
-        from harness.search.replay import SearchReplay
+        from harness.series.search.replay import SearchReplay
 
         return SearchReplay()
     return RecordReplay()

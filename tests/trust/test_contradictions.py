@@ -21,9 +21,9 @@ from harness.record.model import PATH as RECORD
 from harness.record.model import Record
 from harness.reproduce.archive import Index, Member, pack, unpack
 from harness.run.replay import RecordReplay
-from harness.search.facts import PATH as SEARCH
-from harness.search.record import assemble
-from harness.search.replay import SearchReplay
+from harness.series.search.facts import PATH as SEARCH
+from harness.series.search.record import assemble
+from harness.series.search.replay import SearchReplay
 from harness.series.series import FOLDER as PARTS
 from harness.stats.provenance import path_of
 from harness.trust.verification import Refused

@@ -7,11 +7,11 @@ import pytest
 from harness import checks, faults
 from harness.backends import KINDS as BACKENDS
 from harness.faults.fault import EFFECTS
-from harness.matrix import plan
-from harness.matrix.catalogue import CASES, SENTINELS
-from harness.matrix.ground import GROUNDS, HANG
-from harness.matrix.part import unlike
 from harness.scenario import parse_scenario
+from harness.series.matrix import plan
+from harness.series.matrix.catalogue import CASES, SENTINELS
+from harness.series.matrix.ground import GROUNDS, HANG
+from harness.series.matrix.part import unlike
 
 CELLS = {(case.name, backend) for case in CASES for backend in case.backends}
 
@@ -20,7 +20,7 @@ def test_every_kind_of_fault_has_a_case_and_an_effect() -> None:
     """A kind that is added to the registry without either is found here."""
     own = [kind for kind in faults.KINDS if kind not in faults.KINDS.plugins]
     lacking = set(own) - {case.kind for case in CASES}
-    assert lacking == set(plan.ELSEWHERE), "give it a case in harness/matrix/catalogue.py"
+    assert lacking == set(plan.ELSEWHERE), "give it a case in harness/series/matrix/catalogue.py"
     assert all(faults.KINDS[kind].effect in EFFECTS for kind in own)
 
 

@@ -6,11 +6,11 @@ from collections.abc import Sequence
 
 from harness.record.assemble import difference
 from harness.record.model import PATH, RecordError
-from harness.search import plan
-from harness.search.facts import SearchFacts
-from harness.search.prompts import prompts
-from harness.search.record import SearchRecord, assemble
-from harness.search.report import render
+from harness.series.search import plan
+from harness.series.search.facts import SearchFacts
+from harness.series.search.prompts import prompts
+from harness.series.search.record import SearchRecord, assemble
+from harness.series.search.report import render
 from harness.series.series import code
 from harness.trust.replay import CannotRender, Read, Replay
 

@@ -8,7 +8,7 @@ from hashlib import sha256
 from types import MappingProxyType
 from typing import Any
 
-from harness.matrix.standard import ELEMENTS, LARGE, payload
+from harness.series.matrix.standard import ELEMENTS, LARGE, payload
 
 ROUNDS = 4
 STRUCK = "struck"
@@ -26,7 +26,7 @@ class Ground:
     Attributes:
         name: in ids of scenarios and in the report.
         function: of the module.
-        module: of `harness.matrix`; its file is the code of both arms.
+        module: of `harness.series.matrix`; its file is the code of both arms.
         ranks: in each world.
         at: the event at which faults strike, where the case says nothing.
         arguments: of the function.

@@ -10,7 +10,7 @@ import yaml
 
 from harness.faults import KINDS
 from harness.faults.fault import Effect
-from harness.matrix.ground import HANG, STRUCK, Ground
+from harness.series.matrix.ground import HANG, STRUCK, Ground
 
 Sees = Mapping[str, str | Sequence[int]]
 PLAIN = "plain"

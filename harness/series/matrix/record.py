@@ -13,11 +13,11 @@ from collections.abc import Collection, Sequence
 from pydantic import Field
 
 from harness.forms.model import Model
-from harness.matrix.facts import PATH as FACTS
-from harness.matrix.facts import Format, MatrixFacts, PartFacts
-from harness.matrix.ground import HANG
-from harness.matrix.part import flaw, part_record
 from harness.record.model import PATH, Record, RecordError, read_model
+from harness.series.matrix.facts import PATH as FACTS
+from harness.series.matrix.facts import Format, MatrixFacts, PartFacts
+from harness.series.matrix.ground import HANG
+from harness.series.matrix.part import flaw, part_record
 from harness.series.part import demand_named
 from harness.series.series import Read
 from harness.stats.outcome import Trial

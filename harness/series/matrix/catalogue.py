@@ -8,8 +8,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from harness.matrix.case import Case, Sees
-from harness.matrix.ground import (
+from harness.series.matrix.case import Case, Sees
+from harness.series.matrix.ground import (
     CODED,
     CODED_ON_HOSTS,
     EMPLOY,
@@ -25,7 +25,7 @@ from harness.matrix.ground import (
     SURVIVE_ALONE,
     Ground,
 )
-from harness.matrix.linear import DATA, STEPS, VOCABULARY, WIDTH
+from harness.series.matrix.linear import DATA, STEPS, VOCABULARY, WIDTH
 
 # A byte of a weight that lies on rank 1, the one that holds its sign: what the others change may be less than noise.
 LAST_HALF = DATA + 4 * VOCABULARY * (WIDTH * 3 // 4) + 3

@@ -5,10 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 from harness.forms.text import numbered, plural
-from harness.matrix import figure
-from harness.matrix.facts import PATH as FACTS
-from harness.matrix.facts import MatrixFacts
-from harness.matrix.record import CONFIDENCE, MatrixCell, MatrixRecord
 from harness.record.model import PATH
 from harness.report.blocks import (
     Block,
@@ -26,6 +22,10 @@ from harness.report.blocks import (
     Verbatim,
 )
 from harness.report.markdown import render_markdown
+from harness.series.matrix import figure
+from harness.series.matrix.facts import PATH as FACTS
+from harness.series.matrix.facts import MatrixFacts
+from harness.series.matrix.record import CONFIDENCE, MatrixCell, MatrixRecord
 from harness.stats.rates import lower_bound, upper_bound
 
 RECORD = Evidence(PATH)

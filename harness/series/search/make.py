@@ -6,14 +6,14 @@ from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
 
 from harness.models import digest
-from harness.search import plan
-from harness.search.facts import FORMAT, PartFacts, SearchFacts
-from harness.search.facts import PATH as FACTS
-from harness.search.prompts import CHUNK, STEPS, prompts
-from harness.search.record import SearchRecord, assemble, read_facts
-from harness.search.report import render
 from harness.series import make
 from harness.series.make import Account, Finished, Origin
+from harness.series.search import plan
+from harness.series.search.facts import FORMAT, PartFacts, SearchFacts
+from harness.series.search.facts import PATH as FACTS
+from harness.series.search.prompts import CHUNK, STEPS, prompts
+from harness.series.search.record import SearchRecord, assemble, read_facts
+from harness.series.search.report import render
 from harness.series.series import Part, Read, Series, code
 from harness.trust.key import Signer
 

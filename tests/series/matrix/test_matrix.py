@@ -14,12 +14,12 @@ import pytest
 
 from harness.forms import manifest
 from harness.forms.digest import sha256
-from harness.matrix import figure
-from harness.matrix.facts import PATH as FACTS
-from harness.matrix.record import MatrixRecord
-from harness.matrix.replay import MatrixReplay
-from harness.matrix.report import render
 from harness.record.model import PATH
+from harness.series.matrix import figure
+from harness.series.matrix.facts import PATH as FACTS
+from harness.series.matrix.record import MatrixRecord
+from harness.series.matrix.replay import MatrixReplay
+from harness.series.matrix.report import render
 from harness.trust import footer
 from harness.trust.folder import verify_folder
 from harness.trust.key import Signer, find_signer

@@ -14,8 +14,8 @@ from harness.forms.digest import sha256
 from harness.forms.problem import closest
 from harness.forms.text import plural
 from harness.models import MODELS
-from harness.search.facts import NOT_INSTALLED, Asked, Library, PartFacts
-from harness.search.prompts import CHUNK, STEPS, prompts
+from harness.series.search.facts import NOT_INSTALLED, Asked, Library, PartFacts
+from harness.series.search.prompts import CHUNK, STEPS, prompts
 from harness.subjects import READY
 
 Sharding = Literal["single", "tensor", "pipeline"]

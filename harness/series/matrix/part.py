@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Mapping
 
-from harness.matrix.facts import MatrixFacts, PartFacts
-from harness.matrix.ground import HANG
 from harness.record.model import Record
 from harness.scenario import Scenario
 from harness.series import part as judged
+from harness.series.matrix.facts import MatrixFacts, PartFacts
+from harness.series.matrix.ground import HANG
 
 
 def part_record(part: PartFacts, data: bytes, *, facts: MatrixFacts) -> Record:

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from harness.matrix.record import MatrixCell, MatrixRecord
 from harness.report import svg
+from harness.series.matrix.record import MatrixCell, MatrixRecord
 
 PATH = "evidence/figures/matrix.svg"
 SQUARE, ROW, COLUMN, LEFT, TOP = 13.0, 19.0, 48.0, 190.0, 150.0

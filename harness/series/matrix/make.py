@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
 
-from harness.matrix import figure, plan
-from harness.matrix.facts import FORMAT, MatrixFacts, PartFacts
-from harness.matrix.facts import PATH as FACTS
-from harness.matrix.record import MatrixRecord, assemble, read_facts
-from harness.matrix.report import render
 from harness.series import make
 from harness.series.make import Account, Finished, Origin
+from harness.series.matrix import figure, plan
+from harness.series.matrix.facts import FORMAT, MatrixFacts, PartFacts
+from harness.series.matrix.facts import PATH as FACTS
+from harness.series.matrix.record import MatrixRecord, assemble, read_facts
+from harness.series.matrix.report import render
 from harness.series.series import Part, Read, Series, code
 from harness.trust.key import Signer
 

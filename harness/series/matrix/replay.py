@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from harness.matrix import figure, plan
-from harness.matrix.facts import STANDARD, MatrixFacts
-from harness.matrix.record import MatrixRecord, assemble
-from harness.matrix.report import render
 from harness.record.assemble import difference
 from harness.record.model import PATH, RecordError
+from harness.series.matrix import figure, plan
+from harness.series.matrix.facts import STANDARD, MatrixFacts
+from harness.series.matrix.record import MatrixRecord, assemble
+from harness.series.matrix.report import render
 from harness.series.series import code
 from harness.trust.replay import CannotRender, Read, Replay
 

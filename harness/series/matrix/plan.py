@@ -9,10 +9,10 @@ from typing import Any
 from harness import checks, faults
 from harness.forms.digest import sha256
 from harness.forms.problem import closest
-from harness.matrix.case import Case
-from harness.matrix.catalogue import CASES, SENTINELS
-from harness.matrix.facts import STANDARD, PartFacts
-from harness.matrix.ground import HANG
+from harness.series.matrix.case import Case
+from harness.series.matrix.catalogue import CASES, SENTINELS
+from harness.series.matrix.facts import STANDARD, PartFacts
+from harness.series.matrix.ground import HANG
 
 BACKENDS = ("gloo", "mlx-ring")
 BATCH = 25
@@ -30,7 +30,7 @@ ELSEWHERE = {"cut-off": "it is done to one of several machines: scenarios/host-l
 
 def subject(file: str) -> bytes:
     """The code of standard subjects, by the name of their file."""
-    return resources.files("harness.matrix").joinpath(file).read_bytes()
+    return resources.files("harness.series.matrix").joinpath(file).read_bytes()
 
 
 def chosen(*, only: Sequence[str], backends: Sequence[str], sample: bool) -> list[tuple[Case, str]]:

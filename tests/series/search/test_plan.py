@@ -9,10 +9,10 @@ from harness.reason import Skip, SkipCode, VerdictCode, VerdictReason
 from harness.record.facts import SOURCE_FOLDER, Source
 from harness.scenario import parse_scenario
 from harness.scenario.plan import cells, reference_of
-from harness.search import plan
-from harness.search.facts import SearchFacts
-from harness.search.prompts import CHUNK, STEPS, prompts
-from harness.search.record import _unlike, _word
+from harness.series.search import plan
+from harness.series.search.facts import SearchFacts
+from harness.series.search.prompts import CHUNK, STEPS, prompts
+from harness.series.search.record import _unlike, _word
 from harness.stats.verdict import CellVerdict
 
 ARMS = ("candidate", "control")

@@ -21,8 +21,8 @@ from harness.report.blocks import (
     Verbatim,
 )
 from harness.report.markdown import render_markdown
-from harness.search.facts import PATH as FACTS
-from harness.search.record import SearchCell, SearchRecord
+from harness.series.search.facts import PATH as FACTS
+from harness.series.search.record import SearchCell, SearchRecord
 
 RECORD = Evidence(PATH)
 ARRAYS = "logits and weights, from which a verifier works out every comparison again"

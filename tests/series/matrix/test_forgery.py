@@ -7,16 +7,16 @@ from typing import Any
 
 import pytest
 
-from harness.matrix import plan
-from harness.matrix.catalogue import CASES
-from harness.matrix.facts import FORMAT, STANDARD, MatrixFacts, PartFacts
-from harness.matrix.ground import HANG
-from harness.matrix.part import flaw, other_code, unlike
-from harness.matrix.record import assemble, counted
-from harness.matrix.replay import other_plan, refusal
 from harness.record.facts import SOURCE_FOLDER, Source
 from harness.record.model import RecordError
 from harness.scenario import Scenario, parse_scenario
+from harness.series.matrix import plan
+from harness.series.matrix.catalogue import CASES
+from harness.series.matrix.facts import FORMAT, STANDARD, MatrixFacts, PartFacts
+from harness.series.matrix.ground import HANG
+from harness.series.matrix.part import flaw, other_code, unlike
+from harness.series.matrix.record import assemble, counted
+from harness.series.matrix.replay import other_plan, refusal
 from harness.series.series import code
 from harness.stats.outcome import Failure, Strike, Trial
 

@@ -14,11 +14,11 @@ import pytest
 from harness.forms import manifest
 from harness.forms.digest import sha256
 from harness.record.model import PATH
-from harness.search import make, plan
-from harness.search import replay as replaying
-from harness.search.record import SearchRecord
-from harness.search.replay import SearchReplay
-from harness.search.report import render
+from harness.series.search import make, plan
+from harness.series.search import replay as replaying
+from harness.series.search.record import SearchRecord
+from harness.series.search.replay import SearchReplay
+from harness.series.search.report import render
 from harness.trust import footer
 from harness.trust.folder import verify_folder
 from harness.trust.key import find_signer

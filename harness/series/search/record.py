@@ -14,9 +14,9 @@ from harness.reason import SkipCode
 from harness.record.arms import installed
 from harness.record.model import PATH, Record, RecordError, read_model
 from harness.scenario import Scenario
-from harness.search.facts import NOT_INSTALLED, PartFacts, SearchFacts
-from harness.search.facts import PATH as FACTS
 from harness.series.part import demand_named, other_files, part_record
+from harness.series.search.facts import NOT_INSTALLED, PartFacts, SearchFacts
+from harness.series.search.facts import PATH as FACTS
 from harness.series.series import Read
 from harness.stats.verdict import CellVerdict
 
