@@ -78,6 +78,7 @@ COMMANDS: dict[str, tuple[str, str | None]] = {
 # Commands that share a module.
 MODULES = {
     **dict.fromkeys(("faults", "checks", "backends"), "kinds"),
+    **dict.fromkeys(("matrix", "search"), "series"),
     **dict.fromkeys(("compat-check", "inspect-gguf", "pre-download-tokenizers", "crossval"), "bitnet"),
 }
 

@@ -81,13 +81,15 @@ def _verify(options: argparse.Namespace, report: Path) -> int:
 def replay_of(report: Path) -> Replay:
     """How what lies beside a report is judged again: as a run, or as a matrix or a search, which are made of runs."""
     if (report.parent / MATRIX).is_file():
-        from harness.series.matrix.replay import MatrixReplay
+        from harness.series.matrix import Matrix
+        from harness.series.replay import SeriesReplay
 
-        return MatrixReplay()
+        return SeriesReplay(Matrix())
     if (report.parent / SEARCH).is_file():
-        from harness.series.search.replay import SearchReplay
+        from harness.series.replay import SeriesReplay
+        from harness.series.search import Search
 
-        return SearchReplay()
+        return SeriesReplay(Search())
     return RecordReplay()
 
 

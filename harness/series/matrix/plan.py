@@ -11,17 +11,14 @@ from harness.forms.digest import sha256
 from harness.forms.problem import closest
 from harness.series.matrix.case import Case
 from harness.series.matrix.catalogue import CASES, SENTINELS
-from harness.series.matrix.facts import STANDARD, PartFacts
+from harness.series.matrix.facts import STANDARD, MatrixPart
 from harness.series.matrix.ground import HANG
+from harness.series.series import Nothing
 
 BACKENDS = ("gloo", "mlx-ring")
 BATCH = 25
 """Trials of one part at most: what a kill costs."""
 SEED = "rankproof-matrix"
-
-
-class Nothing(Exception):
-    """What was asked for has no case; the message says what there is."""
 
 
 # Kinds that the worlds of a matrix, which are on one machine, cannot have, and where they are tried.
@@ -44,18 +41,18 @@ def chosen(*, only: Sequence[str], backends: Sequence[str], sample: bool) -> lis
     Raises:
         Nothing: a kind, case or backend that is not there, or nothing is left.
     """
-    for one in only:
-        kind, single, _ = one.partition("/")
+    for choice in only:
+        kind, single, _ = choice.partition("/")
         if kind not in faults.KINDS:
             hint = f"; did you mean {near}?" if (near := closest(kind, faults.KINDS.names)) else ""
-            raise Nothing(f"--only {one}: {kind} is not a kind of fault{hint} `rankproof faults` lists them")
-        own = [case.choice for case in CASES if case.kind == kind]
-        if single and one not in own:
-            raise Nothing(f"--only {one}: is not a case of {kind}; there is {', '.join(own) or 'none'}")
+            raise Nothing(f"--only {choice}: {kind} is not a kind of fault{hint} `rankproof faults` lists them")
+        choices = [case.choice for case in CASES if case.kind == kind]
+        if single and choice not in choices:
+            raise Nothing(f"--only {choice}: is not a case of {kind}; there is {', '.join(choices) or 'none'}")
     for backend in backends:
         if backend not in BACKENDS:
             raise Nothing(f"--backend {backend}: the matrix is made on {' and '.join(BACKENDS)}")
-    found = [
+    cells = [
         (case, backend)
         for case in CASES
         for backend in BACKENDS
@@ -64,12 +61,12 @@ def chosen(*, only: Sequence[str], backends: Sequence[str], sample: bool) -> lis
         and (not backends or backend in backends)
         and (not sample or (case.name, backend) in SENTINELS)
     ]
-    if not found:
+    if not cells:
         raise Nothing("nothing is left of the matrix: no case has this kind on this backend, or is a sentinel")
-    return found
+    return cells
 
 
-def parts(asked: Sequence[tuple[Case, str]], *, seeds: int, seed: str) -> list[PartFacts]:
+def parts(asked: Sequence[tuple[Case, str]], *, seeds: int, seed: str) -> list[MatrixPart]:
     """The parts of these cases, in the order in which they are made."""
     return [
         _part(case, backend, number=number, trials=min(BATCH, seeds - begin), seed=seed)
@@ -78,12 +75,12 @@ def parts(asked: Sequence[tuple[Case, str]], *, seeds: int, seed: str) -> list[P
     ]
 
 
-def case_of(part: PartFacts) -> Case | None:
+def case_of(part: MatrixPart) -> Case | None:
     """The case of a part in this version's catalogue; None where it has no such case."""
-    return next((one for one in CASES if one.name == part.case and part.backend in one.backends), None)
+    return next((case for case in CASES if case.name == part.case and part.backend in case.backends), None)
 
 
-def subjects(planned: Sequence[PartFacts]) -> dict[str, str]:
+def subjects(planned: Sequence[MatrixPart]) -> dict[str, str]:
     """The sha256 of each file of subjects that these parts need, by its name; of standard.py in any case."""
     files = {case.ground.file for part in planned if (case := case_of(part)) is not None}
     return {file: sha256(subject(file)) for file in sorted({STANDARD, *files})}
@@ -91,15 +88,16 @@ def subjects(planned: Sequence[PartFacts]) -> dict[str, str]:
 
 def without(asked: Sequence[tuple[Case, str]], *, everything: bool) -> dict[str, str]:
     """What has no case, with the reason; of a matrix that is not everything, only of the cases it is about."""
-    cases = [case for case in CASES if everything or any(case is one for one, _ in asked)]
+    cases = [case for case in CASES if everything or any(case is chosen for chosen, _ in asked)]
     kinds = faults.KINDS.own if everything else ()
     nobody = "nobody has written a case for it"
-    found = {kind: ELSEWHERE.get(kind, nobody) for kind in kinds if not any(one.kind == kind for one in CASES)}
+    tried = {case.kind for case in CASES}
+    reasons = {kind: ELSEWHERE.get(kind, nobody) for kind in kinds if kind not in tried}
     for case in cases:
         for backend in BACKENDS:
             if backend not in case.backends:
-                found[f"{case.name} on {backend}"] = case.why_not
-    return found
+                reasons[f"{case.name} on {backend}"] = case.why_not
+    return reasons
 
 
 def unused(asked: Sequence[tuple[Case, str]]) -> list[str]:
@@ -111,11 +109,11 @@ def unused(asked: Sequence[tuple[Case, str]]) -> list[str]:
         for name in (() if case.is_masked else case.seen_by(backend))
         if name != HANG
     }
-    found = []
+    kinds = []
     for kind in sorted(checks.KINDS.own):
         lacking = [backend for backend in backends if (kind, backend) not in used]
-        found += [kind] if lacking == backends else [f"{kind} on {backend}" for backend in lacking]
-    return found
+        kinds += [kind] if lacking == backends else [f"{kind} on {backend}" for backend in lacking]
+    return kinds
 
 
 def planned(*, only: Sequence[str], backends: Sequence[str], sample: bool, seeds: int, seed: str) -> dict[str, Any]:
@@ -125,22 +123,22 @@ def planned(*, only: Sequence[str], backends: Sequence[str], sample: bool, seeds
         Nothing: it has no such kind, case or backend.
     """
     asked = chosen(only=only, backends=backends, sample=sample)
-    made = parts(asked, seeds=seeds, seed=seed)
-    digests = subjects(made)
+    all_parts = parts(asked, seeds=seeds, seed=seed)
+    digests = subjects(all_parts)
     return {
         "subject": digests.pop(STANDARD),
         "subjects": digests,
-        "parts": made,
+        "parts": all_parts,
         "without": without(asked, everything=not only and not sample),
         "unused": unused(asked),
     }
 
 
-def _part(case: Case, backend: str, *, number: int, trials: int, seed: str) -> PartFacts:
-    own = f"{seed}-{number}"
+def _part(case: Case, backend: str, *, number: int, trials: int, seed: str) -> MatrixPart:
+    root = f"{seed}-{number}"
     size = case.ground.ranks
     sees = case.seen_by(backend)
-    return PartFacts(
+    return MatrixPart(
         name=f"{case.name}-{backend}-{number:02d}",
         case=case.name,
         kind=case.kind,
@@ -149,8 +147,8 @@ def _part(case: Case, backend: str, *, number: int, trials: int, seed: str) -> P
         ranks=size,
         struck=ranks_of(case.struck, size),
         trials=trials,
-        seed=own,
-        scenario=sha256(case.scenario(backend, trials=trials, seed=own)),
+        seed=root,
+        scenario=sha256(case.scenario(backend, trials=trials, seed=root)),
         masked=case.is_masked,
         sees={} if case.is_masked else {name: ranks_of(ranks, size) for name, ranks in sees.items()},
         says={} if case.is_masked else dict(case.says),

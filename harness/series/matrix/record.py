@@ -6,20 +6,19 @@ that: what was injected, proved, seen, and rightly named.
 
 from __future__ import annotations
 
-import json
 from collections import Counter
 from collections.abc import Collection, Sequence
 
 from pydantic import Field
 
 from harness.forms.model import Model
-from harness.record.model import PATH, Record, RecordError, read_model
+from harness.record.model import Record, RecordError, read_model
+from harness.scenario import Scenario
 from harness.series.matrix.facts import PATH as FACTS
-from harness.series.matrix.facts import Format, MatrixFacts, PartFacts
+from harness.series.matrix.facts import Format, MatrixFacts, MatrixPart, flaw, other_code, unlike
 from harness.series.matrix.ground import HANG
-from harness.series.matrix.part import flaw, part_record
-from harness.series.part import demand_named
-from harness.series.series import Read
+from harness.series.replay import Listed, demand_named, part_record
+from harness.series.series import Read, SeriesRecord
 from harness.stats.outcome import Trial
 from harness.stats.rates import lower_bound
 from harness.stats.tally import Word
@@ -88,27 +87,13 @@ class MatrixCell(Model):
         return self.tolerated if self.masked else self.named
 
 
-class MatrixRecord(Model):
+class MatrixRecord(SeriesRecord):
     """The record of a matrix: `results.json`."""
 
     format: Format
     facts: MatrixFacts
     verdict: Word
     cells: list[MatrixCell]
-
-    def encode(self) -> bytes:
-        """The one way it is written."""
-        return json.dumps(self.model_dump(mode="json"), ensure_ascii=True, indent=1).encode() + b"\n"
-
-    @classmethod
-    def decode(cls, data: bytes) -> MatrixRecord:
-        """Read it. Raises RecordError."""
-        return read_model(cls, data, name=PATH)
-
-
-def read_facts(data: bytes) -> MatrixFacts:
-    """Read what a matrix was going to do. Raises RecordError."""
-    return read_model(MatrixFacts, data, name=FACTS)
 
 
 def assemble(read: Read, names: Collection[str]) -> MatrixRecord:
@@ -124,7 +109,7 @@ def assemble(read: Read, names: Collection[str]) -> MatrixRecord:
         harness.trust.replay.CannotJudge: a part that this version cannot judge.
         harness.trust.verification.Refused: a part whose evidence contradicts itself.
     """
-    facts = read_facts(read(FACTS))
+    facts = read_model(MatrixFacts, read(FACTS), name=FACTS)
     demand_named(facts)
     if why := flaw(facts):
         raise RecordError(why)
@@ -133,14 +118,20 @@ def assemble(read: Read, names: Collection[str]) -> MatrixRecord:
         raise RecordError(f"{more[0]} is not a part of this matrix")
     if lost := sorted(planned - set(names)):
         raise RecordError(f"a part is missing: {lost[0]}")
-    cells = [
-        _cell([(part, part_record(part, read(part.path), facts=facts)) for part in own])
-        for own in facts.cells().values()
-    ]
+    cells = [_cell([(part, _part_record(part, read, facts)) for part in parts]) for parts in facts.cells().values()]
     return MatrixRecord(format=facts.format, facts=facts, verdict=_merged(cells), cells=cells)
 
 
-def _cell(parts: Sequence[tuple[PartFacts, Record]]) -> MatrixCell:
+def _part_record(part: MatrixPart, read: Read, facts: MatrixFacts) -> Record:
+    def other(scenario: Scenario, listed: Listed) -> str:
+        if why := unlike(part, scenario):
+            return f"the matrix says of it what its scenario does not: {why}"
+        return other_code(scenario, listed, facts)
+
+    return part_record(part, read(part.path), facts=facts, unlike=other)
+
+
+def _cell(parts: Sequence[tuple[MatrixPart, Record]]) -> MatrixCell:
     """Count one case on one backend."""
     struck: list[Trial] = []
     clean: list[Trial] = []
@@ -160,7 +151,7 @@ def _cell(parts: Sequence[tuple[PartFacts, Record]]) -> MatrixCell:
 
 
 def counted(
-    parts: Sequence[PartFacts], *, struck: Sequence[Trial], clean: Sequence[Trial], broken: Sequence[Trial]
+    parts: Sequence[MatrixPart], *, struck: Sequence[Trial], clean: Sequence[Trial], broken: Sequence[Trial]
 ) -> MatrixCell:
     """Count the trials of one cell.
 
@@ -170,7 +161,8 @@ def counted(
         clean: those that have to pass: without the fault, or without the defect that shows under it.
         broken: those of a subject that is broken on purpose, under a masked fault.
     """
-    first, planned = parts[0], sum(part.trials for part in parts)
+    first = parts[0]
+    planned = sum(part.trials for part in parts)
     proved = [trial for trial in struck if trial.strikes and all(strike.proved for strike in trial.strikes)]
     alarms = [trial for trial in clean if trial.outcome != "pass"]
     right = [trial for trial in proved if _is_right(first, trial)]
@@ -203,14 +195,14 @@ def counted(
     return cell.model_copy(update={"verdict": "INCONCLUSIVE" if unmade and verdict == "PASS" else verdict})
 
 
-def _is_right(part: PartFacts, trial: Trial) -> bool:
+def _is_right(part: MatrixPart, trial: Trial) -> bool:
     """Whether a proved trial came out as it has to."""
     if part.masked:
         return trial.outcome == "pass"
     return trial.as_stated is True and all(_names(part, name, trial) for name in part.sees)
 
 
-def _names(part: PartFacts, name: str, trial: Trial) -> bool:
+def _names(part: MatrixPart, name: str, trial: Trial) -> bool:
     """Whether a check failed on exactly the ranks that it must; a hang by the control that failed as stated."""
     if name == HANG:
         return trial.as_stated is True
@@ -223,7 +215,7 @@ def _names(part: PartFacts, name: str, trial: Trial) -> bool:
     )
 
 
-def _sight(part: PartFacts, name: str, proved: Sequence[Trial]) -> Sight:
+def _sight(part: MatrixPart, name: str, proved: Sequence[Trial]) -> Sight:
     seen = [trial for trial in proved if name == HANG or name in _failed(trial)]
     if name == HANG:
         seen = [trial for trial in seen if trial.as_stated is True]
@@ -241,27 +233,26 @@ def _failed(trial: Trial) -> list[str]:
 
 
 def _lacking(
-    part: PartFacts, struck: Sequence[Trial], alarms: Sequence[Trial], broken: Sequence[Trial], *, unmade: int
+    part: MatrixPart, struck: Sequence[Trial], alarms: Sequence[Trial], broken: Sequence[Trial], *, unmade: int
 ) -> list[str]:
     """What fell short, in words, the most frequent first."""
-    told: Counter[str] = Counter({"planned, and not made": unmade} if unmade and struck else {})
+    reasons: Counter[str] = Counter({"planned, and not made": unmade} if unmade and struck else {})
     for trial in struck:
         lost = next((strike for strike in trial.strikes if not strike.proved), None)
         if lost is not None or not trial.strikes:
-            told[f"not proved: {lost.description if lost is not None else 'the fault did not strike'}"] += 1
+            reasons[f"not proved: {lost.description if lost is not None else 'the fault did not strike'}"] += 1
         elif not _is_right(part, trial):
-            told[_short(part, trial)] += 1
+            reasons[_short(part, trial)] += 1
     for trial in alarms:
-        told[f"without {'the defect' if trial.strikes else 'a fault'}: {_what(trial)}"] += 1
+        reasons[f"without {'the defect' if trial.strikes else 'a fault'}: {_what(trial)}"] += 1
     for trial in broken:
         if trial.as_stated is not True:
-            told[f"broken on purpose, and not seen: {trial.otherwise or trial.void}"] += 1
-    return [f"{count} × {what}" for what, count in sorted(told.items(), key=lambda item: (-item[1], item[0]))][
-        :MOST_REASONS
-    ]
+            reasons[f"broken on purpose, and not seen: {trial.otherwise or trial.void}"] += 1
+    by_count = sorted(reasons.items(), key=lambda item: (-item[1], item[0]))
+    return [f"{count} × {what}" for what, count in by_count[:MOST_REASONS]]
 
 
-def _short(part: PartFacts, trial: Trial) -> str:
+def _short(part: MatrixPart, trial: Trial) -> str:
     if part.masked:
         return f"not borne: {_what(trial)}"
     if trial.otherwise is not None:
@@ -270,7 +261,8 @@ def _short(part: PartFacts, trial: Trial) -> str:
     failed = next((failure.ranks for failure in trial.failures if failure.check == name), None)
     if failed == part.sees.get(name):
         return f"{name} failed, and did not say {part.says.get(name)!r}"
-    how, asked = "held" if failed is None else f"failed on ranks {failed}", part.sees.get(name)
+    how = "held" if failed is None else f"failed on ranks {failed}"
+    asked = part.sees.get(name)
     return f"{name} {how}, not on ranks {asked}" if asked else f"{name} {how}"
 
 

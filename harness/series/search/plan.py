@@ -1,8 +1,15 @@
-"""The space of a search, and the ordinary scenarios by which it is walked: those of the ladder."""
+"""The space of a search: models, engines, shardings and prompts, and the ordinary scenarios by which it is walked.
+
+What goes wrong in inference over ranks goes wrong at a boundary: of a chunk of the prefill, of a window, of a
+character, of the vocabulary. So the lengths of prompts lie around multiples of the chunk, texts have characters of
+several bytes, and tokens are special ones, the first and the last. The 50 prompts are the same for every model, worked
+out from nothing but this file.
+"""
 
 from __future__ import annotations
 
 import json
+import random
 from collections.abc import Sequence
 from importlib.metadata import PackageNotFoundError, version
 from itertools import product
@@ -14,8 +21,10 @@ from harness.forms.digest import sha256
 from harness.forms.problem import closest
 from harness.forms.text import plural
 from harness.models import MODELS
-from harness.series.search.facts import NOT_INSTALLED, Asked, Library, PartFacts
-from harness.series.search.prompts import CHUNK, STEPS, prompts
+from harness.models.vocabulary import BEGIN, END, PAD, SPECIAL
+from harness.models.vocabulary import SIZE as VOCABULARY
+from harness.series.search.record import CHECK, NOT_INSTALLED, Asked, Library, SearchPart
+from harness.series.series import Nothing
 from harness.subjects import READY
 
 Sharding = Literal["single", "tensor", "pipeline"]
@@ -29,7 +38,7 @@ CELLS: dict[Library, tuple[tuple[str, tuple[tuple[Sharding, int], ...]], ...]] =
     "hf": (("every", (("single", 1), ("tensor", 2), ("pipeline", 3))),),
     "mlx": (("whole", (("single", 2),)), ("split", (("tensor", 2), ("pipeline", 3)))),
 }
-TWICE = "whole"
+WHOLE = "whole"
 SIZE = 0.01
 """The size of defect that a cell must be able to show: of the weights of a layer in the middle."""
 SEED = "rankproof-search"
@@ -40,10 +49,28 @@ REPLICATED = {
     "hf": ["*norm*", "*embed_tokens*", "*.mlp.gate.*"],
     "mlx": ["*norm*", "*embed_tokens*", "lm_head.weight", "*.mlp.gate.*"],
 }
-
-
-class Nothing(Exception):
-    """What was asked for is not there; the message says what there is."""
+CHUNK = 8
+"""Tokens of a prompt that are read at a time."""
+STEPS = 3
+"""Tokens that are generated after each prompt."""
+LENGTHS = (1, 2, 3, 7, 8, 9, 10, 15, 16, 17, 18, 23, 24, 25, 31, 32, 33)
+TWICE = (1, 2, 7, 8, 9, 15, 16, 17)
+TEXTS = (
+    "the quick brown fox jumps over the lazy dog",
+    "",
+    " ",
+    "\n\n\n",
+    "你好世界",
+    "日本語 model",
+    "مرحبا",
+    "🙂🙂",
+    "e\u0301 is not é",
+    "a\u00a0b\u200dc",
+    "<s>hello</s>",
+    "<|im_start|>user\nhello world<|im_end|>\n<|im_start|>assistant\n",
+    "<|im_end|><|endoftext|>",
+    "<|im_start",
+)
 
 
 def chosen(models: Sequence[str]) -> list[str]:
@@ -59,12 +86,12 @@ def chosen(models: Sequence[str]) -> list[str]:
     return list(dict.fromkeys(models)) or list(SPACE)
 
 
-def parts(models: Sequence[str], *, arrays: bool = True) -> list[PartFacts]:
+def parts(models: Sequence[str], *, arrays: bool = True) -> list[SearchPart]:
     """The parts of a search, in the order in which they are made."""
-    found = []
+    planned = []
     for model, library in product(models, LIBRARIES):
         for kind, cells in CELLS[library]:
-            part = PartFacts(
+            part = SearchPart(
                 name=f"{model}-{library}-{kind}",
                 model=model,
                 library=library,
@@ -72,18 +99,18 @@ def parts(models: Sequence[str], *, arrays: bool = True) -> list[PartFacts]:
                 arrays=arrays,
                 scenario="0" * 64,
             )
-            found.append(part.model_copy(update={"scenario": sha256(scenario(part))}))
-    return found
+            planned.append(part.model_copy(update={"scenario": sha256(scenario(part))}))
+    return planned
 
 
-def scenario(part: PartFacts) -> bytes:
+def scenario(part: SearchPart) -> bytes:
     """The scenario of a part: ordinary YAML, the same bytes everywhere."""
     asked: dict[str, Any] = {"prompts": prompts(), "max_new_tokens": STEPS}
     given = {"prefill_chunk": CHUNK, "follow": "reference"}
-    how = [f"{one.sharding} over {plural(one.ranks, 'rank')}" for one in part.cells]
-    shardings = [one.sharding for one in part.cells]
-    worlds = sorted({one.ranks for one in part.cells})
-    chosen = {(one.sharding, one.ranks) for one in part.cells}
+    how = [f"{cell.sharding} over {plural(cell.ranks, 'rank')}" for cell in part.cells]
+    shardings = [cell.sharding for cell in part.cells]
+    worlds = sorted({cell.ranks for cell in part.cells})
+    chosen = {(cell.sharding, cell.ranks) for cell in part.cells}
     others = [
         {"sharding": sharding, "ranks": ranks}
         for sharding, ranks in product(shardings, worlds)
@@ -91,7 +118,7 @@ def scenario(part: PartFacts) -> bytes:
     ]
     checks: list[dict[str, Any]] = [
         {
-            "id": "same-model",
+            "id": CHECK,
             "kind": "equivalent",
             "ranks": "every",
             "against": "reference",
@@ -99,7 +126,7 @@ def scenario(part: PartFacts) -> bytes:
             "sees": SIZE,
         }
     ]
-    if not part.name.endswith(TWICE):
+    if not part.name.endswith(WHOLE):
         cover: dict[str, Any] = {"id": "covers", "kind": "shards-cover", "ranks": "every", "against": "reference"}
         checks.append(cover | {"replicated": REPLICATED[part.library]})
     tree = {
@@ -118,7 +145,7 @@ def scenario(part: PartFacts) -> bytes:
             "candidate": {"with": {**asked, **given}},
             "control": {  # where a chunk of a prompt follows another one, every rank begins a token too early
                 "with": {**asked, **given, "defect": "boundary-token"},
-                "must_fail": {"check": "same-model", "ranks": "every"},
+                "must_fail": {"check": CHECK, "ranks": "every"},
             },
             "reference": {
                 "with": {**asked, "envelope": "some", "sensitivity": "keep"},
@@ -153,10 +180,39 @@ def subject() -> dict[str, str]:
 
 def versions() -> dict[str, str]:
     """The releases that are searched, as they are installed here."""
-    found = {}
+    releases = {}
     for name in RELEASES:
         try:
-            found[name] = version(name)
+            releases[name] = version(name)
         except PackageNotFoundError:
-            found[name] = NOT_INSTALLED
-    return found
+            releases[name] = NOT_INSTALLED
+    return releases
+
+
+def prompts() -> list[str | list[int]]:
+    """Texts, and lists of token ids."""
+    asked: list[str | list[int]] = [
+        _drawn(length, seed) for seed, lengths in enumerate((LENGTHS, TWICE)) for length in lengths
+    ]
+    asked += [text for text in TEXTS if text]
+    asked += [
+        [BEGIN],
+        [END],
+        [PAD] * CHUNK,
+        [BEGIN, END] * CHUNK,
+        list(range(len(SPECIAL))),
+        [VOCABULARY - 1],
+        [VOCABULARY - 1, 0] * 4 + [VOCABULARY - 1],
+        [40] * (2 * CHUNK + 1),
+        [40] * CHUNK + [41],
+        list(range(100, 100 + 2 * CHUNK)),
+        list(range(300, 300 - 2 * CHUNK - 1, -1)),
+        [*_drawn(CHUNK, 7), END, *_drawn(CHUNK, 8)],
+    ]
+    return asked
+
+
+def _drawn(length: int, seed: int) -> list[int]:
+    """Ordinary tokens, drawn."""
+    dice = random.Random(f"{seed} {length}")  # noqa: S311 - what is drawn has to be the same again
+    return [dice.randrange(len(SPECIAL), VOCABULARY) for _ in range(length)]

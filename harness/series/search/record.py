@@ -1,28 +1,86 @@
-"""The record of a search, worked out from its parts: by whoever made it, and again by whoever verifies it."""
+"""What a search was going to do, and its record: worked out from its parts, and again by whoever verifies it."""
 
 from __future__ import annotations
 
-import json
 from collections import Counter
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Collection, Iterator
 from functools import partial
-from typing import Literal
+from typing import Annotated, ClassVar, Literal
+
+from pydantic import Field
 
 from harness.forms.distribution import normal
 from harness.forms.model import Model
 from harness.reason import SkipCode
 from harness.record.arms import installed
-from harness.record.model import PATH, Record, RecordError, read_model
+from harness.record.model import Record, RecordError, read_model
 from harness.scenario import Scenario
-from harness.series.part import demand_named, other_files, part_record
-from harness.series.search.facts import NOT_INSTALLED, PartFacts, SearchFacts
-from harness.series.search.facts import PATH as FACTS
-from harness.series.series import Read
+from harness.series.replay import Listed, demand_named, other_files, part_record
+from harness.series.series import Digest, Read, SeriesFacts, SeriesPart, SeriesRecord
 from harness.stats.verdict import CellVerdict
 
+PATH = "evidence/search.json"
+FORMAT: Literal[1] = 1
+NOT_INSTALLED = "not installed"
+"""What stands for the version of a library that is not there."""
+
+Library = Literal["hf", "mlx"]
 Word = Literal["IDENTICAL", "EQUIVALENT", "DIVERGENT", "INCONCLUSIVE", "REFUSED", "SKIPPED"]
 WORDS: tuple[Word, ...] = ("IDENTICAL", "EQUIVALENT", "DIVERGENT", "INCONCLUSIVE", "REFUSED", "SKIPPED")
 CHECK = "same-model"
+
+
+class Asked(Model):
+    """How a model is shared, and over how many ranks."""
+
+    sharding: Literal["single", "tensor", "pipeline"]
+    ranks: Annotated[int, Field(ge=1)]
+
+
+class SearchPart(SeriesPart):
+    """One signed run of a search: a model with an engine.
+
+    Attributes:
+        name: of the part, and of its file.
+        model: of the models that are made here.
+        library: the engine.
+        cells: what is asked of it.
+        arrays: whether its evidence holds logits and weights, or their digests and what was worked out of them.
+        scenario: sha256 of its scenario file.
+    """
+
+    model: str
+    library: Library
+    cells: list[Asked]
+    arrays: bool
+    scenario: Digest
+
+
+class SearchFacts(SeriesFacts):
+    """What a search was going to do, written before its first part: the space, and in which parts it is walked.
+
+    Attributes:
+        versions: of the libraries whose releases are searched, and of what they compute with.
+        models: name to the digest of its files.
+        prompts: texts, and lists of token ids.
+        chunk: tokens of a prompt that are read at a time.
+        steps: tokens that are generated after each.
+        trials: how often each cell is walked.
+        subject: the code of the ranks, file to sha256.
+        parts: in the order in which they are made.
+    """
+
+    kind: ClassVar[str] = "search"
+
+    format: Literal[1]
+    versions: dict[str, str]
+    models: dict[str, Digest]
+    prompts: list[str | list[int]]
+    chunk: int
+    steps: int
+    trials: int
+    subject: dict[str, Digest]
+    parts: list[SearchPart]
 
 
 class SearchCell(Model):
@@ -46,7 +104,7 @@ class SearchCell(Model):
     part: str
 
 
-class SearchRecord(Model):
+class SearchRecord(SeriesRecord):
     """The record of a search: `results.json`."""
 
     format: Literal[1]
@@ -60,20 +118,6 @@ class SearchRecord(Model):
         many = Counter(cell.word for cell in self.cells)
         return {word: many[word] for word in WORDS if many[word]}
 
-    def encode(self) -> bytes:
-        """The one way it is written."""
-        return json.dumps(self.model_dump(mode="json"), ensure_ascii=True, indent=1).encode() + b"\n"
-
-    @classmethod
-    def decode(cls, data: bytes) -> SearchRecord:
-        """Read it. Raises RecordError."""
-        return read_model(cls, data, name=PATH)
-
-
-def read_facts(data: bytes) -> SearchFacts:
-    """Read what a search was going to do. Raises RecordError."""
-    return read_model(SearchFacts, data, name=FACTS)
-
 
 def assemble(read: Read, names: Collection[str]) -> SearchRecord:
     """Work out the record.
@@ -82,19 +126,20 @@ def assemble(read: Read, names: Collection[str]) -> SearchRecord:
         read: gives the bytes of a file by its path in the folder of the search.
         names: the paths there are.
 
-    Raises: as harness.series.part.part_record, and RecordError for a part that is missing or too much.
+    Raises: as harness.series.replay.part_record, and RecordError for a part that is missing or too much.
     """
-    facts = read_facts(read(FACTS))
+    facts = read_model(SearchFacts, read(PATH), name=PATH)
     demand_named(facts)
     planned = {part.path for part in facts.parts}
     if len(planned) != len(facts.parts):
         raise RecordError("two parts have one name")
-    if odd := sorted(set(names) ^ planned ^ {FACTS}):
+    if odd := sorted(set(names) ^ planned ^ {PATH}):
         raise RecordError(f"{odd[0]} is {'missing' if odd[0] in planned else 'not a part of this search'}")
-    cells, seconds = list[SearchCell](), 0.0
+    cells: list[SearchCell] = []
+    seconds = 0.0
     for part in facts.parts:
         record = part_record(part, read(part.path), facts=facts, unlike=partial(_unlike, part, facts))
-        digests = {one.name: one.digest for one in record.run.inputs}
+        digests = {given.name: given.digest for given in record.run.inputs}
         if digests.get("model") != facts.models.get(part.model):
             raise RecordError(f"{part.path} is a run of another {part.model} than was planned")
         if why := _other_release(facts, record):
@@ -104,22 +149,24 @@ def assemble(read: Read, names: Collection[str]) -> SearchRecord:
     return SearchRecord(format=1, facts=facts, cells=cells, seconds=round(seconds, 1))
 
 
-def _unlike(part: PartFacts, facts: SearchFacts, scenario: Scenario, listed: Mapping[str, str]) -> str:
+def _unlike(part: SearchPart, facts: SearchFacts, scenario: Scenario, listed: Listed) -> str:
     """What a search says of a part, and its scenario or its code does not; empty where they agree.
 
     Whatever version made it: what a part is counted as has to be what it ran.
     """
-    subject, trials = scenario.subject, scenario.trials
-    candidate, control = subject.candidate.with_, subject.control
-    check = next((one for one in scenario.checks if one.id == CHECK), None)
-    asked = [list(one) if isinstance(one, tuple) else one for one in _tuple(candidate.get("prompts"))]
+    subject = scenario.subject
+    candidate = subject.candidate.with_
+    control = subject.control
+    check = next((check for check in scenario.checks if check.id == CHECK), None)
+    prompts = _tuple(candidate.get("prompts"))
+    asked = [list(prompt) if isinstance(prompt, tuple) else prompt for prompt in prompts]
     said: dict[str, tuple[object, object]] = {
         "its engine": (f"{part.library}-sharded", subject.use),
         "its model": ({"made": part.model}, scenario.inputs["model"].model_dump(exclude_none=True)),
         "its prompts": (facts.prompts, asked),
         "its chunk": (facts.chunk, candidate.get("prefill_chunk")),
         "its steps": (facts.steps, candidate.get("max_new_tokens")),
-        "its trials": (facts.trials, trials.candidate),
+        "its trials": (facts.trials, scenario.trials.candidate),
         "whether its evidence holds arrays": (None if part.arrays else 0, scenario.world.artefacts),
         "how it is compared": (("equivalent", 2.0), (getattr(check, "kind", ""), getattr(check, "margin", 0.0))),
         "what its control must fail": (CHECK, control.must_fail.check if control is not None else None),
@@ -134,11 +181,11 @@ def _unlike(part: PartFacts, facts: SearchFacts, scenario: Scenario, listed: Map
 def _other_release(facts: SearchFacts, record: Record) -> str:
     """Which release a part ran and the search does not name; empty where they agree."""
     for arm in record.run.arguments:
-        _, found = installed(record.run, arm)
+        _, packages = installed(record.run, arm)
         for name, searched in facts.versions.items():
-            there = found.get(normal(name), NOT_INSTALLED)
-            if there != searched:
-                return f"ran {name} {there}, and the search says {searched}"
+            ran = packages.get(normal(name), NOT_INSTALLED)
+            if ran != searched:
+                return f"ran {name} {ran}, and the search says {searched}"
     return ""
 
 
@@ -146,20 +193,20 @@ def _tuple(value: object) -> tuple[object, ...]:
     return tuple(value) if isinstance(value, list | tuple) else ()
 
 
-def _cells(part: PartFacts, record: Record) -> Iterator[SearchCell]:
-    judged = {(one.ranks, _sharding(one)): one for one in record.judgement.cells}
+def _cells(part: SearchPart, record: Record) -> Iterator[SearchCell]:
+    judged = {(cell.ranks, _sharding(cell)): cell for cell in record.judgement.cells}
     for asked in part.cells:
-        if (one := judged.pop((asked.ranks, asked.sharding), None)) is None:
+        if (cell := judged.pop((asked.ranks, asked.sharding), None)) is None:
             raise RecordError(f"{part.path} has no cell of {asked.sharding} over {asked.ranks} ranks")
-        word, why = _word(one)
+        word, why = _word(cell)
         yield SearchCell(
             model=part.model,
             engine=f"{part.library}-{asked.sharding}",
             ranks=asked.ranks,
-            backend=one.backend,
+            backend=cell.backend,
             word=word,
             why=why,
-            found=_found(one),
+            found=_nearness(cell),
             part=part.path,
         )
     if judged:
@@ -179,8 +226,8 @@ def _word(cell: CellVerdict) -> tuple[Word, str]:
         return ("REFUSED" if refused else "SKIPPED"), why
     tally = cell.candidate
     if tally is not None and (failed := [trial for trial in tally.trials if trial.outcome == "fail"]):
-        told = [f"{one.check}: {reason}" for one in failed[0].failures for reason in one.reasons[:1]]
-        return "DIVERGENT", "; ".join(told)
+        reasons = [f"{failure.check}: {reason}" for failure in failed[0].failures for reason in failure.reasons[:1]]
+        return "DIVERGENT", "; ".join(reasons)
     if cell.verdict != "PASS":
         return "INCONCLUSIVE", why
     with_logits = [text for text in _shown(cell) if "it keeps no logits" not in text]
@@ -192,9 +239,9 @@ def _shown(cell: CellVerdict) -> list[str]:
     """What the check said of each rank of the candidate's trial that is shown."""
     sample = cell.samples.get("candidate")
     rows = [row for row in sample.rows if row.check == CHECK] if sample is not None else []
-    return [one.shown for row in rows for one in row.cells]
+    return [rank.shown for row in rows for rank in row.cells]
 
 
-def _found(cell: CellVerdict) -> str:
+def _nearness(cell: CellVerdict) -> str:
     texts = [text for text in _shown(cell) if "it keeps no logits" not in text and ": " in text]
     return texts[0].partition(": ")[2] if texts else ""

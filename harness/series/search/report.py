@@ -5,10 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from harness.forms.text import listed, plural
-from harness.record.model import PATH
 from harness.report.blocks import (
     Block,
-    BulletList,
     Claim,
     Evidence,
     Foreign,
@@ -20,11 +18,11 @@ from harness.report.blocks import (
     Table,
     Verbatim,
 )
-from harness.report.markdown import render_markdown
-from harness.series.search.facts import PATH as FACTS
+from harness.series.report import RECORD, document, section
+from harness.series.search.record import PATH as FACTS
 from harness.series.search.record import SearchCell, SearchRecord
+from harness.series.series import FOLDER
 
-RECORD = Evidence(PATH)
 ARRAYS = "logits and weights, from which a verifier works out every comparison again"
 NO_ARRAYS = "digests of logits and weights, and what was worked out of them"
 WALKED = ("IDENTICAL", "EQUIVALENT", "DIVERGENT")
@@ -32,24 +30,30 @@ WALKED = ("IDENTICAL", "EQUIVALENT", "DIVERGENT")
 
 def render(record: SearchRecord, *, manifest_digest: str) -> bytes:
     """Render the body of `report.md`; `manifest_digest` is the sha256 of the manifest, 64 hex digits."""
-    return render_markdown(_blocks(record, manifest_digest)).encode()
+    return document(
+        record.facts,
+        _blocks(record),
+        title="Search",
+        answer=Paragraph(Claim(answer(record), (RECORD,))),
+        files=(
+            (Claim("what was planned", (Evidence(FACTS),)), "models, prompts, parts"),
+            (Claim("the record", (RECORD,)), "every cell above"),
+            (Verbatim(f"{FOLDER}/"), "for each part a bundle of a signed run: `rankproof verify` takes each"),
+        ),
+        manifest_digest=manifest_digest,
+    )
 
 
 def answer(record: SearchRecord) -> str:
     """What was found, in a sentence."""
-    found = record.counts.get("DIVERGENT", 0)
+    divergent = record.counts.get("DIVERGENT", 0)
     many = sum(cell.word in WALKED for cell in record.cells)
     rest = ", ".join(f"{count} {word}" for word, count in record.counts.items())
-    what = f"{plural(found, 'cell')} DIVERGENT" if found else "No divergence was found"
+    what = f"{plural(divergent, 'cell')} DIVERGENT" if divergent else "No divergence was found"
     return f"{what} in {plural(many, 'cell')} that were walked with {len(record.facts.prompts)} prompts each ({rest})."
 
 
-def _blocks(record: SearchRecord, digest: str) -> Iterator[Block]:
-    facts = record.facts
-    yield Heading(1, "Search")
-    yield Paragraph(Claim(answer(record), (RECORD,)))
-    # The verifier reads the time from exactly this line.
-    yield Paragraph("Made: ", Verbatim(facts.made))
+def _blocks(record: SearchRecord) -> Iterator[Block]:
     yield Note(
         "A cell is a model, an engine with the way it shares the model, and a world size. Every prompt is read in "
         "chunks, continued over the ranks with the tokens that the whole model chose, and its logits at every position "
@@ -66,25 +70,10 @@ def _blocks(record: SearchRecord, digest: str) -> Iterator[Block]:
         tuple(_row(cell) for cell in record.cells),
         align=("left", "left", "right", "left", "left"),
     )
-    yield from _told("Divergent", [cell for cell in record.cells if cell.word == "DIVERGENT"])
+    yield from _in_words("Divergent", [cell for cell in record.cells if cell.word == "DIVERGENT"])
     rest = [cell for cell in record.cells if cell.word not in WALKED]
-    yield from _told("Not walked, or without an answer", rest)
-    yield Heading(2, "What this does not show")
-    yield BulletList(tuple(_unshown(record)))
-    yield Heading(2, "Evidence")
-    yield Table(
-        ("file", "what it holds"),
-        (
-            (Claim("what was planned", (Evidence(FACTS),)), "models, prompts, parts"),
-            (Claim("the record", (RECORD,)), "every cell above"),
-            (Verbatim("evidence/parts/"), "for each part a bundle of a signed run: `rankproof verify` takes each"),
-        ),
-    )
-    # The verifier looks for exactly this line.
-    yield Paragraph("Manifest: ", Verbatim("MANIFEST.sha256"), " sha256 ", Verbatim(digest))
-    yield Heading(2, "Check it yourself")
-    key = facts.signer.key if facts.signer is not None else "SHA256:..."
-    yield Verbatim(f"rankproof verify report.md --signer {key}\nsha256sum --quiet -c MANIFEST.sha256", "sh")
+    yield from _in_words("Not walked, or without an answer", rest)
+    yield from section("What this does not show", tuple(_unshown(record)))
 
 
 def _space(record: SearchRecord) -> Iterator[tuple[Part, ...]]:
@@ -96,7 +85,7 @@ def _space(record: SearchRecord) -> Iterator[tuple[Part, ...]]:
     yield "models", Foreign(", ".join(facts.models))
     engines = dict.fromkeys(cell.engine for cell in record.cells)
     yield "engines", Foreign(", ".join(engines))
-    lengths = [len(one) for one in facts.prompts if isinstance(one, list)]
+    lengths = [len(prompt) for prompt in facts.prompts if isinstance(prompt, list)]
     texts = len(facts.prompts) - len(lengths)
     what = f"{plural(texts, 'text')}, and {plural(len(lengths), 'list')} of {min(lengths)} to {max(lengths)} tokens"
     how = f"{facts.chunk} tokens at a time, {facts.steps} generated after each"
@@ -111,19 +100,16 @@ def _row(cell: SearchCell) -> tuple[Part, ...]:
     return cell.model, Verbatim(cell.engine), str(cell.ranks), Claim(word, (Evidence(cell.part),)), Foreign(cell.found)
 
 
-def _told(title: str, cells: list[SearchCell]) -> Iterator[Block]:
-    yield Heading(2, title)
-    said: dict[tuple[str, str, str, str], list[SearchCell]] = {}
+def _in_words(title: str, cells: list[SearchCell]) -> Iterator[Block]:
+    """Cells with what is to be said of each; those of which the same is said together."""
+    alike: dict[tuple[str, str, str, str], list[SearchCell]] = {}
     for cell in cells:
-        said.setdefault((cell.model, cell.engine, cell.word, cell.why), []).append(cell)
-    items: list[Part] = [
-        Claim(
-            Foreign(f"{model}, {engine} over {' and '.join(plural(one.ranks, 'rank') for one in same)}: {word}: {why}"),
-            (Evidence(same[0].part),),
-        )
-        for (model, engine, word, why), same in said.items()
-    ]
-    yield BulletList(tuple(items)) if items else Paragraph("Nothing.")
+        alike.setdefault((cell.model, cell.engine, cell.word, cell.why), []).append(cell)
+    items: list[Part] = []
+    for (model, engine, word, why), same in alike.items():
+        worlds = " and ".join(plural(cell.ranks, "rank") for cell in same)
+        items.append(Claim(Foreign(f"{model}, {engine} over {worlds}: {word}: {why}"), (Evidence(same[0].part),)))
+    return section(title, items)
 
 
 def _unshown(record: SearchRecord) -> Iterator[Part]:

@@ -10,8 +10,9 @@ from harness.faults.fault import EFFECTS
 from harness.scenario import parse_scenario
 from harness.series.matrix import plan
 from harness.series.matrix.catalogue import CASES, SENTINELS
+from harness.series.matrix.facts import unlike
 from harness.series.matrix.ground import GROUNDS, HANG
-from harness.series.matrix.part import unlike
+from harness.series.series import Nothing
 
 CELLS = {(case.name, backend) for case in CASES for backend in case.backends}
 
@@ -82,9 +83,9 @@ def test_every_cell_has_exactly_its_seeds(seeds: int) -> None:
 
 def test_what_was_asked_for_in_vain_is_named() -> None:
     """A kind or backend that is not there is no empty matrix."""
-    with pytest.raises(plan.Nothing, match="did you mean kill"):
+    with pytest.raises(Nothing, match="did you mean kill"):
         plan.chosen(only=["kil"], backends=[], sample=False)
-    with pytest.raises(plan.Nothing, match="gloo and mlx-ring"):
+    with pytest.raises(Nothing, match="gloo and mlx-ring"):
         plan.chosen(only=[], backends=["nccl"], sample=False)
-    with pytest.raises(plan.Nothing, match="no case"):
+    with pytest.raises(Nothing, match="no case"):
         plan.chosen(only=["torch-settings"], backends=["mlx-ring"], sample=False)

@@ -10,14 +10,13 @@ import pytest
 from harness.record.facts import SOURCE_FOLDER, Source
 from harness.record.model import RecordError
 from harness.scenario import Scenario, parse_scenario
-from harness.series.matrix import plan
+from harness.series.matrix import Matrix, plan
 from harness.series.matrix.catalogue import CASES
-from harness.series.matrix.facts import FORMAT, STANDARD, MatrixFacts, PartFacts
+from harness.series.matrix.facts import FORMAT, STANDARD, MatrixFacts, MatrixPart, flaw, other_code, unlike
 from harness.series.matrix.ground import HANG
-from harness.series.matrix.part import flaw, other_code, unlike
 from harness.series.matrix.record import assemble, counted
-from harness.series.matrix.replay import other_plan, refusal
-from harness.series.series import code
+from harness.series.replay import refusal
+from harness.series.series import Nothing, code
 from harness.stats.outcome import Failure, Strike, Trial
 
 SEEDS = 2 * plan.BATCH
@@ -43,13 +42,13 @@ def facts(*only: str, seeds: int = SEEDS) -> MatrixFacts:
     )
 
 
-def scenario_of(part: PartFacts) -> Scenario:
+def scenario_of(part: MatrixPart) -> Scenario:
     case = plan.case_of(part)
     assert case is not None
     return parse_scenario(case.scenario(part.backend, trials=part.trials, seed=part.seed), name=part.name)
 
 
-def without(honest: MatrixFacts, gone: Callable[[PartFacts], bool]) -> MatrixFacts:
+def without(honest: MatrixFacts, gone: Callable[[MatrixPart], bool]) -> MatrixFacts:
     return honest.model_copy(update={"parts": [part for part in honest.parts if not gone(part)]})
 
 
@@ -58,7 +57,7 @@ def told_otherwise(honest: MatrixFacts, **update: Any) -> MatrixFacts:
     return honest.model_copy(update={"parts": [part.model_copy(update=update) for part in honest.parts]})
 
 
-def trial(part: PartFacts, *, proved: bool = True) -> Trial:
+def trial(part: MatrixPart, *, proved: bool = True) -> Trial:
     """One in which all was seen as it must be, and the fault is proved or not."""
     strike = Strike(fault="struck", rank=1, struck=True, undone=False, proved=proved, description="", lines=[])
     failures = [
@@ -73,18 +72,18 @@ def trial(part: PartFacts, *, proved: bool = True) -> Trial:
 def test_what_an_honest_plan_says_of_itself_agrees() -> None:
     """Its parts have their seeds, and its plan is this version's."""
     honest = facts("kill", "pause")
-    assert (flaw(honest), refusal(honest), other_plan(honest)) == ("", "", "")
+    assert (flaw(honest), refusal(Matrix(), honest), Matrix().other_plan(honest)) == ("", "", "")
 
 
 def test_a_case_left_out_is_refused_or_told() -> None:
     """Of this very code it is refused; whoever names other code is told what this version would have made."""
     short = without(facts("kill/plain", "exit", seeds=1), lambda part: part.kind == "kill")
-    assert "would have planned otherwise: it lacks kill-gloo-00, kill-mlx-ring-00" in refusal(short)
+    assert "would have planned otherwise: it lacks kill-gloo-00, kill-mlx-ring-00" in refusal(Matrix(), short)
     other = short.model_copy(update={"code": "0" * 64})
-    assert (refusal(other), other_plan(other)) == ("", "it lacks kill-gloo-00, kill-mlx-ring-00")
+    assert (refusal(Matrix(), other), Matrix().other_plan(other)) == ("", "it lacks kill-gloo-00, kill-mlx-ring-00")
     honest = facts("kill", seeds=1)
-    assert "it lacks exit-gloo-00" in refusal(honest.model_copy(update={"only": ["kill", "exit"]}))
-    assert "which checks no case needs" in refusal(honest.model_copy(update={"unused": []}))
+    assert "it lacks exit-gloo-00" in refusal(Matrix(), honest.model_copy(update={"only": ["kill", "exit"]}))
+    assert "which checks no case needs" in refusal(Matrix(), honest.model_copy(update={"unused": []}))
 
 
 @pytest.mark.parametrize(
@@ -113,7 +112,7 @@ def test_fewer_checks_that_have_to_see_it_are_refused() -> None:
     """The first is in the scenario, the others in the plan: without one of them it is not this code's plan."""
     honest = facts("kill/plain", seeds=1)
     lax = told_otherwise(honest, sees={"struck-finishes": [1]})
-    assert "it asks otherwise of kill-gloo-00, kill-mlx-ring-00" in refusal(lax)
+    assert "it asks otherwise of kill-gloo-00, kill-mlx-ring-00" in refusal(Matrix(), lax)
 
 
 def test_a_part_dropped_is_missed() -> None:
@@ -182,5 +181,5 @@ def test_one_case_can_be_chosen_alone() -> None:
     assert {part.case for part in facts("perturb/plain", seeds=1).parts} == {"perturb"}
     assert {part.case for part in facts("perturb", seeds=1).parts} >= {"perturb", "perturb-text", "perturb-logits"}
     assert facts("reorder-calls/plain", seeds=1).without == {"reorder-calls on mlx-ring": "MLX runs calls later"}
-    with pytest.raises(plan.Nothing, match="is not a case of perturb; there is perturb/plain, perturb/text"):
+    with pytest.raises(Nothing, match="is not a case of perturb; there is perturb/plain, perturb/text"):
         facts("perturb/txt")

@@ -15,11 +15,11 @@ import pytest
 from harness.forms import manifest
 from harness.forms.digest import sha256
 from harness.record.model import PATH
-from harness.series.matrix import figure
+from harness.series.matrix import Matrix
 from harness.series.matrix.facts import PATH as FACTS
 from harness.series.matrix.record import MatrixRecord
-from harness.series.matrix.replay import MatrixReplay
-from harness.series.matrix.report import render
+from harness.series.matrix.report import FIGURE, draw, render
+from harness.series.replay import SeriesReplay
 from harness.trust import footer
 from harness.trust.folder import verify_folder
 from harness.trust.key import Signer, find_signer
@@ -71,7 +71,7 @@ def verified(folder: Path, key: Path) -> Verification:
     public = key.with_suffix(".pub").read_text().split()
     allowed = f'me namespaces="report@rankproof" {public[0]} {public[1]}\n'.encode()
     policy = SignerPolicy(allowed=allowed, allowed_from="test")
-    return verify_folder(folder / "report.md", policy=policy, replay=MatrixReplay())
+    return verify_folder(folder / "report.md", policy=policy, replay=SeriesReplay(Matrix()))
 
 
 def forged(made: Path, place: Path, key: Path, *, record: MatrixRecord) -> Path:
@@ -81,7 +81,7 @@ def forged(made: Path, place: Path, key: Path, *, record: MatrixRecord) -> Path:
         shutil.copytree(made, folder)
     (folder / FACTS).write_text(record.facts.model_dump_json(indent=1) + "\n")
     (folder / PATH).write_bytes(record.encode())
-    (folder / figure.PATH).write_bytes(figure.draw(record))
+    (folder / FIGURE).write_bytes(draw(record))
     names = [path.relative_to(folder).as_posix() for path in folder.rglob("*") if path.is_file()]
     listed = {name: sha256((folder / name).read_bytes()) for name in names if name not in ("report.md", manifest.NAME)}
     listing = manifest.encode(listed)

@@ -10,9 +10,9 @@ from harness.record.facts import SOURCE_FOLDER, Source
 from harness.scenario import parse_scenario
 from harness.scenario.plan import cells, reference_of
 from harness.series.search import plan
-from harness.series.search.facts import SearchFacts
-from harness.series.search.prompts import CHUNK, STEPS, prompts
-from harness.series.search.record import _unlike, _word
+from harness.series.search.plan import CHUNK, STEPS, prompts
+from harness.series.search.record import SearchFacts, _unlike, _word
+from harness.series.series import Nothing
 from harness.stats.verdict import CellVerdict
 
 ARMS = ("candidate", "control")
@@ -90,7 +90,7 @@ def test_what_a_search_says_of_a_part_is_what_its_scenario_asks() -> None:
 
 def test_what_is_not_a_model_is_named() -> None:
     """With the one that was meant."""
-    with pytest.raises(plan.Nothing, match="did you mean qwen2"):
+    with pytest.raises(Nothing, match="did you mean qwen2"):
         plan.chosen(["qwen-2"])
 
 

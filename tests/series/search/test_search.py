@@ -14,11 +14,11 @@ import pytest
 from harness.forms import manifest
 from harness.forms.digest import sha256
 from harness.record.model import PATH
-from harness.series.search import make, plan
-from harness.series.search import replay as replaying
+from harness.series.replay import SeriesReplay
+from harness.series.search import Search, facts_of, plan
 from harness.series.search.record import SearchRecord
-from harness.series.search.replay import SearchReplay
 from harness.series.search.report import render
+from harness.series.series import begin
 from harness.trust import footer
 from harness.trust.folder import verify_folder
 from harness.trust.key import find_signer
@@ -41,8 +41,7 @@ def key(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def small() -> Iterator[None]:
     """A plan of one part: a model whole in one rank, and split by layers over two, with two prompts."""
     with pytest.MonkeyPatch.context() as patch:
-        for module in (plan, make, replaying):
-            patch.setattr(module, "prompts", lambda: PROMPTS)
+        patch.setattr(plan, "prompts", lambda: PROMPTS)
         patch.setattr(plan, "LIBRARIES", ("hf",))
         patch.setattr(plan, "CELLS", {"hf": (("every", (("single", 1), ("pipeline", 2))),)})
         yield
@@ -53,14 +52,15 @@ def made(tmp_path_factory: pytest.TempPathFactory, key: Path, small: None) -> Pa
     """A search by that plan, with the digests of logits and weights alone."""
     del small
     results, signer = tmp_path_factory.mktemp("results"), find_signer(explicit=str(key))
-    return make.begin(results=results, signer=signer, models=["llama"], arrays=False).folder
+    planned = facts_of(models=["llama"], arrays=False)
+    return begin(Search(), planned, results=results, signer=signer).folder
 
 
 def verified(folder: Path, key: Path) -> Verification:
     public = key.with_suffix(".pub").read_text().split()
     allowed = f'me namespaces="report@rankproof" {public[0]} {public[1]}\n'.encode()
     policy = SignerPolicy(allowed=allowed, allowed_from="test")
-    return verify_folder(folder / "report.md", policy=policy, replay=SearchReplay())
+    return verify_folder(folder / "report.md", policy=policy, replay=SeriesReplay(Search()))
 
 
 def test_a_search_is_verified_by_whoever_has_its_folder(made: Path, key: Path) -> None:
@@ -90,7 +90,7 @@ def test_a_search_of_less_is_refused_where_this_code_would_ask_more(
     made: Path, key: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Its facts name this very code, which plans other prompts."""
-    monkeypatch.setattr(replaying, "prompts", lambda: [*PROMPTS, [1]])
+    monkeypatch.setattr(plan, "prompts", lambda: [*PROMPTS, [1]])
     found = verified(made, key)
     assert not found.ok
     assert "it asks otherwise of the prompts" in str(found.steps)
