@@ -20,8 +20,7 @@ from harness.scenario import override
 from harness.scenario.lint import lint
 from harness.scenario.lint.arms import lacks_revisions
 from harness.scenario.lint.draft import Draft
-from harness.scenario.model import Scenario
-from harness.scenario.schema import json_schema
+from harness.scenario.model import Scenario, json_schema
 from harness.subjects import READY
 
 DEFAULT_NAME = "scenario.yaml"

@@ -13,17 +13,14 @@ from harness.checks.equivalent import EquivalentCheck
 from harness.checks.influence import InfluenceCheck
 from harness.checks.shards_cover import ShardsCoverCheck
 from harness.faults import KINDS as FAULTS
+from harness.faults.call import CallFault
 from harness.forms.problem import Path, Problem, closest, shown
 from harness.forms.text import listed, numbered
 from harness.plugins import PluginFailed
 from harness.scenario.environment import bare
-from harness.scenario.lint.arms import ARM_RULES, CONTROL
-from harness.scenario.lint.backends import BACKEND_RULES
-from harness.scenario.lint.compare import COMPARE_RULES
+from harness.scenario.lint.arms import ARM_RULES, COMPARE_RULES, CONTROL, MUST_FAIL_RULES
 from harness.scenario.lint.draft import Draft
 from harness.scenario.lint.faults import FAULT_RULES
-from harness.scenario.lint.must_fail import MUST_FAIL_RULES
-from harness.scenario.lint.parity import PARITY_RULES
 from harness.scenario.lint.ready import is_of_the_ranks, ready
 from harness.scenario.lint.sufficiency import TRIAL_RULES
 from harness.scenario.matrix import OF_THE_WORLD, same
@@ -271,6 +268,116 @@ def made_exist(draft: Draft) -> Iterator[Problem]:
                 yield draft.problem(path, message, suggestion=closest(layout, list(LAYOUTS)))
 
 
+# -- what is asked of backends ---------------------------------------------------------------------
+
+
+def observed(draft: Draft) -> Iterator[Problem]:
+    """Calls are observed in ranks of Python, of backends whose library is known."""
+    if not draft.has("observe"):
+        return
+    if draft.has("subject", "program"):
+        message = "stands in functions of Python; nothing of ours is inside a program: remove it"
+        yield draft.problem(("observe",), message, at_key=True)
+    for index, name in enumerate(draft.axes().get("backend", [])):
+        known = BACKENDS.get(name) if isinstance(name, str) else None
+        if known is not None and known.properties.unobserved:
+            message = f"cannot be had beside observe: {known.properties.unobserved}; leave it out"
+            yield draft.problem(("matrix", "backend", index), message)
+
+
+def backends_have_the_bound(draft: Draft) -> Iterator[Problem]:
+    """A bound on how long collectives wait is for backends that have one, and acts before the world is stopped."""
+    path = ("world", "collective_timeout")
+    if draft.world is None or (bound := draft.world.collective_timeout) is None:
+        return
+    if not 0 < bound < draft.world.deadline:
+        message = f"must be more than 0s and less than world.deadline ({draft.world.deadline:g}s), or it never acts"
+        yield draft.problem(path, message)
+    for backend in draft.axes().get("backend", []):
+        known = BACKENDS.get(backend) if isinstance(backend, str) else None
+        if known is not None and known.properties.unbounded:
+            message = (
+                f"cannot be had with {backend}: {known.properties.unbounded}. Give that backend a scenario of its own"
+            )
+            yield draft.problem(path, message, at_key=True)
+
+
+def digests_can_be_had(draft: Draft) -> Iterator[Problem]:
+    """Digests are of calls; those of a library that runs calls later are asked for by name; and xxhash is there."""
+    words = draft.at("observe")
+    asked = [str(word) for word in words] if isinstance(words, list) else []
+    given, eager = "digests" in asked, "eager-digests" in asked
+    if not (given or eager):
+        return
+    if "collectives" not in asked:
+        yield draft.problem(("observe",), "digests are part of a ledger; add collectives", at_key=True)
+    if given and eager:
+        yield draft.problem(("observe",), "eager-digests are digests already; leave one of them out", at_key=True)
+    for name in draft.axes().get("backend", []):
+        known = BACKENDS.get(name) if isinstance(name, str) else None
+        if known is not None and known.properties.runs_calls_later and not eager:
+            message = f"needs eager-digests, which evaluate: {known.properties.runs_calls_later}"
+            yield draft.problem(("observe",), message, at_key=True)
+
+
+def calls_run_in_order(draft: Draft) -> Iterator[Problem]:
+    """A fault that makes calls change places is for backends that run a call when it is made."""
+    for index, fault in draft.faults.items():
+        if not (isinstance(fault, CallFault) and fault.unordered):
+            continue
+        for name in draft.axes().get("backend", []):
+            known = BACKENDS.get(name) if isinstance(name, str) else None
+            if known is not None and (why := known.properties.runs_calls_later):
+                message = f"cannot be done to calls of {name}: {why}; give that backend a scenario without it"
+                yield draft.problem(("faults", index, "kind"), message)
+
+
+# -- what would let any comparison of inference with its reference pass ----------------------------
+
+
+USUAL = {"margin": 2.0, "middle": 2.0, "layers": 3.0}
+"""Times the reference's own noise: so much two runs with the same noise may differ by."""
+
+
+def wide(check: EquivalentCheck) -> str:
+    """That a check allows more than noise explains, in words; empty where it does not."""
+    most = {key: found for key, usual in USUAL.items() if (found := getattr(check, key) or 0.0) > usual}
+    if not most:
+        return ""
+    said = " and ".join(
+        f"{found:g} times the reference's noise ({key}, usually {USUAL[key]:g})" for key, found in most.items()
+    )
+    return f"check {check.id} allows {said}"
+
+
+def slack(draft: Draft) -> Iterator[Problem]:
+    """A margin that is larger than what noise explains lets defects of that size pass."""
+    for index, check in draft.checks.items():
+        if isinstance(check, EquivalentCheck) and (words := wide(check)):
+            key = next(key for key in USUAL if f"({key}," in words)
+            yield draft.problem(("checks", index, key), words, kind="note")
+
+
+def size_to_be_seen(draft: Draft) -> Iterator[Problem]:
+    """Noise that was measured of another thing is found out by a defect of known size alone."""
+    for index, check in draft.checks.items():
+        if isinstance(check, EquivalentCheck) and check.sees is None:
+            message = (
+                "states no size of defect that has to be seen (sees): where the reference's noise is not noise, "
+                "anything within it passes"
+            )
+            yield draft.problem(("checks", index), message, at_key=True, kind="note")
+
+
+def something_is_split(draft: Draft) -> Iterator[Problem]:
+    """A pattern that matches every name asks for nothing."""
+    for index, check in draft.checks.items():
+        for number, pattern in enumerate(check.replicated if isinstance(check, ShardsCoverCheck) else ()):
+            if not pattern.strip("*?"):
+                message = "matches every tensor, so that none has to be split; name those that lie on several ranks"
+                yield draft.problem(("checks", index, "replicated", number), message)
+
+
 # -- what a run will not show: notes, because a question may well be narrow ------------------------------------------
 
 
@@ -349,10 +456,15 @@ RULES = (
     exclusions,
     *ARM_RULES,
     programs,
-    *BACKEND_RULES,
+    observed,
+    digests_can_be_had,
+    calls_run_in_order,
+    backends_have_the_bound,
     environments,
     *TRIAL_RULES,
-    *PARITY_RULES,
+    slack,
+    size_to_be_seen,
+    something_is_split,
     times,
     *FAULT_RULES,
     reserved_variables,

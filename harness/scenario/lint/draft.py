@@ -18,12 +18,11 @@ from harness.forms.document import Document, Tree
 from harness.forms.problem import Kind, Path, Problem, shown
 from harness.forms.ranks import RankSet, rank_set
 from harness.forms.schema import value_at
-from harness.scenario.arm import Arm, Control
-from harness.scenario.compare import Compare
+from harness.scenario.arm import Arm, Control, MustFail
 from harness.scenario.environment import Environment
 from harness.scenario.matrix import Matrix
 from harness.scenario.model import Input, Measure, Scenario, Trials, World
-from harness.scenario.must_fail import MustFail
+from harness.scenario.subject import Compare
 
 T = TypeVar("T")
 

@@ -11,9 +11,9 @@ from collections.abc import Iterator
 from fractions import Fraction
 
 from harness.forms.problem import Problem
+from harness.scenario.arm import EVERY_TRIAL, Share
+from harness.scenario.lint.arms import MUST_FAIL
 from harness.scenario.lint.draft import Draft
-from harness.scenario.lint.must_fail import MUST_FAIL
-from harness.scenario.must_fail import EVERY_TRIAL, Share
 
 SIGNIFICANT = 0.05
 """Fisher's one-sided p that sets the control's failures apart must be below this (docs/architecture.md#verdicts)."""
