@@ -22,11 +22,10 @@ from harness.forms.text import plural, visible
 from harness.record import environment
 from harness.record.reproduced import GROUPS, Here, differences, same_environment
 from harness.reproduce.inputs import InputMissing
-from harness.reproduce.passes import Outcome, Passes, answer, between, joint, seeds_word, why_not_varied
+from harness.reproduce.passes import WALKED, Outcome, Passes, Walk, answer, between, joint, seeds_word, why_not_varied
 from harness.reproduce.report_copy import NotTrusted, ReportCopy, open_report
 from harness.reproduce.rerun import Prepared, Wish, new_root, prepare
 from harness.reproduce.source import SHOWN, SourceDiffers, SourceError
-from harness.reproduce.vary import WALKED, Walk
 from harness.run.environments.cache import planned
 from harness.run.environments.pip import EnvironmentProblem
 from harness.run.run import Finished, Interrupted, RunError

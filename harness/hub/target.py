@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass
-from typing import Literal, get_args
+from typing import Annotated, Any, Literal, get_args
 from urllib.parse import parse_qsl, unquote_to_bytes
+
+from pydantic import BeforeValidator, Field, Strict
 
 Kind = Literal["model_info", "tree", "resolve", "refs", "commits", "other"]
 Role = Literal[
@@ -183,3 +185,11 @@ def _repository(parts: list[str]) -> str:
     if any("/" in part or not part for part in parts):
         raise BadTarget("the id of a repository holds an encoded slash or an empty part")
     return "/".join(parts)
+
+
+def one_or_list(value: Any) -> Any:
+    """A text alone stands for a list of one."""
+    return (value,) if isinstance(value, str) else value
+
+
+Roles = Annotated[tuple[Literal[Role, "any"], ...], Strict(False), BeforeValidator(one_or_list), Field(min_length=1)]

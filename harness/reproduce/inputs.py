@@ -1,4 +1,4 @@
-"""The inputs of a run, found again.
+"""The inputs of a run, and what its environments were made from, found again.
 
 In the bundle, beside the scenario, where a run of this user had them, in the hub's cache, or where the user says.
 """
@@ -6,12 +6,16 @@ In the bundle, beside the scenario, where a run of this user had them, in the hu
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 
 from harness.forms.source import real_place
-from harness.record.facts import InputFacts
+from harness.record.facts import ENVIRONMENT_FOLDER, REQUIREMENTS, InputFacts
+from harness.reproduce.report_copy import ReportCopy
+from harness.run.environments.checkout import Found, Kept
+from harness.run.environments.supply import Supply, supplied
 from harness.run.inputs import LAYOUTS, MADE, InputError, ResolvedInput, digests, leaves, remembered, resolve
-from harness.scenario import Input
+from harness.scenario import Environment, Input
 
 
 class InputMissing(Exception):
@@ -85,3 +89,33 @@ def _again(one: InputFacts, source: Input, *, other: str) -> ResolvedInput:
     if resolved.facts.files != one.files:
         raise InputMissing(f"input {one.name}: {other}")
     return ResolvedInput(path=resolved.path, facts=one)
+
+
+# -- what environments were made from, other than an index: it is in the evidence ------------------
+
+
+def find_supplies(copy: ReportCopy) -> dict[str, Supply]:
+    """The file of requirements and the built wheels of each arm, as the evidence holds them.
+
+    Raises:
+        InputMissing: the run never came so far as to build a package; without it nobody can tell.
+    """
+    return {arm: _supply_of(copy, arm, wanted) for arm, wanted in copy.scenario.subject.environments.items()}
+
+
+def _supply_of(copy: ReportCopy, arm: str, wanted: Environment) -> Supply:
+    folder = f"{ENVIRONMENT_FOLDER}/{arm}"
+    made = copy.record.run.environments.get(arm)
+    checkouts: dict[str, Found | Kept] = {}
+    for name, given in wanted.checkouts.items():
+        if made is None:
+            raise InputMissing(
+                f"package {name} of the {arm} was to be built from {given.rev or 'HEAD'} of a checkout, and the run "
+                "never built it (its cells were skipped): run the scenario itself, beside that checkout"
+            )
+        facts = made.checkouts[name]
+        checkouts[name] = Kept(name=name, facts=facts, data=copy.read(f"{folder}/{facts.wheel}"))
+    if wanted.requirements is None:
+        return Supply(checkouts=checkouts)
+    text = supplied(copy.read(f"{folder}/{REQUIREMENTS}"), name=wanted.requirements)
+    return replace(text, checkouts=checkouts)

@@ -15,7 +15,7 @@ from typing import Literal
 
 from harness.record.facts import SCENARIO_PATH, ChangeFacts, Reproduces
 from harness.record.reproduced import SEEDS, ReproducedRun, override
-from harness.reproduce import inputs, source, supplies
+from harness.reproduce import inputs, source
 from harness.reproduce.report_copy import ReportCopy
 from harness.reproduce.source import Rebuilt, SourceError
 from harness.run.material import Material
@@ -100,7 +100,7 @@ def prepare(copy: ReportCopy, wish: Wish, *, here: Path, scratch: Path) -> Prepa
         reproduces=Reproduces(report=f"sha256:{copy.digest}", source=rebuilt.where, candidate=rebuilt.candidate),
         reproduced=reproduced.encode(),
         origins=rebuilt.origins,
-        supplies=supplies.find(copy),
+        supplies=inputs.find_supplies(copy),
     )
     return Prepared(loaded=loaded, material=material, rebuilt=rebuilt, reproduced=reproduced)
 
