@@ -169,7 +169,8 @@ def _print_trust(copy: ReportCopy) -> None:
 
 
 def _print_what_will_run(copy: ReportCopy, prepared: Prepared) -> None:
-    scenario, rebuilt = prepared.loaded.scenario, prepared.rebuilt
+    scenario = prepared.loaded.scenario
+    rebuilt = prepared.rebuilt
     subject = scenario.subject
     what = f"program {' '.join(subject.program)}" if subject.program else f"entry {subject.function}"
     if subject.use is not None:
@@ -219,7 +220,8 @@ def _print_environments(prepared: Prepared) -> bool:
 
 def _print_machine(prepared: Prepared, *, jobs: int) -> None:
     """What differs from where the first run was made; how ranks started is known only afterwards."""
-    reproduced, here = prepared.reproduced, environment.capture()
+    reproduced = prepared.reproduced
+    here = environment.capture()
     same = same_environment(reproduced.environment, here)
     print(f"environment: {visible(f'the same by construction: {same}' if same else 'compared', LIMIT)}")
     scenario = prepared.loaded.scenario

@@ -130,7 +130,8 @@ class AccessLog:
         Raises:
             LogLost: the file cannot be opened.
         """
-        self.path, self._keep = path, keep
+        self.path = path
+        self._keep = keep
         self.kept: list[Access] = []
         self.counted: Counter[str] = Counter()
         self._fd: int | None = None

@@ -121,7 +121,10 @@ def _bound(host: str, port: int) -> socket.socket:
 # /proc.
 
 KNOWN_LIMIT = 4096
-NETLINK_SOCK_DIAG, SOCK_DIAG_BY_FAMILY, NLM_F_REQUEST, NONE = 4, 20, 1, 0xFFFFFFFF
+NETLINK_SOCK_DIAG = 4
+SOCK_DIAG_BY_FAMILY = 20
+NLM_F_REQUEST = 1
+NONE = 0xFFFFFFFF
 INODE_AT = 16 + 4 + 48 + 16
 """Offset in the kernel's message: its head, four bytes, the socket's identity, four numbers."""
 

@@ -154,15 +154,19 @@ class Server:
     def __init__(
         self, repositories: Mapping[str, ServedRepository], rules: Rules, log: AccessLog, limits: Limits
     ) -> None:
-        self.repositories, self.log, self.limits = repositories, log, limits
+        self.repositories = repositories
+        self.log = log
+        self.limits = limits
         self.strikes = Strikes(rules)
         self.failed: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        self.host, self.port = "", 0
+        self.host = ""
+        self.port = 0
         self.requests = self.connections = 0
         self._open: dict[asyncio.Task[None], Connection] = {}
         self._busy: dict[int, Exchange] = {}
         self._names: dict[tuple[int, int | None], str] = {}
-        self._peers, self._finder = Peers(), ThreadPoolExecutor(1, "hub-peers")
+        self._peers = Peers()
+        self._finder = ThreadPoolExecutor(1, "hub-peers")
         self._places: Sequence[Place] = ()
         self._listeners: list[asyncio.Server] = []
         self._return: asyncio.TimerHandle | None = None
@@ -259,7 +263,8 @@ class Server:
 
     async def _accept(self, place: Place, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         task = asyncio.current_task()
-        peer, here = writer.get_extra_info("peername"), writer.get_extra_info("sockname")
+        peer = writer.get_extra_info("peername")
+        here = writer.get_extra_info("sockname")
         if task is None or peer is None or here is None or self.failed.done() or self._stopped:
             writer.transport.abort()
             return
@@ -389,7 +394,9 @@ class Server:
         """Send an answer, with its line in the log before its last bytes; returns whether the connection goes on."""
         writer = exchange.connection.writer
         if outgoing.answer is None:
-            end: End = "refused" if outgoing.refuse is not None else "reset" if outgoing.then == "reset" else "closed"
+            end: End = "reset" if outgoing.then == "reset" else "closed"
+            if outgoing.refuse is not None:
+                end = "refused"
             self.log.write(exchange.access(end))
             (_reset if outgoing.then == "reset" else asyncio.StreamWriter.close)(writer)
             return False
@@ -402,7 +409,8 @@ class Server:
         except Changed as error:
             exchange.note = str(error)
             return await self._send(exchange, truly(failure(500, str(error))), request)
-        exchange.status, exchange.commit = reply.status, reply.headers.get("X-Repo-Commit")
+        exchange.status = reply.status
+        exchange.commit = reply.headers.get("X-Repo-Commit")
         data = head_of(outgoing, reply, request) + data
         exchange.sent = pieces[0][1]
         for piece in pieces[1:]:

@@ -222,8 +222,10 @@ def _rate_limited(wrong: rules.RateLimit, struck: Struck, target: Target) -> Ans
 
 def _another_etag(wrong: rules.WrongEtag, answer: Answer) -> Answer:
     true = answer.headers["ETag"].strip('"')
-    # As long as the true one, so that only comparing bytes with digests can tell.
-    etag = wrong.etag if wrong.etag is not None else true[::-1] if true != true[::-1] else "0" * len(true)
+    etag = wrong.etag
+    if etag is None:
+        # As long as the true one, so that only comparing bytes with digests can tell.
+        etag = true[::-1] if true != true[::-1] else "0" * len(true)
     headers = {**answer.headers, "ETag": f'"{etag}"'}
     if "X-Linked-Etag" in headers:
         headers["X-Linked-Etag"] = f'"{etag}"'

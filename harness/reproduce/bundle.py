@@ -259,7 +259,8 @@ def _usual_places(one: InputFacts, facts: RunFacts) -> Iterator[Path]:
 
 def _take_lock(facts: RunFacts, content: _Content) -> None:
     """The lock the environment was made from, where it still is that one."""
-    name, digest = facts.environment.lock, facts.environment.lock_sha256
+    name = facts.environment.lock
+    digest = facts.environment.lock_sha256
     if name is None or digest is None or "/" in name:
         return
     here = Path.cwd()
@@ -272,7 +273,8 @@ def _take_lock(facts: RunFacts, content: _Content) -> None:
 
 
 def _member(path: str, content: _Content) -> Member:
-    digest, size = hashlib.sha256(), 0
+    digest = hashlib.sha256()
+    size = 0
     with content.open(path) as file:
         while piece := file.read(2**20):
             digest.update(piece)

@@ -114,7 +114,8 @@ def compare(first: Record, second: Record) -> Comparison:
     Raises:
         OtherScenario: they are of two scenarios.
     """
-    one, other = first.scenario, second.scenario
+    one = first.scenario
+    other = second.scenario
     if one.id != other.id:
         raise OtherScenario(f"{one.id} and {other.id} are two scenarios: compare two runs of the same one")
     margin = max(one.accept_rate, other.accept_rate)
@@ -294,7 +295,8 @@ def _interval(one: Summary | None, unit: str) -> str:
 
 def _surroundings(first: Record, second: Record) -> Iterator[Row]:
     """A row for each difference, or one that says there is none."""
-    one, other = _question(first), _question(second)
+    one = _question(first)
+    other = _question(second)
     names = [name for name in sorted(one.keys() | other.keys()) if one.get(name) != other.get(name)]
     for name in names:
         yield Row("scenario", "", name, (one.get(name, ABSENT), other.get(name, ABSENT)), "changed")
@@ -309,7 +311,8 @@ def _surroundings(first: Record, second: Record) -> Iterator[Row]:
 
 
 def _question(record: Record) -> dict[str, str]:
-    scenario, run = record.scenario, record.run
+    scenario = record.scenario
+    run = record.run
     rows = {
         "scenario file": f"sha256 {scenario.sha256[:12]}",
         "set on the command line": "  ".join(run.overrides) or ABSENT,

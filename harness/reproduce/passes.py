@@ -207,7 +207,8 @@ def _variable(name: str, scenario: Scenario, reproduced: ReproducedRun, here: En
     if name not in INHERITED:
         have = f"they have {DEFAULTS[name]}" if name in DEFAULTS else "they do not have it"
         return f"ranks do not get it from whoever runs them: {have}"
-    before, after = here.variables.get(name), reproduced.environment.variables.get(name)
+    before = here.variables.get(name)
+    after = reproduced.environment.variables.get(name)
     # A report that was trusted although it was refused may say anything.
     if after is not None and not (after.isascii() and after.isprintable()):
         return "its value there is not plain text"
@@ -298,9 +299,11 @@ class Passes:
         """The changes that can be made one by one; before the first pass, those that are to be expected."""
         scenario = self.prepared.loaded.scenario
         if first is not None:
-            start, jobs = first.record.run.start, first.record.run.jobs
+            start = first.record.run.start
+            jobs = first.record.run.jobs
         else:
-            start, jobs = self.prepared.start, 1 if scenario.measure or scenario.hub else self.jobs
+            start = self.prepared.start
+            jobs = 1 if scenario.measure or scenario.hub else self.jobs
         here = Here(environment=environment.capture(), start=start, jobs=jobs)
         return walk(scenario, self.prepared.reproduced, here)
 

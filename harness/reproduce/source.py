@@ -297,9 +297,9 @@ def _code_differences(copy: ReportCopy, scenario: Scenario, folder: Path) -> lis
         here = {path: sha256(data) for path, data in staged[name].files.items()}
         for path in sorted(arm.files.keys() | here.keys()):
             if arm.files.get(path) != here.get(path):
-                how = (
-                    "is not in the report" if path not in arm.files else "is missing" if path not in here else "differs"
-                )
+                how = "differs" if path in here else "is missing"
+                if path not in arm.files:
+                    how = "is not in the report"
                 differing.append(f"{name}: {path} {how}")
     return differing
 

@@ -118,7 +118,8 @@ def with_candidate(kept: Mapping[str, Origin], tree: Tree, folder: Path) -> dict
 
 def _living(copy: ReportCopy, folder: Path, tree: Tree) -> dict[str, Origin]:
     """Of an arm whose revision is not here, what the report says."""
-    found, installed = recorded(copy), installed_from(folder)
+    found = recorded(copy)
+    installed = installed_from(folder)
     for name, arm in copy.record.arms.items():
         if arm.revision is None:
             found[name] = Living(tree, installed)

@@ -303,7 +303,8 @@ def _logical(content: str) -> Iterator[tuple[int, str]]:
         joined = " ".join(" ".join(parts).split())
         if joined:
             yield begun, joined
-        begun, parts = 0, []
+        begun = 0
+        parts = []
 
 
 def _requirement(line: str) -> Requirement:

@@ -114,7 +114,8 @@ def _parse(text: bytes, *, name: str, overrides: Sequence[str]) -> tuple[Scenari
 
 def _imply(document: Document) -> None:
     """Where the matrix names no backend, it is `none` for a program, and one a ready subject works on."""
-    subject, matrix = document.tree.get("subject"), document.tree.get("matrix")
+    subject = document.tree.get("subject")
+    matrix = document.tree.get("matrix")
     if not isinstance(subject, dict) or not isinstance(matrix, dict) or matrix.get("backend") is not None:
         return
     use = subject.get("use")

@@ -158,7 +158,9 @@ class World(Model):
     @property
     def home_is(self) -> Literal["room", "copy", "shared"]:
         """Whether ranks have an empty room, one with a copy of a folder, or the user's own home folder."""
-        return "room" if self.home is None else "shared" if self.home == "shared" else "copy"
+        if self.home is None:
+            return "room"
+        return "shared" if self.home == "shared" else "copy"
 
 
 class Accept(Model):

@@ -79,7 +79,8 @@ def _apply_one(document: Document, text: str, mark: Mark) -> None:
         part = Document(hub_or_path(value), document.marks, [], set())
         marks: dict[Path, Mark] = {}
     elif _is_text(path) and not value.startswith(("'", '"', "{")):
-        part, marks = Document(value, document.marks, [], set()), {}
+        part = Document(value, document.marks, [], set())
+        marks = {}
     else:
         part = parse_value(value, at=at)
         marks = part.marks.values

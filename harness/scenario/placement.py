@@ -54,7 +54,8 @@ def machines_of(
     if hosts is not None:
         found = machines_of(rule, slots=slots[:hosts] if isinstance(rule, str) else slots, size=size)
         return found if found is not None and len(set(found)) == hosts else None
-    left, placed = list(slots), list[int]()
+    left = list(slots)
+    placed = list[int]()
     if not isinstance(rule, str):
         placed = list(rule[:size])
     elif size <= sum(slots):

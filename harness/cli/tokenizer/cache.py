@@ -139,8 +139,9 @@ def _prune(store: Store, options: argparse.Namespace) -> int:
     from harness.tokenizer.loading.cache import prune
 
     went = prune(store, older_than=options.older_than, keep_newest=options.keep_newest, dry=options.dry_run)
-    for one in went:
-        print(f"{one.place}: {'stays: ' + one.why_not if one.why_not else ('would go' if options.dry_run else 'gone')}")
+    outcome = "would go" if options.dry_run else "gone"
+    for snapshot in went:
+        print(f"{snapshot.place}: {f'stays: {snapshot.why_not}' if snapshot.why_not else outcome}")
     if not went:
         print("nothing is older than that, but for the newest that stay")
     return PASS

@@ -143,7 +143,9 @@ def getter(options: argparse.Namespace, seen: Progress | None) -> Callable[[str,
 
 def _served(model: Path, served: Served, *, strict: bool, as_json: bool) -> int:
     chosen = served.resolution.chosen
-    code = ABSENT if chosen is None else STRICT if strict and not served.resolution.proven else PASS
+    code = STRICT if strict and not served.resolution.proven else PASS
+    if chosen is None:
+        code = ABSENT
     if as_json:
         place = str(chosen.path) if chosen else None
         row = {"model": str(model), "tokenizer": place, "proven": served.resolution.proven, "said": served.said}

@@ -105,7 +105,10 @@ def _shuffled(items: list[str], name: str) -> list[str]:
     return sorted(items, key=lambda item: hashlib.sha256(f"{name}\0{item}".encode()).digest())
 
 
-NORMAL, UNKNOWN, CONTROL, BYTE = 1, 2, 3, 6
+NORMAL = 1
+UNKNOWN = 2
+CONTROL = 3
+BYTE = 6
 BPE = 2
 
 

@@ -132,7 +132,8 @@ def reference_is_used(draft: Draft) -> Iterator[Problem]:
     if draft.has("hub"):
         message = "cannot be had beside a hub, whose faults and log are the trials'; keep one of them"
         yield draft.problem(place, message, at_key=True)
-    arguments, axes = reference.get("with"), [axis for axis in draft.axes() if axis not in OF_THE_WORLD]
+    arguments = reference.get("with")
+    axes = [axis for axis in draft.axes() if axis not in OF_THE_WORLD]
     of_what = [axis for axis in axes if not is_of_the_ranks(draft, axis)]
     if reference.get("once") == "scenario" and of_what:
         message = f"one reference cannot stand for the axis {of_what[0]}, which it would be given; leave it at cell"
@@ -306,7 +307,8 @@ def digests_can_be_had(draft: Draft) -> Iterator[Problem]:
     """Digests are of calls; those of a library that runs calls later are asked for by name; and xxhash is there."""
     words = draft.at("observe")
     asked = [str(word) for word in words] if isinstance(words, list) else []
-    given, eager = "digests" in asked, "eager-digests" in asked
+    given = "digests" in asked
+    eager = "eager-digests" in asked
     if not (given or eager):
         return
     if "collectives" not in asked:

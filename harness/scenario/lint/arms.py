@@ -114,7 +114,8 @@ LEAST_WITHIN = 2 * LEAST
 def names_a_check(draft: Draft) -> Iterator[Problem]:
     """The control fails a check that exists."""
     path = (*MUST_FAIL, "check")
-    name, known = draft.at(*path), [name for _, name in draft.ids("checks")]
+    name = draft.at(*path)
+    known = [check for _, check in draft.ids("checks")]
     if isinstance(name, str) and known and name not in known:
         yield draft.problem(
             path, f"must be the id of a check: {listed(dict.fromkeys(known))}", suggestion=closest(name, known)
@@ -216,10 +217,12 @@ def hangs_where_it_can_be_seen(draft: Draft) -> Iterator[Problem]:
 
 def cells_exist(draft: Draft) -> Iterator[Problem]:
     """The cells in which the control must fail are cells of the matrix, and not all of them."""
-    stated, matrix = draft.must_fail, draft.matrix
+    stated = draft.must_fail
+    matrix = draft.matrix
     if stated is None or stated.cells is None or matrix is None:
         return
-    path, axes = (*MUST_FAIL, "cells"), draft.axes()
+    path = (*MUST_FAIL, "cells")
+    axes = draft.axes()
     for axis, values in stated.cells.items():
         if axis not in axes:
             message = f"is not an axis of the matrix; its axes: {', '.join(axes)}"

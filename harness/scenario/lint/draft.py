@@ -59,7 +59,8 @@ class Draft:
         """Read what can be read."""
         tree: dict[str, Tree] = document.tree
         subject = _mapping(tree.get("subject"))
-        control, compare = subject.get("control"), _mapping(subject.get("compare"))
+        control = subject.get("control")
+        compare = _mapping(subject.get("compare"))
         role = tree.get("role", "claim")
         inputs = {name: _read(TypeAdapter(Input), value) for name, value in _mapping(tree.get("inputs")).items()}
         return cls(

@@ -110,14 +110,16 @@ def hosts_have_what_they_need(draft: Draft) -> Iterator[Problem]:
             message = "is on how many machines of a hostfile ranks are, and world.hosts makes test hosts; keep one"
             yield draft.problem(("matrix", "hosts"), message, at_key=True)
         for values in matrix.combinations():
-            ranks, hosts = int(values["ranks"]), int(values["hosts"])
+            ranks = int(values["ranks"])
+            hosts = int(values["hosts"])
             if ranks < hosts:
                 message = f"has cells of {ranks} ranks on {hosts} machines, one of which would have none; exclude them"
                 yield draft.problem(("matrix", "hosts"), message, at_key=True)
                 break
     if draft.world is None or draft.world.hosts == 1:
         return
-    placed, sizes = draft.world.placement, draft.sizes()
+    placed = draft.world.placement
+    sizes = draft.sizes()
     if isinstance(placed, tuple) and sizes and len(placed) < sizes[-1]:
         message = f"has no host for rank {len(placed)} of a world of {sizes[-1]}; name the host of each rank"
         yield draft.problem(("world", "placement"), message)

@@ -59,7 +59,8 @@ def _no_own_code(draft: Draft) -> Iterator[Problem]:
 
 def _arguments(draft: Draft, subject: ReadySubject) -> Iterator[Problem]:
     """Arguments that it does not take, and values that they cannot have: of the arms, and of the matrix."""
-    known, axes = list(subject.arguments), [axis for axis in draft.axes() if axis not in OF_THE_WORLD]
+    known = list(subject.arguments)
+    axes = [axis for axis in draft.axes() if axis not in OF_THE_WORLD]
     places: list[tuple[Path, list[Path]]] = [
         (path, [path]) for arm in _stated(draft) for path in _each(draft, *arm, "with")
     ]

@@ -86,7 +86,8 @@ def enough_candidate_trials(draft: Draft) -> Iterator[Problem]:
     """Few trials cannot put the failure rate below what is accepted, however clean they are."""
     if draft.trials is None or not _is_to_pass(draft):
         return
-    count, accept = draft.trials.candidate, draft.trials.accept
+    count = draft.trials.candidate
+    accept = draft.trials.accept
     needed = trials_needed(below=accept.failure_rate_below, confidence=accept.confidence)
     if count < needed:
         bound = clean_bound(count, confidence=accept.confidence)
@@ -101,7 +102,8 @@ def enough_control_trials(draft: Draft) -> Iterator[Problem]:
     if (draft.must_fail is None and draft.compare is None) or draft.trials is None:
         return
     share = EVERY_TRIAL if draft.must_fail is None else draft.must_fail.share
-    candidate, control = draft.trials.candidate, draft.trials.control
+    candidate = draft.trials.candidate
+    control = draft.trials.control
     if _is_significant(control, failures(share, control), candidate=candidate):
         return
     path = (*MUST_FAIL, "share") if not share.every else ("trials", "control")

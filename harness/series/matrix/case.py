@@ -145,7 +145,8 @@ class Case:
         return yaml.dump(tree, Dumper=_Plain, sort_keys=False, allow_unicode=True, width=110).encode()
 
     def _must_fail(self, backend: str) -> Mapping[str, Any]:
-        given, sees = self._of(backend, "must_fail"), self.seen_by(backend)
+        given = self._of(backend, "must_fail")
+        sees = self.seen_by(backend)
         if HANG in given:
             return {**given}
         first = next(iter(sees))

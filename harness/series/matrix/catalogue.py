@@ -31,7 +31,8 @@ from harness.series.matrix.linear import DATA, STEPS, VOCABULARY, WIDTH
 LAST_HALF = DATA + 4 * VOCABULARY * (WIDTH * 3 // 4) + 3
 # The sums of the prompt and of each step; then one with each rank's half made louder.
 PASSES = 1 + STEPS
-RING, GLOO = "mlx-ring", "gloo"
+RING = "mlx-ring"
+GLOO = "gloo"
 # The rank that ended, by its own end; and that its peers do not go on without it.
 ENDED: Sees = {"struck-finishes": [1], "all-finished": "every", "work-done": "every"}
 # A wrong sum is wrong everywhere, and whose part is, is named; where no part explains it, nobody's is.
