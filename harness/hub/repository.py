@@ -253,7 +253,7 @@ def _model_tags(folder: Path) -> tuple[str, ...]:
         base = [base]
     bases = base if isinstance(base, list) else []
     out = [tag for tag in tags if isinstance(tag, str)] if isinstance(tags, list) else []
-    out += [f"base_model:{one}" for one in bases if isinstance(one, str)]
+    out += [f"base_model:{name}" for name in bases if isinstance(name, str)]
     if isinstance(licence, str):
         out.append(f"license:{licence}")
     return tuple(out)

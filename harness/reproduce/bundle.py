@@ -207,34 +207,34 @@ def _take_run(place: Path, content: _Content) -> None:
 
 
 def _take_inputs(facts: RunFacts, content: _Content, *, given: Mapping[str, Path], limit: int) -> list[Carried]:
-    if unknown := sorted(given.keys() - {one.name for one in facts.inputs}):
+    if unknown := sorted(given.keys() - {wanted.name for wanted in facts.inputs}):
         raise BundleError(f"the run has no input {unknown[0]}")
     carried = []
     left = limit
-    for one in facts.inputs:
-        places = [given[one.name]] if one.name in given else list(_usual_places(one, facts))
-        found = {place: _differs(one, place) for place in places if place.exists()}
-        place = next((place for place, why in found.items() if not why), None)
-        why_not = next(iter(found.values()), "")
+    for wanted in facts.inputs:
+        places = [given[wanted.name]] if wanted.name in given else list(_usual_places(wanted, facts))
+        refusals = {place: _differs(wanted, place) for place in places if place.exists()}
+        place = next((place for place, why in refusals.items() if not why), None)
+        why_not = next(iter(refusals.values()), "")
         if place is None and not why_not:
-            lacks = missing("huggingface_hub") if one.revision is not None else None
+            lacks = missing("huggingface_hub") if wanted.revision is not None else None
             why_not = f"{lacks or 'it was not found here'}; --input NAME=PATH says where it lies"
         elif place is not None:
             why_not = ""
             root = place if place.is_dir() else place.parent
-            size = sum((root / file).stat().st_size for file in one.files)
+            size = sum((root / file).stat().st_size for file in wanted.files)
             if size > left:
                 why_not = f"it has {size} bytes, more than what is left of the limit"
             else:
                 left -= size
-                content.files |= {f"inputs/{one.name}/{file}": root / file for file in one.files}
-        carried.append(Carried(name=one.name, digest=one.digest, carried=not why_not, why_not=why_not))
+                content.files |= {f"inputs/{wanted.name}/{file}": root / file for file in wanted.files}
+        carried.append(Carried(name=wanted.name, digest=wanted.digest, carried=not why_not, why_not=why_not))
     return carried
 
 
-def _differs(one: InputFacts, place: Path) -> str:
+def _differs(wanted: InputFacts, place: Path) -> str:
     try:
-        same = digests(place, name=one.name) == one.files
+        same = digests(place, name=wanted.name) == wanted.files
     except InputError as error:
         return str(error)
     return "" if same else "what lies there is not what the run was given"

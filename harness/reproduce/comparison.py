@@ -295,11 +295,11 @@ def _interval(one: Summary | None, unit: str) -> str:
 
 def _surroundings(first: Record, second: Record) -> Iterator[Row]:
     """A row for each difference, or one that says there is none."""
-    one = _question(first)
-    other = _question(second)
-    names = [name for name in sorted(one.keys() | other.keys()) if one.get(name) != other.get(name)]
+    here = _question(first)
+    there = _question(second)
+    names = [name for name in sorted(here.keys() | there.keys()) if here.get(name) != there.get(name)]
     for name in names:
-        yield Row("scenario", "", name, (one.get(name, ABSENT), other.get(name, ABSENT)), "changed")
+        yield Row("scenario", "", name, (here.get(name, ABSENT), there.get(name, ABSENT)), "changed")
     if not names:
         yield Row("scenario", "", "scenario, code and inputs", ("", ""), "same")
     changes = differences(None, first.run, second.run)

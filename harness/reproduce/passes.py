@@ -138,16 +138,16 @@ def walk(scenario: Scenario, reproduced: ReproducedRun, here: Here) -> Walk:
     changes: list[Change] = []
     left: list[Left] = []
     rare = 0
-    for one in differences(scenario.needs, reproduced, here):
-        if one.group == "rarely matters":
+    for difference in differences(scenario.needs, reproduced, here):
+        if difference.group == "rarely matters":
             rare += 1
             continue
-        outcome = _towards(one, scenario, reproduced, here.environment, jobs=here.jobs)
+        outcome = _towards(difference, scenario, reproduced, here.environment, jobs=here.jobs)
         if isinstance(outcome, Change):
             changes.append(outcome)
         else:
-            left.append(Left(what=one.what, then=one.then, now=one.now, reason=outcome))
-    differing = {change.what for change in changes} | {one.what for one in left}
+            left.append(Left(what=difference.what, then=difference.then, now=difference.now, reason=outcome))
+    differing = {change.what for change in changes} | {difference.what for difference in left}
     settings = _settings(scenario, here.environment, start=here.start, jobs=here.jobs)
     changes += [setting for setting in settings if setting.what not in differing]
     backends = scenario.matrix.axes["backend"]

@@ -103,10 +103,10 @@ def from_checkout(copy: ReportCopy, here: Path, *, results: Path | None = None) 
     Raises:
         SourceDiffers: its scenario or its code is not the report's.
     """
-    found = _scenario_in(copy, here)
-    if found is None:
+    scenario_here = _scenario_in(copy, here)
+    if scenario_here is None:
         return None
-    folder, where = found
+    folder, where = scenario_here
     differences = _scenario_differences(copy, folder)
     try:
         scenario = _pinned(copy, repo=folder)

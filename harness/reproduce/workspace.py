@@ -118,17 +118,17 @@ def with_candidate(kept: Mapping[str, Origin], tree: Tree, folder: Path) -> dict
 
 def _living(copy: ReportCopy, folder: Path, tree: Tree) -> dict[str, Origin]:
     """Of an arm whose revision is not here, what the report says."""
-    found = recorded(copy)
+    origins = recorded(copy)
     installed = installed_from(folder)
     for name, arm in copy.record.arms.items():
         if arm.revision is None:
-            found[name] = Living(tree, installed)
+            origins[name] = Living(tree, installed)
             continue
         try:
-            own = revision(GitRepository(folder, given=folder.name), arm.revision.commit)
+            code = revision(GitRepository(folder, given=folder.name), arm.revision.commit)
             if arm.revision.patch is not None:
-                own = patched(own, copy.read(f"{PATCH_FOLDER}/{name}.patch"), to=arm.revision.commit)
-            found[name] = Living(own, installed)
+                code = patched(code, copy.read(f"{PATCH_FOLDER}/{name}.patch"), to=arm.revision.commit)
+            origins[name] = Living(code, installed)
         except RevisionError:
             continue
-    return found
+    return origins

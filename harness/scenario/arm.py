@@ -225,7 +225,10 @@ class MustFail(End):
 
     def applies(self, values: Mapping[str, object]) -> bool:
         """Whether the control must fail in a cell with these values of its axes; else it must hold there."""
-        return all(any(same(values.get(axis), one) for one in wanted) for axis, wanted in (self.cells or {}).items())
+        for axis, choices in (self.cells or {}).items():
+            if not any(same(values.get(axis), choice) for choice in choices):
+                return False
+        return True
 
     @model_validator(mode="after")
     def _one_failure(self) -> Self:

@@ -157,7 +157,7 @@ def bare(name: str) -> str:
 def extras(name: str) -> list[str]:
     """The normal names of the extras that are written behind the name of a package."""
     written = re.match(r"[^\s\[@=;]+\s*\[([^\]]*)\]", name)
-    return sorted({normal(one.strip()) for one in written[1].split(",") if one.strip()}) if written else []
+    return sorted({normal(extra.strip()) for extra in written[1].split(",") if extra.strip()}) if written else []
 
 
 def _normal(name: str) -> str:
@@ -171,8 +171,8 @@ def for_gpus(packages: Mapping[str, str]) -> list[str]:
     """
     if "torch" not in packages:
         return []
-    own = [f"torch {packages['torch']}"] if FOR_GPUS.fullmatch(packages["torch"]) else []
-    return own + [f"{name} {version}" for name, version in sorted(packages.items()) if CUDA.fullmatch(name)]
+    torch = [f"torch {packages['torch']}"] if FOR_GPUS.fullmatch(packages["torch"]) else []
+    return torch + [f"{name} {version}" for name, version in sorted(packages.items()) if CUDA.fullmatch(name)]
 
 
 def listing(names: Collection[str], *, most: int = 3) -> str:
@@ -187,13 +187,13 @@ def satisfies(found: str, asked: str) -> bool:
 
 
 def _comparable(version: str) -> tuple[str, list[int], str]:
-    found = re.match(r"(?:([0-9]+)!)?([0-9]+(?:\.[0-9]+)*)", version)
-    if found is None:
+    match = re.match(r"(?:([0-9]+)!)?([0-9]+(?:\.[0-9]+)*)", version)
+    if match is None:
         return "", [], version
-    numbers = [int(part) for part in found[2].split(".")]
+    numbers = [int(part) for part in match[2].split(".")]
     while numbers and not numbers[-1]:
         numbers.pop()
-    return found[1] or "0", numbers, version[found.end() :]
+    return match[1] or "0", numbers, version[match.end() :]
 
 
 # -- a file of requirements: every package of an environment, pinned by version and sha256 ---------
@@ -272,8 +272,8 @@ def unmet_requirements(
         built: packages that come from checkouts, by normal name.
     """
     by_name: dict[str, list[Requirement]] = {}
-    for one in wanted:
-        by_name.setdefault(one.name, []).append(one)
+    for requirement in wanted:
+        by_name.setdefault(requirement.name, []).append(requirement)
     for name, lines in by_name.items():
         words = " or ".join(sorted({line.version for line in lines}))
         if name not in installed:
@@ -321,29 +321,29 @@ def _requirement(line: str) -> Requirement:
         )
     if option := _OPTION.search(about):
         raise ValueError(f"has the option {option[1]}; only --hash may follow a package: remove it")
-    found = _LINE.fullmatch(about)
-    if found is None:
+    match = _LINE.fullmatch(about)
+    if match is None:
         raise ValueError("cannot be read; write name==1.0 --hash=sha256:…")
-    version = found["version"]
-    if found["comparison"] != "==" or _EXACT.fullmatch(version) is None:
+    version = match["version"]
+    if match["comparison"] != "==" or _EXACT.fullmatch(version) is None:
         raise ValueError(
-            f"does not pin one version of {found['name']}; write {found['name']}==… (pip-compile --generate-hashes, or "
+            f"does not pin one version of {match['name']}; write {match['name']}==… (pip-compile --generate-hashes, or "
             "uv pip compile --generate-hashes, pins them all)"
         )
     if not hashes:
         raise ValueError(
-            f"has no hash; write {found['name']}=={version} --hash=sha256:… (pip-compile --generate-hashes, or uv pip "
+            f"has no hash; write {match['name']}=={version} --hash=sha256:… (pip-compile --generate-hashes, or uv pip "
             "compile --generate-hashes, writes it)"
         )
-    for one in hashes:
-        if re.fullmatch(r"sha256:[0-9a-f]{64}", one) is None:
+    for given in hashes:
+        if re.fullmatch(r"sha256:[0-9a-f]{64}", given) is None:
             raise ValueError("has a hash that is not sha256: and 64 lower-case hexadecimal digits; write that one")
     return Requirement(
-        name=bare(found["name"]),
-        extras=",".join(part.strip() for part in (found["extras"] or "").split(",") if part.strip()),
+        name=bare(match["name"]),
+        extras=",".join(part.strip() for part in (match["extras"] or "").split(",") if part.strip()),
         version=version,
-        marker=(found["marker"] or "").strip(),
-        hashes=frozenset(one.removeprefix("sha256:") for one in hashes),
+        marker=(match["marker"] or "").strip(),
+        hashes=frozenset(given.removeprefix("sha256:") for given in hashes),
     )
 
 

@@ -71,13 +71,13 @@ class SeesDefects(MustFail):
 
     def expected(self, size: int) -> tuple[Expected, ...]:
         """Each check once, on the ranks that it asks of those that a defect changes."""
-        found: dict[str, Expected] = {}
+        by_check: dict[str, Expected] = {}
         for check, defect in self.pairs:
             ranks = {*check.ranks.of(size)} & {*defect.ranks.of(size)}
             held = f"it allows {check.allows}, and an element of {defect.what} was {defect.size}"
-            known = found.get(check.id, Expected(check.id, (), held))
-            found[check.id] = known._replace(ranks=tuple(sorted({*known.ranks, *ranks})))
-        return tuple(one for one in found.values() if one.ranks)
+            known = by_check.get(check.id, Expected(check.id, (), held))
+            by_check[check.id] = known._replace(ranks=tuple(sorted({*known.ranks, *ranks})))
+        return tuple(item for item in by_check.values() if item.ranks)
 
 
 def control_of(compare: Compare, checks: Sequence[AnyCheck]) -> Control | None:

@@ -211,7 +211,7 @@ def not_of(record: Record, facts: SeriesFacts) -> str:
 
 def demand_named(facts: SeriesFacts) -> None:
     """Refuse a series whose name does not bear the time that it says it was begun at. Raises RecordError."""
-    made = facts.made.replace("-", "").replace(":", "")
-    if not facts.id.startswith(f"{made}-"):
+    time = facts.made.replace("-", "").replace(":", "")
+    if not facts.id.startswith(f"{time}-"):
         when = f"the {facts.kind} {facts.id} does not bear the time it says it was made at"
         raise RecordError(f"{when}, {facts.made}")

@@ -104,13 +104,13 @@ def kinds_own_rules(draft: Draft) -> Iterator[Problem]:
             kind = registry[name]
             try:
                 with registry.guarded(name):
-                    found = list(kind.lint(of_kind, draft))
-                    if not all(isinstance(problem, Problem) for problem in found):
+                    problems = list(kind.lint(of_kind, draft))
+                    if not all(isinstance(problem, Problem) for problem in problems):
                         raise TypeError("what its lint says is not a Problem")
             except PluginFailed as error:
                 section = "checks" if registry is CHECKS else "faults"
-                found = [draft.problem((section, index, "kind"), f"cannot be asked: {error}") for index in of_kind]
-            yield from found
+                problems = [draft.problem((section, index, "kind"), f"cannot be asked: {error}") for index in of_kind]
+            yield from problems
 
 
 def reference_is_used(draft: Draft) -> Iterator[Problem]:

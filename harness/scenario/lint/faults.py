@@ -151,10 +151,10 @@ def _without_link(draft: Draft, index: int, fault: LinkFault, *, to: int) -> Ite
     for size in draft.sizes():
         placed = draft.world.hosts_of(size) if draft.world is not None else None
         try:
-            own = {placed[rank] for rank in fault.ranks.of(size)} if placed else set[int]()
+            hosts = {placed[rank] for rank in fault.ranks.of(size)} if placed else set[int]()
         except (IndexError, ValueError):
             return  # ranks that are not there, or have no host, have rules of their own
-        if to in own:
+        if to in hosts:
             message = f"has no link for a rank on host {to} in a world of {size}; name another host"
             yield draft.problem(("faults", index, "to"), message)
             return
