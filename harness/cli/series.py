@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from harness.series.matrix.facts import MatrixFacts
     from harness.series.matrix.record import MatrixRecord
     from harness.series.search.record import SearchFacts, SearchRecord
-    from harness.series.series import Origin, Part, Series
+    from harness.series.series import Account, Origin, Part, Series
 
 SEEDS = 20
 
@@ -152,9 +152,37 @@ def main(options: argparse.Namespace) -> int:
     from harness.cli.running import demand_signed, program, sign_with
     from harness.models import ModelError
     from harness.run.run import Interrupted
-    from harness.series.series import Account, Nothing, SeriesError, begin, resume, unfinished
+    from harness.series.series import Nothing, SeriesError, begin, resume, unfinished
     from harness.trust.key import KeyProblem
     from harness.trust.sshsig import SshsigError
+
+    try:
+        series = command.series()
+        if options.resume is not None:
+            unfinished(series, options.resume)  # before a key is made for what cannot be gone on with
+        signer = sign_with(options, make=options.resume is None)
+        how: dict[str, Any] = {"signer": signer, "account": _account(command)}
+        how["jobs"] = options.jobs or max(1, (os.cpu_count() or 1) // 2)
+        if options.resume is not None:
+            finished = resume(series, options.resume, **how)
+        else:
+            finished = begin(series, command.facts_of(options), results=options.results, **how)
+    except (KeyProblem, SshsigError, Nothing, ModelError) as error:
+        return give_up(name, error, USAGE)
+    except (SeriesError, Interrupted) as error:
+        return give_up(name, error, INCONCLUSIVE)
+    for line in command.outcome(finished.record):
+        print(line)
+    report = finished.folder / "report.md"
+    print(f"  report: {os.path.relpath(report)}")
+    if signer is not None:
+        words = [*program(), "verify", os.path.relpath(report), "--signer", signer.identity()]
+        print(f"  verify: {shlex.join(words)}", flush=True)
+    return demand_signed(command.code(finished.record), signer, unsigned=options.unsigned)
+
+
+def _account(command: Any) -> Account[Any]:
+    from harness.series.series import Account
 
     class Printed(Account[Any]):
         """The plan, and a line for each part as it begins and as it is kept."""
@@ -173,26 +201,4 @@ def main(options: argparse.Namespace) -> int:
         def kept(self, part: Part, number: int, seconds: float) -> None:
             print(f"  {number}/{self.parts} {part.name} kept, {seconds} s", flush=True)
 
-    try:
-        series = command.series()
-        if options.resume is not None:
-            unfinished(series, options.resume)  # before a key is made for what cannot be gone on with
-        signer = sign_with(options, make=options.resume is None)
-        how: dict[str, Any] = {"signer": signer, "account": Printed()}
-        how["jobs"] = options.jobs or max(1, (os.cpu_count() or 1) // 2)
-        if options.resume is not None:
-            finished = resume(series, options.resume, **how)
-        else:
-            finished = begin(series, command.facts_of(options), results=options.results, **how)
-    except (KeyProblem, SshsigError, Nothing, ModelError) as error:
-        return give_up(name, error, USAGE)
-    except (SeriesError, Interrupted) as error:
-        return give_up(name, error, INCONCLUSIVE)
-    for line in command.outcome(finished.record):
-        print(line)
-    report = finished.folder / "report.md"
-    print(f"  report: {os.path.relpath(report)}")
-    if signer is not None:
-        words = [*program(), "verify", os.path.relpath(report), "--signer", signer.identity()]
-        print(f"  verify: {shlex.join(words)}", flush=True)
-    return demand_signed(command.code(finished.record), signer, unsigned=options.unsigned)
+    return Printed()

@@ -16,8 +16,7 @@ from typing import TYPE_CHECKING
 
 from harness.cli import FAIL, PASS
 from harness.cli.tokenizer.failed import failed
-from harness.cli.tokenizer.settings import Undecided, decided, refused
-from harness.cli.tokenizer.sources import asking, cache, duration
+from harness.cli.tokenizer.settings import Undecided, asking, cache, decided, duration, refused
 
 if TYPE_CHECKING:
     from harness.tokenizer.loading.snapshot import Store

@@ -18,8 +18,7 @@ from harness.cli import PASS, USAGE, give_up
 from harness.cli.streams import is_watched
 from harness.cli.tokenizer import ABSENT, STRICT, unreadable
 from harness.cli.tokenizer.failed import failed
-from harness.cli.tokenizer.settings import Undecided, decided, refused
-from harness.cli.tokenizer.sources import bytes_, hub
+from harness.cli.tokenizer.settings import Undecided, bytes_, decided, hub, refused
 
 if TYPE_CHECKING:
     from harness.tokenizer.for_models import Served
