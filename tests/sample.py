@@ -13,7 +13,7 @@ import tempfile
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
-from harness.reproduce.leaks import Needles
+from harness.reproduce.bundle import Needles
 from harness.world import names
 
 PROJECT = Path(__file__).resolve().parents[1]

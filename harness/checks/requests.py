@@ -11,7 +11,7 @@ from harness.checks.check import NO_VALUE, RankCheck
 from harness.checks.finding import Finding, RankFinding
 from harness.forms.problem import complaint
 from harness.history import HUB_END, History, hub_log_flaw, hub_requests
-from harness.hub.roles import Roles
+from harness.hub.target import Roles
 
 
 class RequestsCheck(RankCheck):

@@ -14,7 +14,12 @@ import sys
 
 from harness.cli.streams import discard, streams
 
-PASS, FAIL, INCONCLUSIVE, REFUSED, USAGE, OUR_BUG = 0, 1, 2, 3, 64, 70
+PASS = 0
+FAIL = 1
+INCONCLUSIVE = 2
+REFUSED = 3
+USAGE = 64
+OUR_BUG = 70
 # What a path may lead to, and what to do about it.
 WAYS = {
     **dict.fromkeys((errno.EACCES, errno.EPERM), "give yourself the right to it, or name another path"),

@@ -77,7 +77,9 @@ COMMANDS: dict[str, tuple[str, str | None]] = {
 
 # Commands that share a module.
 MODULES = {
-    **dict.fromkeys(("faults", "checks", "backends"), "kinds"),
+    **dict.fromkeys(("list", "faults", "checks", "backends", "schema"), "lists"),
+    **dict.fromkeys(("doctor", "environments"), "machine"),
+    **dict.fromkeys(("matrix", "search"), "series"),
     **dict.fromkeys(("compat-check", "inspect-gguf", "pre-download-tokenizers", "crossval"), "bitnet"),
 }
 

@@ -15,8 +15,7 @@ from harness.cli.verify import policy_of
 from harness.record.model import PATH, Record, RecordError
 from harness.report.markdown import render_markdown
 from harness.report.terminal import render_terminal
-from harness.reproduce.comparison import OtherScenario, compare
-from harness.reproduce.comparison_report import as_json, blocks
+from harness.reproduce.comparison import OtherScenario, as_json, blocks, compare
 from harness.run.replay import RecordReplay
 from harness.trust.folder import verify_folder
 from harness.trust.signers import SignerPolicy

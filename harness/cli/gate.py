@@ -132,8 +132,10 @@ def summary(decision: Decision) -> str:
     """The decision as markdown, for a step summary."""
     blocks: list[Block] = [Heading(2, f"Release gate: {decision.answer}")]
     if decision.commit and decision.trusted and decision.policy:
-        by, ref = Verbatim(decision.policy.path), Verbatim(decision.trusted.ref)
-        commit, trusted = Verbatim(decision.commit), Verbatim(decision.trusted.commit[:12])
+        by = Verbatim(decision.policy.path)
+        ref = Verbatim(decision.trusted.ref)
+        commit = Verbatim(decision.commit)
+        trusted = Verbatim(decision.trusted.commit[:12])
         blocks.append(Paragraph("Commit ", commit, ", by ", by, " of ", ref, " (", trusted, ")."))
     if decision.requirements:
         rows: tuple[tuple[Part, ...], ...] = tuple(

@@ -18,7 +18,11 @@ from harness.forms.text import bounded, listed, plural, visible
 if TYPE_CHECKING:
     from harness.tokenizer.gguf import Array, Finding, GgufFile, Key
 
-FINDINGS, ABSENT, STRICT, DAMAGED, FORBIDDEN = 1, 3, 4, 5, 15
+FINDINGS = 1
+ABSENT = 3
+STRICT = 4
+DAMAGED = 5
+FORBIDDEN = 15
 SHOWN = 100
 """Characters of a text that are printed, and bytes of one in JSON times ten."""
 
@@ -182,7 +186,9 @@ def _check(file: GgufFile, options: argparse.Namespace) -> int:
 
     found = check(file)
     severities = {one.severity for one in found}
-    code = FINDINGS if "error" in severities else STRICT if options.strict and "warning" in severities else PASS
+    code = STRICT if options.strict and "warning" in severities else PASS
+    if "error" in severities:
+        code = FINDINGS
     if options.json:
         _print_json({"file": file.path, "findings": [_row(one) for one in found]})
         return code

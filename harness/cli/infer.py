@@ -21,8 +21,7 @@ from harness.cli.arguments import positive
 from harness.cli.tokenizer import ABSENT, DAMAGED, STRICT
 from harness.cli.tokenizer.failed import failed
 from harness.cli.tokenizer.fetch import getter, progress, say
-from harness.cli.tokenizer.settings import FORCE_CPU, Undecided, decided, refused
-from harness.cli.tokenizer.sources import bytes_, hub
+from harness.cli.tokenizer.settings import FORCE_CPU, Undecided, bytes_, decided, hub, refused
 
 if TYPE_CHECKING:
     from harness.tokenizer.for_models import Served

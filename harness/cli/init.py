@@ -63,7 +63,8 @@ def arguments(parser: argparse.ArgumentParser) -> None:
 
 def main(options: argparse.Namespace) -> int:
     """Write a scenario folder; asks for what no flag says where there is somebody to ask."""
-    kind: Kind = "hang" if options.hang else "program" if options.program else "package" if options.package else "error"
+    kinds: tuple[Kind, ...] = ("hang", "program", "package")
+    kind: Kind = next((kind for kind in kinds if getattr(options, kind)), "error")
     unfit = [key for key, (_, kinds) in ONLY.items() if kind not in kinds]
     if beside := next((key for key in unfit if getattr(options, key)), None):
         instead = f", or leave out --{kind}" if kind != "error" else ""

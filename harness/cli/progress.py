@@ -20,7 +20,8 @@ if TYPE_CHECKING:
 EVERY = 10.0
 REDRAWS_PER_SECOND = 5
 BAR = 20
-NARROW, WIDE = 60, 90
+NARROW = 60
+WIDE = 90
 
 
 class Spoken(Progress):
@@ -48,12 +49,14 @@ class Spoken(Progress):
 
     def planned(self, plan: Plan) -> None:
         """Count from here."""
-        self.total, self.begin = plan.trials, time.monotonic()
+        self.total = plan.trials
+        self.begin = time.monotonic()
 
     def compares(self, what: str) -> None:
         """Tell of it until a trial begins."""
         with self._lock:
-            self._compared, self._since = what, time.monotonic()
+            self._compared = what
+            self._since = time.monotonic()
 
     def began(self, cell: Cell) -> None:
         """Count a trial that began; the time left is reckoned from the first: a reference may have taken minutes."""
@@ -61,7 +64,8 @@ class Spoken(Progress):
             if not (self.made or self.void or self.flying):
                 self.begin = time.monotonic()
             self.flying += cell.ranks
-            self._cell, self._compared = cell.id, ""
+            self._cell = cell.id
+            self._compared = ""
 
     def ended(self, trial: MadeTrial) -> None:
         """Count a trial that ended."""

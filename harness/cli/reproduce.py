@@ -22,11 +22,10 @@ from harness.forms.text import plural, visible
 from harness.record import environment
 from harness.record.reproduced import GROUPS, Here, differences, same_environment
 from harness.reproduce.inputs import InputMissing
-from harness.reproduce.passes import Outcome, Passes, answer, between, joint, seeds_word, why_not_varied
+from harness.reproduce.passes import WALKED, Outcome, Passes, Walk, answer, between, joint, seeds_word, why_not_varied
 from harness.reproduce.report_copy import NotTrusted, ReportCopy, open_report
 from harness.reproduce.rerun import Prepared, Wish, new_root, prepare
 from harness.reproduce.source import SHOWN, SourceDiffers, SourceError
-from harness.reproduce.vary import WALKED, Walk
 from harness.run.environments.cache import planned
 from harness.run.environments.pip import EnvironmentProblem
 from harness.run.run import Finished, Interrupted, RunError
@@ -170,7 +169,8 @@ def _print_trust(copy: ReportCopy) -> None:
 
 
 def _print_what_will_run(copy: ReportCopy, prepared: Prepared) -> None:
-    scenario, rebuilt = prepared.loaded.scenario, prepared.rebuilt
+    scenario = prepared.loaded.scenario
+    rebuilt = prepared.rebuilt
     subject = scenario.subject
     what = f"program {' '.join(subject.program)}" if subject.program else f"entry {subject.function}"
     if subject.use is not None:
@@ -220,7 +220,8 @@ def _print_environments(prepared: Prepared) -> bool:
 
 def _print_machine(prepared: Prepared, *, jobs: int) -> None:
     """What differs from where the first run was made; how ranks started is known only afterwards."""
-    reproduced, here = prepared.reproduced, environment.capture()
+    reproduced = prepared.reproduced
+    here = environment.capture()
     same = same_environment(reproduced.environment, here)
     print(f"environment: {visible(f'the same by construction: {same}' if same else 'compared', LIMIT)}")
     scenario = prepared.loaded.scenario

@@ -10,8 +10,7 @@ from pathlib import Path
 
 from harness.cli import PASS, USAGE
 from harness.cli.streams import print_styled
-from harness.cli.unpacked import REPORT, NoBundle, report_of
-from harness.cli.verify import own_signers
+from harness.cli.verify import REPORT, NoBundle, own_signers, report_of
 from harness.forms.text import visible
 from harness.record.model import PATH, Record, RecordError
 from harness.report.issue import render_issue

@@ -101,7 +101,8 @@ def streams() -> Iterator[None]:
             os.set_inheritable(os.open(os.devnull, os.O_RDWR), True)
         if getattr(sys, name) is None:
             setattr(sys, name, os.fdopen(number, mode, closefd=False))
-    sys.stdout, sys.stderr = cast("TextIO", Shown(sys.stdout)), cast("TextIO", Shown(sys.stderr))
+    sys.stdout = cast("TextIO", Shown(sys.stdout))
+    sys.stderr = cast("TextIO", Shown(sys.stderr))
     for stream in (sys.stdout, sys.stderr):
         # A terminal that cannot show a character gets its escape, not our traceback.
         if hasattr(stream, "reconfigure"):

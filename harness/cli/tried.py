@@ -53,7 +53,8 @@ def main(scenarios: Sequence[LoadedScenario], *, cell: str | None, jobs: int) ->
 def exit_code(tried: Tried) -> int:
     """PASS, FAIL or INCONCLUSIVE of these two trials. It is not a verdict: one trial says nothing about the next."""
     by_arm = {one.arm: one.trial for one in tried.arms}
-    candidate, control = by_arm.get("candidate"), by_arm.get("control")
+    candidate = by_arm.get("candidate")
+    control = by_arm.get("control")
     if candidate is not None and candidate.outcome == "fail":
         return FAIL
     if candidate is None or candidate.outcome == "void" or (control is not None and not control.as_stated):

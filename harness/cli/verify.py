@@ -7,13 +7,15 @@ import gc
 import os
 import re
 import sys
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
 from datetime import datetime
 from pathlib import Path
 from typing import Literal
 
 from harness.cli import PASS, REFUSED, USAGE, give_up
 from harness.cli.arguments import signers
-from harness.cli.unpacked import NoBundle, report_of
 from harness.forms.git import git, refusal
 from harness.run.replay import RecordReplay
 from harness.trust.folder import Unreadable, read_signers, verify_folder
@@ -22,7 +24,42 @@ from harness.trust.signers import ALLOWED_SIGNERS, SignerPolicy, SignersMalforme
 from harness.trust.sshsig import SshsigError
 from harness.trust.verification import Verification
 
-MATRIX, SEARCH = "evidence/matrix.json", "evidence/search.json"
+REPORT = "report.md"
+
+
+class NoBundle(Exception):
+    """A bundle that may not be unpacked; the message says why."""
+
+
+@contextmanager
+def report_of(given: Path) -> Iterator[Path]:
+    """The report at a path. A bundle is unpacked where nobody else reads, for as long as this lasts.
+
+    Raises:
+        NoBundle: it is not, byte for byte, a bundle.
+        OSError: there is not enough space for it.
+    """
+    if given.is_dir():
+        yield given / REPORT
+        return
+    if given.name != REPORT and given.is_file():
+        # Imported here: the usual argument is a report, and a gate verifies many.
+        from harness.reproduce.archive import is_bundle
+        from harness.reproduce.report_copy import NotTrusted, unpacked
+
+        if is_bundle(given):
+            with tempfile.TemporaryDirectory(prefix="rankproof-bundle-") as folder:
+                try:
+                    run = unpacked(given, Path(folder).resolve()) / "run"
+                except NotTrusted as problem:
+                    raise NoBundle(str(problem)) from None
+                yield run / REPORT
+            return
+    yield given
+
+
+MATRIX = "evidence/matrix.json"
+SEARCH = "evidence/search.json"
 MARKS = {"passed": "ok", "absent": "none", "refused": "REFUSED", "not reached": "-"}
 
 
@@ -81,13 +118,15 @@ def _verify(options: argparse.Namespace, report: Path) -> int:
 def replay_of(report: Path) -> Replay:
     """How what lies beside a report is judged again: as a run, or as a matrix or a search, which are made of runs."""
     if (report.parent / MATRIX).is_file():
-        from harness.matrix.replay import MatrixReplay
+        from harness.series.matrix import Matrix
+        from harness.series.replay import SeriesReplay
 
-        return MatrixReplay()
+        return SeriesReplay(Matrix())
     if (report.parent / SEARCH).is_file():
-        from harness.search.replay import SearchReplay
+        from harness.series.replay import SeriesReplay
+        from harness.series.search import Search
 
-        return SearchReplay()
+        return SeriesReplay(Search())
     return RecordReplay()
 
 

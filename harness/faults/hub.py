@@ -17,7 +17,7 @@ from harness.faults.proof import Proof
 from harness.faults.world_control import WorldControl
 from harness.forms.fields import Line
 from harness.history import History, Seen, all_hub_requests, hub_log_flaw, hub_requests
-from harness.hub import roles, rules
+from harness.hub import rules, target
 
 
 class HubFault(Fault):
@@ -30,7 +30,7 @@ class HubFault(Fault):
     example: ClassVar = "{id: no-config, kind: hub, ranks: [1], role: [tokenizer_config.json], answer: {kind: missing}}"
 
     kind: Literal["hub"]
-    role: roles.Roles = Field(("any",), description="What is asked for: model_info, tree, tokenizer.json, … or any.")
+    role: target.Roles = Field(("any",), description="What is asked for: model_info, tree, tokenizer.json, … or any.")
     method: rules.Methods = Field(("HEAD", "GET"), description="The methods that are struck.")
     repository: Line | None = Field(None, description="The repositories that are struck; * stands for any text.")
     path: Line | None = Field(None, description="The files that are struck; * stands for any text.")

@@ -105,20 +105,20 @@ def count(requests: Iterable[Access]) -> Mapping[str, int]:
     Roles of files are one kind, ``resolve``; so are both kinds of ``tree``.
     """
     out: Counter[str] = Counter()
-    for one in requests:
-        out.update((kind_of(one), "total"))
+    for request in requests:
+        out.update((kind_of(request), "total"))
     return dict(sorted(out.items()))
 
 
-def kind_of(one: Access) -> str:
+def kind_of(request: Access) -> str:
     """The kind a request is counted under."""
-    if one.role in {"model_info", "refs", "commits", "other"}:
-        kind = str(one.role)
-    elif one.role in {"tree", "templates"}:
+    if request.role in {"model_info", "refs", "commits", "other"}:
+        kind = str(request.role)
+    elif request.role in {"tree", "templates"}:
         kind = "tree"
     else:
-        kind = "resolve" if one.role else "refused"
-    return f"{one.method or '-'} {kind}"
+        kind = "resolve" if request.role else "refused"
+    return f"{request.method or '-'} {kind}"
 
 
 class AccessLog:
@@ -130,7 +130,8 @@ class AccessLog:
         Raises:
             LogLost: the file cannot be opened.
         """
-        self.path, self._keep = path, keep
+        self.path = path
+        self._keep = keep
         self.kept: list[Access] = []
         self.counted: Counter[str] = Counter()
         self._fd: int | None = None

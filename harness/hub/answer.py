@@ -122,7 +122,8 @@ def _tree(repository: ServedRepository, revision: Revision, target: Target, base
         message = f"{target.path} does not exist on {target.revision}"
         return failure(404, message, code="EntryNotFound", commit=revision.commit)
     expand = _true(target.parameter("expand"))
-    limit, start = _number(target.parameter("limit")), _number(target.parameter("cursor")) or 0
+    limit = _number(target.parameter("limit"))
+    start = _number(target.parameter("cursor")) or 0
     page = min(limit or PAGE, EXPANDED_PAGE if expand else PAGE)
     shown = [_entry(revision, path, file, expand=expand) for path, file in entries[start : start + page]]
     headers = {"X-Repo-Commit": revision.commit}

@@ -53,8 +53,13 @@ class Hub:
         limits: Limits | None = None,
         keep: bool = True,
     ) -> None:
-        self.folder, self._rules, self._host, self._port = folder, rules, host, port
-        self._log_path, self._keep, self._limits = log, keep, limits or Limits()
+        self.folder = folder
+        self._rules = rules
+        self._host = host
+        self._port = port
+        self._log_path = log
+        self._keep = keep
+        self._limits = limits or Limits()
         self.repositories: Mapping[str, ServedRepository] = {}
         self._log: AccessLog | None = None
         self._loop: asyncio.AbstractEventLoop | None = None

@@ -246,10 +246,14 @@ def _model_tags(folder: Path) -> tuple[str, ...]:
         return ()
     if not isinstance(card, dict):
         return ()
-    base, tags, licence = card.get("base_model"), card.get("tags"), card.get("license")
-    bases = [base] if isinstance(base, str) else base if isinstance(base, list) else []
+    base = card.get("base_model")
+    tags = card.get("tags")
+    licence = card.get("license")
+    if isinstance(base, str):
+        base = [base]
+    bases = base if isinstance(base, list) else []
     out = [tag for tag in tags if isinstance(tag, str)] if isinstance(tags, list) else []
-    out += [f"base_model:{one}" for one in bases if isinstance(one, str)]
+    out += [f"base_model:{name}" for name in bases if isinstance(name, str)]
     if isinstance(licence, str):
         out.append(f"license:{licence}")
     return tuple(out)

@@ -14,8 +14,7 @@ from harness.forms.problem import ScenarioError, complaint
 from harness.forms.source import read_source
 from harness.forms.validation import parse_model
 from harness.hub.problem import RulesError
-from harness.hub.roles import Roles, one_or_list
-from harness.hub.target import CLIENT
+from harness.hub.target import CLIENT, Roles, one_or_list
 
 T = TypeVar("T")
 

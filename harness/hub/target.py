@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass
-from typing import Literal, get_args
+from typing import Annotated, Any, Literal, get_args
 from urllib.parse import parse_qsl, unquote_to_bytes
+
+from pydantic import BeforeValidator, Field, Strict
 
 Kind = Literal["model_info", "tree", "resolve", "refs", "commits", "other"]
 Role = Literal[
@@ -115,14 +117,16 @@ def parse(raw: str) -> Target:
         raise BadTarget(f"the query cannot be read: {error}") from error
     client = None
     if len(parts) >= 2 and parts[0] == "client":
-        client, parts = parts[1], parts[2:]
+        client = parts[1]
+        parts = parts[2:]
         if not CLIENT.fullmatch(client):
             raise BadTarget("the name of a client is 1 to 64 letters, digits, '.', '_' or '-'")
     if parts[:2] == ["api", "models"]:
         return _api(parts[2:], client, parameters)
     if "resolve" in parts[1:3]:
         at = parts.index("resolve", 1)
-        repository, rest = _repository(parts[:at]), parts[at + 1 :]
+        repository = _repository(parts[:at])
+        rest = parts[at + 1 :]
         if len(rest) >= 2:
             path = _path(rest[1:])
             return Target(client, "resolve", role_of_file(path), repository, rest[0], path, parameters)
@@ -137,7 +141,8 @@ def _api(parts: list[str], client: str | None, parameters: tuple[tuple[str, str]
             continue
         if not verb and at == 1 and len(parts) > 1:
             continue
-        repository, rest = _repository(parts[:at]), parts[at + 1 :]
+        repository = _repository(parts[:at])
+        rest = parts[at + 1 :]
         revision = rest[0] if rest else "main"
         match verb:
             case "" if len(parts) == at:
@@ -183,3 +188,11 @@ def _repository(parts: list[str]) -> str:
     if any("/" in part or not part for part in parts):
         raise BadTarget("the id of a repository holds an encoded slash or an empty part")
     return "/".join(parts)
+
+
+def one_or_list(value: Any) -> Any:
+    """A text alone stands for a list of one."""
+    return (value,) if isinstance(value, str) else value
+
+
+Roles = Annotated[tuple[Literal[Role, "any"], ...], Strict(False), BeforeValidator(one_or_list), Field(min_length=1)]

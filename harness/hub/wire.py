@@ -16,7 +16,10 @@ class BadRequest(Exception):
 
     def __init__(self, status: int, message: str, *, method: str | None = None, address: str = "") -> None:
         super().__init__(message)
-        self.status, self.message, self.method, self.address = status, message, method, address
+        self.status = status
+        self.message = message
+        self.method = method
+        self.address = address
 
 
 class Silent(Exception):
@@ -81,7 +84,8 @@ def _head(data: bytes) -> Request:
     words = lines[0].split(" ")
     if len(words) != 3 or not TOKEN.fullmatch(words[0]) or not re.fullmatch(r"HTTP/1\.[01]", words[2]):
         raise BadRequest(400, "the first line is not an HTTP/1.1 request")
-    method, address = words[0], words[1]
+    method = words[0]
+    address = words[1]
     if len(lines) - 1 > HEADER_LIMIT:
         raise BadRequest(431, f"there are more than {HEADER_LIMIT} headers", method=method, address=address)
     headers: dict[str, str] = {}

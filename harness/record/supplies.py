@@ -10,7 +10,7 @@ from harness.forms.wheel import MODULES, WheelError, evident, identity
 from harness.record.facts import ENVIRONMENT_FOLDER, REQUIREMENTS, ArmEnvironmentFacts, CheckoutFacts, Installed
 from harness.record.model import RecordError
 from harness.scenario import Environment, ScenarioError
-from harness.scenario.requirements import parse, unmet
+from harness.scenario.environment import parse_requirements, unmet_requirements
 from harness.stats.provenance import Checkout
 
 Read = Callable[[str], bytes]
@@ -34,11 +34,11 @@ def demand(
         raise RecordError(f"the {arm}'s file of requirements is not the scenario's, or not the one that is kept")
     if text is not None:
         try:
-            lines = parse(text, name=file)
+            lines = parse_requirements(text, name=file)
         except ScenarioError as error:
             raise RecordError(f"the {arm}'s file of requirements cannot be read again: {error}") from None
         files = {package.name: (package.version, package.wheel) for package in made.packages}
-        if wrong := next(unmet(lines, files, built=wanted.checkouts), ""):
+        if wrong := next(unmet_requirements(lines, files, built=wanted.checkouts), ""):
             raise RecordError(f"the {arm}'s environment is not what its file of requirements asks for: {wrong}")
     if made.checkouts.keys() != wanted.checkouts.keys():
         raise RecordError(f"the {arm}'s packages from checkouts are not those that the scenario names")

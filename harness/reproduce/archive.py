@@ -98,7 +98,8 @@ def pack(out: BinaryIO, index: Index, open_member: Callable[[str], BinaryIO]) ->
             tar.write(piece)
         for member in index.members:
             tar.write(_header(member.path, member.size))
-            digest, left = hashlib.sha256(), member.size
+            digest = hashlib.sha256()
+            left = member.size
             with open_member(member.path) as content:
                 while piece := content.read(CHUNK):
                     digest.update(piece)
@@ -208,7 +209,8 @@ def _demand_plain(index: Index) -> None:
 
 def _header(path: str, size: int) -> bytes:
     about = tarfile.TarInfo(path)
-    about.size, about.mode = size, 0o644
+    about.size = size
+    about.mode = 0o644
     return about.tobuf(tarfile.PAX_FORMAT, "utf-8", "strict")
 
 

@@ -9,11 +9,12 @@ from __future__ import annotations
 import hashlib
 import io
 import os
-from collections.abc import Collection, Iterator, Mapping
+import re
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import BinaryIO
+from typing import BinaryIO, Literal, get_args
 
 from harness import __version__
 from harness.forms import manifest
@@ -25,13 +26,73 @@ from harness.record.facts import InputFacts, RunFacts
 from harness.record.model import RecordError, read_model
 from harness.report.views import checked
 from harness.reproduce.archive import FORMAT, ArchiveError, Carried, Index, Member, pack
-from harness.reproduce.leaks import Leak, Needles
 from harness.run.inputs import InputError, digests, leaves, remembered
 from harness.trust import statement
 from harness.trust.folder import LARGEST_FILE, LARGEST_MANIFEST, LARGEST_REPORT, Folder, Unreadable
 from harness.trust.statement import REPORT
+from harness.world import names
+
+# -- a last look: does what is about to leave the machine name its user, or hold a secret? ---------
+
+# Nothing of the kind should be there: ranks get an allow-list of variables, evidence is written without folders, users
+# and hosts. But a scenario, a patch and the code of a subject are whatever their author wrote.
+
+Kind = Literal["home", "host", "secret", "user"]
+KINDS: tuple[str, ...] = get_args(Kind)
+# Only to look for values, never to choose what is recorded: that is an allow-list.
+SECRET = re.compile(
+    r"TOKEN|SECRET|PASSW|PASSPHRASE|CREDENTIAL|API_?KEY|ACCESS_?KEY|PRIVATE_?KEY|AUTH(?!OR)|COOKIE|_PAT\b"
+)
+SHORTEST = 8
+# A key lies in the copied code where `subject.path` took in more than was meant; a line of a patch begins with a mark.
+PRIVATE_KEY = r"-----BEGIN (?:[A-Z0-9]+ )*PRIVATE KEY-----\r?\n[-+ ]?[A-Za-z0-9+/=]{16}"
+
+
+@dataclass(frozen=True)
+class Leak:
+    """A place that names something of this machine. What it is stands in the kind, and is not repeated."""
+
+    path: str
+    line: int
+    kind: Kind
+    what: str
+
+
+class Needles:
+    """What must not leave, as patterns over bytes."""
+
+    def __init__(self, *, allowed: Iterable[str] = (), environ: Mapping[str, str] | None = None) -> None:
+        """Gather them, but for kinds that may leave; secrets from `environ`, by default this process's environment."""
+        words: list[tuple[Kind, str, str]] = [
+            ("home", names.folder_of(place), "the path of the home folder") for place in names.homes()
+        ]
+        words += [("user", names.word_of(name), "the user's name") for name in sorted(names.users())]
+        words += [("host", names.word_of(name), "the name of this machine") for name in sorted(names.hosts())]
+        words.append(("secret", PRIVATE_KEY, "a private key"))
+        for name, value in sorted((os.environ if environ is None else environ).items()):
+            is_path = value.startswith(os.sep) and Path(value).exists()
+            if SECRET.search(name.upper()) and len(value) >= SHORTEST and not is_path:
+                words.append(("secret", re.escape(value), f"the value of {name}"))
+        self._found: Sequence[tuple[Kind, re.Pattern[bytes], str]] = [
+            (kind, re.compile(pattern.encode("utf-8", "surrogateescape")), what)
+            for kind, pattern, what in words
+            if kind not in allowed
+        ]
+
+    def look(self, path: str, data: bytes) -> list[Leak]:
+        """The first place of each kind in a file, its name included."""
+        leaks = []
+        for kind, pattern, what in self._found:
+            if pattern.search(os.fsencode(path)):
+                leaks.append(Leak(path, 0, kind, what))
+            elif (hit := pattern.search(data)) is not None:
+                leaks.append(Leak(path, data.count(b"\n", 0, hit.start()) + 1, kind, what))
+        return leaks
+
 
 # Views and statements that lie beside the report and that no manifest lists. Each is made from what is signed.
+# -- what goes in ----------------------------------------------------------------------------------
+
 BESIDE = (statement.NAME, *checked())
 INPUTS_LIMIT = 64 * 2**20
 SUFFIX = ".rankproof.tar.xz"
@@ -146,34 +207,34 @@ def _take_run(place: Path, content: _Content) -> None:
 
 
 def _take_inputs(facts: RunFacts, content: _Content, *, given: Mapping[str, Path], limit: int) -> list[Carried]:
-    if unknown := sorted(given.keys() - {one.name for one in facts.inputs}):
+    if unknown := sorted(given.keys() - {wanted.name for wanted in facts.inputs}):
         raise BundleError(f"the run has no input {unknown[0]}")
     carried = []
     left = limit
-    for one in facts.inputs:
-        places = [given[one.name]] if one.name in given else list(_usual_places(one, facts))
-        found = {place: _differs(one, place) for place in places if place.exists()}
-        place = next((place for place, why in found.items() if not why), None)
-        why_not = next(iter(found.values()), "")
+    for wanted in facts.inputs:
+        places = [given[wanted.name]] if wanted.name in given else list(_usual_places(wanted, facts))
+        refusals = {place: _differs(wanted, place) for place in places if place.exists()}
+        place = next((place for place, why in refusals.items() if not why), None)
+        why_not = next(iter(refusals.values()), "")
         if place is None and not why_not:
-            lacks = missing("huggingface_hub") if one.revision is not None else None
+            lacks = missing("huggingface_hub") if wanted.revision is not None else None
             why_not = f"{lacks or 'it was not found here'}; --input NAME=PATH says where it lies"
         elif place is not None:
             why_not = ""
             root = place if place.is_dir() else place.parent
-            size = sum((root / file).stat().st_size for file in one.files)
+            size = sum((root / file).stat().st_size for file in wanted.files)
             if size > left:
                 why_not = f"it has {size} bytes, more than what is left of the limit"
             else:
                 left -= size
-                content.files |= {f"inputs/{one.name}/{file}": root / file for file in one.files}
-        carried.append(Carried(name=one.name, digest=one.digest, carried=not why_not, why_not=why_not))
+                content.files |= {f"inputs/{wanted.name}/{file}": root / file for file in wanted.files}
+        carried.append(Carried(name=wanted.name, digest=wanted.digest, carried=not why_not, why_not=why_not))
     return carried
 
 
-def _differs(one: InputFacts, place: Path) -> str:
+def _differs(wanted: InputFacts, place: Path) -> str:
     try:
-        same = digests(place, name=one.name) == one.files
+        same = digests(place, name=wanted.name) == wanted.files
     except InputError as error:
         return str(error)
     return "" if same else "what lies there is not what the run was given"
@@ -198,7 +259,8 @@ def _usual_places(one: InputFacts, facts: RunFacts) -> Iterator[Path]:
 
 def _take_lock(facts: RunFacts, content: _Content) -> None:
     """The lock the environment was made from, where it still is that one."""
-    name, digest = facts.environment.lock, facts.environment.lock_sha256
+    name = facts.environment.lock
+    digest = facts.environment.lock_sha256
     if name is None or digest is None or "/" in name:
         return
     here = Path.cwd()
@@ -211,7 +273,8 @@ def _take_lock(facts: RunFacts, content: _Content) -> None:
 
 
 def _member(path: str, content: _Content) -> Member:
-    digest, size = hashlib.sha256(), 0
+    digest = hashlib.sha256()
+    size = 0
     with content.open(path) as file:
         while piece := file.read(2**20):
             digest.update(piece)

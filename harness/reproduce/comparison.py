@@ -11,13 +11,16 @@ come from the machine as much as from the code, so they never decide the answer;
 
 from __future__ import annotations
 
+import dataclasses
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import Literal, TypeAlias
+from typing import Any, Literal, TypeAlias
 
+from harness.forms.text import plural
 from harness.record.model import Record
 from harness.record.reproduced import differences
+from harness.report.blocks import Block, Foreign, Heading, Note, Paragraph, Part, Strong, Table, Verbatim
 from harness.scenario import SIGNIFICANT, trials_needed
 from harness.stats.measured import Summary, summarise
 from harness.stats.outcome import Trial
@@ -111,7 +114,8 @@ def compare(first: Record, second: Record) -> Comparison:
     Raises:
         OtherScenario: they are of two scenarios.
     """
-    one, other = first.scenario, second.scenario
+    one = first.scenario
+    other = second.scenario
     if one.id != other.id:
         raise OtherScenario(f"{one.id} and {other.id} are two scenarios: compare two runs of the same one")
     margin = max(one.accept_rate, other.accept_rate)
@@ -291,10 +295,11 @@ def _interval(one: Summary | None, unit: str) -> str:
 
 def _surroundings(first: Record, second: Record) -> Iterator[Row]:
     """A row for each difference, or one that says there is none."""
-    one, other = _question(first), _question(second)
-    names = [name for name in sorted(one.keys() | other.keys()) if one.get(name) != other.get(name)]
+    here = _question(first)
+    there = _question(second)
+    names = [name for name in sorted(here.keys() | there.keys()) if here.get(name) != there.get(name)]
     for name in names:
-        yield Row("scenario", "", name, (one.get(name, ABSENT), other.get(name, ABSENT)), "changed")
+        yield Row("scenario", "", name, (here.get(name, ABSENT), there.get(name, ABSENT)), "changed")
     if not names:
         yield Row("scenario", "", "scenario, code and inputs", ("", ""), "same")
     changes = differences(None, first.run, second.run)
@@ -306,7 +311,8 @@ def _surroundings(first: Record, second: Record) -> Iterator[Row]:
 
 
 def _question(record: Record) -> dict[str, str]:
-    scenario, run = record.scenario, record.run
+    scenario = record.scenario
+    run = record.run
     rows = {
         "scenario file": f"sha256 {scenario.sha256[:12]}",
         "set on the command line": "  ".join(run.overrides) or ABSENT,
@@ -330,3 +336,76 @@ def _commit(record: Record) -> str:
     source = record.run.source
     state = {True: "changed since", False: "clean", None: "unknown whether changed"}[source.dirty]
     return f"{source.commit[:12]}, {state}" if source.commit else "unknown"
+
+
+# -- a comparison as blocks, for terminal and markdown, and as JSON --------------------------------
+
+
+SECTIONS: tuple[tuple[str, frozenset[Kind]], ...] = (
+    ("Results", frozenset({"verdict", "candidate", "control", "check"})),
+    ("Times and measurements", frozenset({"time", "measured"})),
+    ("Scenario", frozenset({"scenario"})),
+    ("Environment", frozenset({"environment"})),
+)
+NOTE = (
+    "Changed: p < 5 %. Same: the difference is bounded by what the scenario accepts (by half for the control). Times: "
+    "changed where the 95 % intervals are apart, same where their ratio lies within 0.8 and 1.25; they do not decide "
+    "the answer. More: further trials on each side that would settle it, at a power of 80 %."
+)
+
+
+def blocks(found: Comparison, first: Record, second: Record, *, verified: tuple[bool, bool]) -> Iterator[Block]:
+    """The comparison as blocks; `verified` says of each record whether it was."""
+    yield Heading(1, Foreign(f"{first.scenario.id}: {first.run.id} and {second.run.id}"))
+    pairs = f"{plural(found.pairs, 'pair')} of trials share their seed" if found.pairs else "no trials share their seed"
+    yield Paragraph(Strong(found.word.upper()), f": {pairs}.")
+    sides = zip("AB", (first, second), verified, strict=True)
+    yield Table(
+        ("", "run", "made", "commit", "verdict", "verified"),
+        tuple(
+            (
+                name,
+                Verbatim(record.run.id),
+                Verbatim(record.run.made),
+                Verbatim((record.run.source.commit or "unknown")[:12]),
+                Strong(record.judgement.verdict),
+                "yes" if good else Strong("NO"),
+            )
+            for name, record, good in sides
+        ),
+    )
+    for title, kinds in SECTIONS:
+        rows = [row for row in found.rows if row.kind in kinds]
+        yield Heading(2, title)
+        # What is about the whole run has neither cell nor test.
+        cut = slice(0, None) if any(row.cell for row in rows) else slice(1, 5)
+        header: tuple[Part, ...] = ("cell", "what", "A", "B", "word", "how", "more")
+        yield Table(header[cut], tuple(_row(row)[cut] for row in rows))
+    yield Note(NOTE)
+
+
+def as_json(found: Comparison, first: Record, second: Record, *, verified: tuple[bool, bool]) -> dict[str, Any]:
+    """The comparison for machines."""
+    return {
+        "word": found.word,
+        "pairs": found.pairs,
+        "scenario": first.scenario.id,
+        "runs": [
+            {
+                "run": record.run.id,
+                "made": record.run.made,
+                "commit": record.run.source.commit,
+                "verdict": record.judgement.verdict,
+                "verified": good,
+            }
+            for record, good in zip((first, second), verified, strict=True)
+        ],
+        "rows": [{**dataclasses.asdict(row), "decides": row.decides} for row in found.rows],
+    }
+
+
+def _row(row: Row) -> tuple[Part, ...]:
+    word: Part = row.word if row.word == "same" else Strong(row.word)
+    more = f"{row.more}" if row.more is not None else ""
+    first, second = (Foreign(value, 200) for value in row.values)
+    return Foreign(row.cell), Foreign(row.what, 200), first, second, word, row.how, more

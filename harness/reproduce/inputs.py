@@ -1,4 +1,4 @@
-"""The inputs of a run, found again.
+"""The inputs of a run, and what its environments were made from, found again.
 
 In the bundle, beside the scenario, where a run of this user had them, in the hub's cache, or where the user says.
 """
@@ -6,12 +6,16 @@ In the bundle, beside the scenario, where a run of this user had them, in the hu
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 
 from harness.forms.source import real_place
-from harness.record.facts import InputFacts
+from harness.record.facts import ENVIRONMENT_FOLDER, REQUIREMENTS, InputFacts
+from harness.reproduce.report_copy import ReportCopy
+from harness.run.environments.checkout import Found, Kept
+from harness.run.environments.supply import Supply, supplied
 from harness.run.inputs import LAYOUTS, MADE, InputError, ResolvedInput, digests, leaves, remembered, resolve
-from harness.scenario import Input
+from harness.scenario import Environment, Input
 
 
 class InputMissing(Exception):
@@ -26,62 +30,92 @@ def find(
     Raises:
         InputMissing: one is not here, or differs.
     """
-    if unknown := sorted(given.keys() - {one.name for one in wanted}):
+    if unknown := sorted(given.keys() - {facts.name for facts in wanted}):
         raise InputMissing(f"--input {unknown[0]}: the run has no input of that name")
-    return {one.name: _find(one, given.get(one.name), carried, folder) for one in wanted}
+    return {facts.name: _find(facts, given.get(facts.name), carried, folder) for facts in wanted}
 
 
-def _find(one: InputFacts, given: Path | None, carried: Path | None, folder: Path | None) -> ResolvedInput:
+def _find(facts: InputFacts, given: Path | None, carried: Path | None, folder: Path | None) -> ResolvedInput:
     places: list[Path] = []
     if given is not None:
         places = [given]
     else:
         if carried is not None:
-            places.append(_root(one, carried / one.name))
-        if folder is not None and one.revision is None and not leaves(one.given):
-            places.append(folder / one.given)
-        if (place := remembered(one)) is not None:
+            places.append(_root(facts, carried / facts.name))
+        if folder is not None and facts.revision is None and not leaves(facts.given):
+            places.append(folder / facts.given)
+        if (place := remembered(facts)) is not None:
             places.append(place)
     different = ""
     for place in places:
         if not place.exists():
             continue
         try:
-            actual = digests(real_place(place), name=one.name)
+            actual = digests(real_place(place), name=facts.name)
         except InputError as error:
             different = str(error)
             continue
-        if actual == one.files:
-            return ResolvedInput(path=real_place(place), facts=one)
-        wrong = sorted(name for name in actual.keys() | one.files.keys() if actual.get(name) != one.files.get(name))
+        if actual == facts.files:
+            return ResolvedInput(path=real_place(place), facts=facts)
+        wrong = sorted(name for name in actual.keys() | facts.files.keys() if actual.get(name) != facts.files.get(name))
         different = f"{wrong[0]} is not the file that the run was given"
-    if given is None and one.revision is not None:
-        source = Input(hub=f"{one.given.rpartition('@')[0]}@{one.revision}")
-        return _again(one, source, other="the hub gives other files than the run had, at the same revision")
-    if given is None and one.given.startswith(LAYOUTS):
-        source = Input(layouts=tuple(one.given.removeprefix(LAYOUTS).split(", ")))
-        other = f"this version makes other layouts than the run had; --input {one.name}=PATH says where those lie"
-        return _again(one, source, other=other)
-    if given is None and one.given.startswith(MADE):
-        other = f"this version makes another model than the run had; --input {one.name}=PATH says where that lies"
-        return _again(one, Input(made=one.given.removeprefix(MADE)), other=other)
-    what = different or f"it is not here (the run was given {one.given}, sha256 {one.digest[:12]})"
-    raise InputMissing(f"input {one.name}: {what}; --input {one.name}=PATH says where it lies")
+    if given is None and facts.revision is not None:
+        source = Input(hub=f"{facts.given.rpartition('@')[0]}@{facts.revision}")
+        return _again(facts, source, other="the hub gives other files than the run had, at the same revision")
+    if given is None and facts.given.startswith(LAYOUTS):
+        source = Input(layouts=tuple(facts.given.removeprefix(LAYOUTS).split(", ")))
+        other = f"this version makes other layouts than the run had; --input {facts.name}=PATH says where those lie"
+        return _again(facts, source, other=other)
+    if given is None and facts.given.startswith(MADE):
+        other = f"this version makes another model than the run had; --input {facts.name}=PATH says where that lies"
+        return _again(facts, Input(made=facts.given.removeprefix(MADE)), other=other)
+    what = different or f"it is not here (the run was given {facts.given}, sha256 {facts.digest[:12]})"
+    raise InputMissing(f"input {facts.name}: {what}; --input {facts.name}=PATH says where it lies")
 
 
-def _root(one: InputFacts, folder: Path) -> Path:
+def _root(facts: InputFacts, folder: Path) -> Path:
     """An input that is one file has that file's digest."""
-    if len(one.files) == 1 and one.digest == next(iter(one.files.values())):
-        return folder / next(iter(one.files))
+    if len(facts.files) == 1 and facts.digest == next(iter(facts.files.values())):
+        return folder / next(iter(facts.files))
     return folder
 
 
-def _again(one: InputFacts, source: Input, *, other: str) -> ResolvedInput:
+def _again(facts: InputFacts, source: Input, *, other: str) -> ResolvedInput:
     """An input from the hub, or made by this version; `other` is what is said where its files are others."""
     try:
-        resolved = resolve(one.name, source, folder=Path())
+        resolved = resolve(facts.name, source, folder=Path())
     except InputError as error:
-        raise InputMissing(f"{error}; --input {one.name}=PATH says where it lies") from None
-    if resolved.facts.files != one.files:
-        raise InputMissing(f"input {one.name}: {other}")
-    return ResolvedInput(path=resolved.path, facts=one)
+        raise InputMissing(f"{error}; --input {facts.name}=PATH says where it lies") from None
+    if resolved.facts.files != facts.files:
+        raise InputMissing(f"input {facts.name}: {other}")
+    return ResolvedInput(path=resolved.path, facts=facts)
+
+
+# -- what environments were made from, other than an index: it is in the evidence ------------------
+
+
+def find_supplies(copy: ReportCopy) -> dict[str, Supply]:
+    """The file of requirements and the built wheels of each arm, as the evidence holds them.
+
+    Raises:
+        InputMissing: the run never came so far as to build a package; without it nobody can tell.
+    """
+    return {arm: _supply_of(copy, arm, wanted) for arm, wanted in copy.scenario.subject.environments.items()}
+
+
+def _supply_of(copy: ReportCopy, arm: str, wanted: Environment) -> Supply:
+    folder = f"{ENVIRONMENT_FOLDER}/{arm}"
+    environment = copy.record.run.environments.get(arm)
+    checkouts: dict[str, Found | Kept] = {}
+    for name, given in wanted.checkouts.items():
+        if environment is None:
+            raise InputMissing(
+                f"package {name} of the {arm} was to be built from {given.rev or 'HEAD'} of a checkout, and the run "
+                "never built it (its cells were skipped): run the scenario itself, beside that checkout"
+            )
+        facts = environment.checkouts[name]
+        checkouts[name] = Kept(name=name, facts=facts, data=copy.read(f"{folder}/{facts.wheel}"))
+    if wanted.requirements is None:
+        return Supply(checkouts=checkouts)
+    text = supplied(copy.read(f"{folder}/{REQUIREMENTS}"), name=wanted.requirements)
+    return replace(text, checkouts=checkouts)

@@ -1,19 +1,39 @@
-"""The passes of one reproduction: with the report's seeds, with fresh ones, with one thing changed at a time."""
+"""The passes of one reproduction: with the report's seeds, with fresh ones, with one thing changed at a time.
+
+Which one difference makes a run end otherwise than the first? One change at a time is made, as reprotest does for
+builds, of two kinds. What differs between the machines and is known to matter gets the first run's value. What both
+runs had alike (threads, start, worlds at a time) gets another one, because it decides how ranks meet in time. What
+cannot be changed here is named with the reason.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass
+import os
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Literal
 
 from harness.forms.digest import sha256
 from harness.record import environment
-from harness.record.facts import ChangeFacts
-from harness.record.reproduced import SEEDS, Here, is_shown, override
+from harness.record.facts import ChangeFacts, Environment
+from harness.record.reproduced import (
+    AFFINITY,
+    JOBS,
+    SEEDS,
+    SETTING,
+    START,
+    VARIABLE,
+    Difference,
+    Here,
+    ReproducedRun,
+    differences,
+    is_shown,
+    override,
+)
 from harness.reproduce.rerun import Prepared, another
 from harness.reproduce.source import SourceError
-from harness.reproduce.vary import WALKED, Change, Walk, Word, walk, word
 from harness.run.plan import RunSettings
 from harness.run.progress import Progress
 from harness.run.run import Finished, Interrupted, RunError, run
@@ -21,6 +41,209 @@ from harness.scenario import Scenario
 from harness.stats.profile import CellProfile, profile
 from harness.stats.reproduction import ORDER, Answer, reproduction
 from harness.trust.key import Signer
+from harness.world.environment import DEFAULTS, INHERITED
+from harness.world.pool import is_linux
+
+THREADS = f"{SETTING}OMP_NUM_THREADS"
+# More worlds than this for each core measure the crowd.
+WORLDS_PER_CORE = 4
+
+Word = Literal["flips it", "may flip it", "does not flip it", "cannot tell", "took no effect", "could not run"]
+# The answers that something here may explain. Where the counts exclude nothing, nothing needs an explanation yet.
+WALKED: tuple[Answer, ...] = ("NOT REPRODUCED", "SAME VERDICT, DIFFERENT FAILURE")
+
+OTHER_PACKAGES = "an environment made for it would change other packages too: name it in the scenario (environment)"
+CANNOT = {
+    "nix": "enter that environment and reproduce from there",
+    "python": "the interpreter takes every package with it: start rankproof with that one",
+    "implementation": "the interpreter takes every package with it: start rankproof with that one",
+    "system": "this machine has one system",
+    "machine": "this machine has one kind of processor",
+    "cpu": "this machine has one kind of processor",
+    "cores": "the machine's; which of them may be used is varied as affinity",
+    "gpu": "it needs the other GPU, or the other driver",
+    "memory": "the machine's",
+    "variant": "it is installed, not set: enter that environment and reproduce from there",
+    "lock_sha256": "it is installed, not set: enter that environment and reproduce from there",
+    "rankproof": "another version of Rankproof judges otherwise too: reproduce with that one",
+}
+
+
+@dataclass(frozen=True, kw_only=True)
+class Change:
+    """One thing that is going to be changed.
+
+    Attributes:
+        what: as the record names it: `harness.record.facts.ChangeFacts`.
+        before: its value in the pass beside it; None is a variable that is not there.
+        after: the value it gets.
+        why: where the new value comes from, in words.
+        overrides: of the scenario.
+        jobs: worlds at the same time, where that is what changes.
+        variables: of this process, which ranks inherit; None takes one away.
+        usable: how many of the usable processors stay usable.
+    """
+
+    what: str
+    before: str | None
+    after: str | None
+    why: str
+    overrides: tuple[str, ...] = ()
+    jobs: int | None = None
+    variables: dict[str, str | None] = field(default_factory=dict)
+    usable: int | None = None
+
+    @property
+    def description(self) -> str:
+        """In one line."""
+        before, after = ("not there" if value is None else value for value in (self.before, self.after))
+        return f"{self.what}: {after} instead of {before} ({self.why})"
+
+    @contextmanager
+    def in_force(self) -> Iterator[None]:
+        """Change this process, from which ranks inherit; the calling thread starts all of them."""
+        kept = {name: os.environ.get(name) for name in self.variables}
+        usable = os.sched_getaffinity(0) if self.usable is not None else set()
+        try:
+            _set(self.variables)
+            if self.usable is not None:
+                os.sched_setaffinity(0, sorted(usable)[: self.usable])
+            yield
+        finally:
+            _set(kept)
+            if usable:
+                os.sched_setaffinity(0, usable)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Left:
+    """A difference that is not varied, and why."""
+
+    what: str
+    then: str
+    now: str
+    reason: str
+
+
+@dataclass(frozen=True, kw_only=True)
+class Walk:
+    """What is going to be changed, one after the other, and what is not."""
+
+    changes: Sequence[Change]
+    left: Sequence[Left]
+    rare: int
+
+
+def walk(scenario: Scenario, reproduced: ReproducedRun, here: Here) -> Walk:
+    """Find what can be changed in the scenario as it runs here, and what else differs from the first run."""
+    changes: list[Change] = []
+    left: list[Left] = []
+    rare = 0
+    for difference in differences(scenario.needs, reproduced, here):
+        if difference.group == "rarely matters":
+            rare += 1
+            continue
+        outcome = _towards(difference, scenario, reproduced, here.environment, jobs=here.jobs)
+        if isinstance(outcome, Change):
+            changes.append(outcome)
+        else:
+            left.append(Left(what=difference.what, then=difference.then, now=difference.now, reason=outcome))
+    differing = {change.what for change in changes} | {difference.what for difference in left}
+    settings = _settings(scenario, here.environment, start=here.start, jobs=here.jobs)
+    changes += [setting for setting in settings if setting.what not in differing]
+    backends = scenario.matrix.axes["backend"]
+    if len(backends) > 1:
+        names = ", ".join(map(str, backends))
+        left.append(Left(what="backend", then=names, now=names, reason="each is a cell of the run already"))
+    return Walk(changes=changes, left=left, rare=rare)
+
+
+def word(*, shown: bool, answer: Answer, against: Answer) -> Word:
+    """What a change did.
+
+    Args:
+        shown: whether its run shows that it took effect.
+        answer: of its run to the first run.
+        against: of its run to the pass beside it, which differs in this one thing.
+    """
+    if not shown:
+        return "took no effect"
+    if answer == "REPRODUCED":
+        return "flips it" if against in WALKED else "may flip it"
+    return "cannot tell" if answer == "CANNOT TELL" else "does not flip it"
+
+
+def _towards(
+    one: Difference, scenario: Scenario, reproduced: ReproducedRun, here: Environment, *, jobs: int
+) -> Change | str:
+    """The change that gives a difference the first run's value, or why there is none."""
+    as_then = "as in the first run"
+    if one.what.startswith(VARIABLE):
+        return _variable(one.what.removeprefix(VARIABLE), scenario, reproduced, here)
+    if one.what == AFFINITY:
+        wanted = reproduced.environment.affinity
+        if not hasattr(os, "sched_setaffinity"):
+            return "this system does not let a process choose its processors"
+        if not 0 < wanted < here.affinity:
+            return "fewer can be used here" if wanted > 0 else "no run says so"
+        return Change(what=AFFINITY, before=one.now, after=one.then, why=as_then, usable=wanted)
+    if one.what == START:
+        if reproduced.start == "warm":
+            return "ranks cannot start warm here, or not with this scenario"
+        return Change(what=START, before=one.now, after=one.then, why=as_then, overrides=(override(START, one.then),))
+    if one.what == JOBS:
+        if reproduced.jobs < 1:
+            return "no run says so"
+        if reproduced.jobs > WORLDS_PER_CORE * max(1, here.affinity):
+            return f"more than {WORLDS_PER_CORE} worlds for each usable processor would measure the crowd"
+        return Change(what=JOBS, before=str(jobs), after=one.then, why=as_then, jobs=reproduced.jobs)
+    if one.what.startswith("package "):
+        return OTHER_PACKAGES
+    return CANNOT.get(one.what, "nothing here can change it")
+
+
+def _variable(name: str, scenario: Scenario, reproduced: ReproducedRun, here: Environment) -> Change | str:
+    if name in scenario.world.env:
+        return f"the scenario sets it for its ranks: {scenario.world.env[name]}"
+    if name not in INHERITED:
+        have = f"they have {DEFAULTS[name]}" if name in DEFAULTS else "they do not have it"
+        return f"ranks do not get it from whoever runs them: {have}"
+    before = here.variables.get(name)
+    after = reproduced.environment.variables.get(name)
+    # A report that was trusted although it was refused may say anything.
+    if after is not None and not (after.isascii() and after.isprintable()):
+        return "its value there is not plain text"
+    return Change(
+        what=f"{VARIABLE}{name}", before=before, after=after, why="as in the first run", variables={name: after}
+    )
+
+
+def _settings(scenario: Scenario, here: Environment, *, start: str, jobs: int) -> Iterator[Change]:
+    """What both runs had alike and decides how ranks meet in time."""
+    alike = "both runs had it alike"
+    threads = scenario.world.env.get("OMP_NUM_THREADS", DEFAULTS["OMP_NUM_THREADS"])
+    other = str(max(2, here.affinity)) if threads == "1" else "1"
+    yield Change(what=THREADS, before=threads, after=other, why=alike, overrides=(override(THREADS, other),))
+    if start == "warm":
+        yield Change(what=START, before="warm", after="fresh", why=alike, overrides=(override(START, "fresh"),))
+    elif scenario.world.start == "fresh" and scenario.subject.program is None and is_linux():
+        yield Change(what=START, before="fresh", after="warm", why=alike, overrides=(override(START, "warm"),))
+    # What is measured side by side is each other, and a hub has one world at a time.
+    if not scenario.measure and scenario.hub is None:
+        worlds = 1 if jobs > 1 else 2
+        yield Change(what=JOBS, before=str(jobs), after=str(worlds), why=alike, jobs=worlds)
+
+
+def _set(variables: dict[str, str | None]) -> None:
+    for name, value in variables.items():
+        if value is None:
+            os.environ.pop(name, None)
+        else:
+            os.environ[name] = value
+
+
+# -- the passes of one reproduction, each a run with a signed report of its own --------------------
+
 
 Seeds = Literal["THE SEEDS DECIDE", "NO SIGN THAT THE SEEDS DECIDE", "CANNOT TELL WHETHER THE SEEDS DECIDE"]
 
@@ -77,9 +300,11 @@ class Passes:
         """The changes that can be made one by one; before the first pass, those that are to be expected."""
         scenario = self.prepared.loaded.scenario
         if first is not None:
-            start, jobs = first.record.run.start, first.record.run.jobs
+            start = first.record.run.start
+            jobs = first.record.run.jobs
         else:
-            start, jobs = self.prepared.start, 1 if scenario.measure or scenario.hub else self.jobs
+            start = self.prepared.start
+            jobs = 1 if scenario.measure or scenario.hub else self.jobs
         here = Here(environment=environment.capture(), start=start, jobs=jobs)
         return walk(scenario, self.prepared.reproduced, here)
 

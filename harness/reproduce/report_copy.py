@@ -73,7 +73,8 @@ class ReportCopy:
 
     def reproduced(self) -> ReproducedRun:
         """What a reproduction keeps of it."""
-        run, record = self.record.run, self.record
+        run = self.record.run
+        record = self.record
         return ReproducedRun(
             report=self.digest,
             signed=self.signed,
@@ -111,7 +112,8 @@ def open_report(given: Path, *, policy: SignerPolicy, trust: bool, scratch: Path
     inputs = None
     if given.is_file() and is_bundle(given):
         bundle = unpacked(given, scratch)
-        folder, inputs = bundle / "run", bundle / "inputs"
+        folder = bundle / "run"
+        inputs = bundle / "inputs"
     else:
         report = given / REPORT if given.is_dir() else given
         folder = _copied(report, scratch / "run", policy=policy)

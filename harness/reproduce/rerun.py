@@ -15,7 +15,7 @@ from typing import Literal
 
 from harness.record.facts import SCENARIO_PATH, ChangeFacts, Reproduces
 from harness.record.reproduced import SEEDS, ReproducedRun, override
-from harness.reproduce import inputs, source, supplies
+from harness.reproduce import inputs, source
 from harness.reproduce.report_copy import ReportCopy
 from harness.reproduce.source import Rebuilt, SourceError
 from harness.run.material import Material
@@ -67,8 +67,8 @@ class Prepared:
 def _top(files: Iterable[str]) -> frozenset[str]:
     """Modules and packages at the top of an arm's code, by the paths of its files."""
     parts = [PurePosixPath(path).parts for path in files]
-    modules = {one[0].removesuffix(".py") for one in parts if len(one) == 1 and one[0].endswith(".py")}
-    return frozenset(modules | {one[0] for one in parts if one[1:] == ("__init__.py",)})
+    modules = {part[0].removesuffix(".py") for part in parts if len(part) == 1 and part[0].endswith(".py")}
+    return frozenset(modules | {part[0] for part in parts if part[1:] == ("__init__.py",)})
 
 
 def prepare(copy: ReportCopy, wish: Wish, *, here: Path, scratch: Path) -> Prepared:
@@ -100,7 +100,7 @@ def prepare(copy: ReportCopy, wish: Wish, *, here: Path, scratch: Path) -> Prepa
         reproduces=Reproduces(report=f"sha256:{copy.digest}", source=rebuilt.where, candidate=rebuilt.candidate),
         reproduced=reproduced.encode(),
         origins=rebuilt.origins,
-        supplies=supplies.find(copy),
+        supplies=inputs.find_supplies(copy),
     )
     return Prepared(loaded=loaded, material=material, rebuilt=rebuilt, reproduced=reproduced)
 

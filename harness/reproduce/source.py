@@ -18,9 +18,8 @@ from harness.record import repository as described
 from harness.record.assemble import PATCH_PATH
 from harness.record.facts import PATCH_FOLDER, RevisionFacts, Source
 from harness.record.results import ResultsFolder
-from harness.reproduce import origins
+from harness.reproduce import workspace
 from harness.reproduce.report_copy import ReportCopy
-from harness.reproduce.workspace import lay_out
 from harness.run.arms import staging
 from harness.run.arms.provenance import Origin, revision, standing
 from harness.run.arms.revision import GitRepository, RevisionError
@@ -93,7 +92,7 @@ def from_evidence(copy: ReportCopy) -> Rebuilt:
         scenario=None,
         why_unknown="the code was taken from the evidence of the report that is reproduced",
     )
-    return Rebuilt(arms=_kept(copy), source=source, patch=None, where=EVIDENCE, origins=origins.recorded(copy))
+    return Rebuilt(arms=_kept(copy), source=source, patch=None, where=EVIDENCE, origins=workspace.recorded(copy))
 
 
 def from_checkout(copy: ReportCopy, here: Path, *, results: Path | None = None) -> Rebuilt | None:
@@ -104,10 +103,10 @@ def from_checkout(copy: ReportCopy, here: Path, *, results: Path | None = None) 
     Raises:
         SourceDiffers: its scenario or its code is not the report's.
     """
-    found = _scenario_in(copy, here)
-    if found is None:
+    scenario_here = _scenario_in(copy, here)
+    if scenario_here is None:
         return None
-    folder, where = found
+    folder, where = scenario_here
     differences = _scenario_differences(copy, folder)
     try:
         scenario = _pinned(copy, repo=folder)
@@ -125,7 +124,7 @@ def from_checkout(copy: ReportCopy, here: Path, *, results: Path | None = None) 
         patch=described.patch(folder) if source.dirty else None,
         where=f"{where}, which equals the report's source",
         folder=folder,
-        origins=origins.standing_at(copy, folder),
+        origins=workspace.standing_at(copy, folder),
     )
 
 
@@ -143,7 +142,7 @@ def from_commit(copy: ReportCopy, repository: Path, scratch: Path) -> Rebuilt:
         )
     changes = copy.read(PATCH_PATH) if PATCH_PATH in copy.names else None
     try:
-        top = lay_out(repository, source.commit, scratch / "rebuilt", changes=changes)
+        top = workspace.lay_out(repository, source.commit, scratch / "rebuilt", changes=changes)
     except RevisionError as error:
         raise SourceError(f"{error}. The report's evidence holds the code: run it without --repo") from None
     folder = top / (source.scenario or "")
@@ -166,7 +165,7 @@ def from_commit(copy: ReportCopy, repository: Path, scratch: Path) -> Rebuilt:
         patch=changes,
         where=where,
         folder=folder,
-        origins=origins.committed(copy, repository, source.commit, changes=changes),
+        origins=workspace.committed(copy, repository, source.commit, changes=changes),
     )
 
 
@@ -197,7 +196,7 @@ def from_elsewhere(copy: ReportCopy, folder: Path, *, results: Path | None = Non
         where=EVIDENCE,
         candidate=taken_from if code.files != copy.arm_files("candidate") else "",
         folder=place,
-        origins=origins.with_candidate(origins.recorded(copy), standing(place), place),
+        origins=workspace.with_candidate(workspace.recorded(copy), standing(place), place),
     )
 
 
@@ -230,7 +229,7 @@ def from_revision(copy: ReportCopy, rev: str, repository: Path, *, results: Path
         candidate="" if same else f"commit {commit[:12]} of the repository given",
         overrides=tuple(overrides),
         folder=place,
-        origins=origins.with_candidate(origins.recorded(copy), tree, place),
+        origins=workspace.with_candidate(workspace.recorded(copy), tree, place),
     )
 
 
@@ -298,9 +297,9 @@ def _code_differences(copy: ReportCopy, scenario: Scenario, folder: Path) -> lis
         here = {path: sha256(data) for path, data in staged[name].files.items()}
         for path in sorted(arm.files.keys() | here.keys()):
             if arm.files.get(path) != here.get(path):
-                how = (
-                    "is not in the report" if path not in arm.files else "is missing" if path not in here else "differs"
-                )
+                how = "differs" if path in here else "is missing"
+                if path not in arm.files:
+                    how = "is not in the report"
                 differing.append(f"{name}: {path} {how}")
     return differing
 

@@ -1,5 +1,6 @@
-"""A commit of somebody's repository laid out in a folder of our own: no checkout, no hook, no filter, no worktree.
+"""Where the code of a reproduction comes from: a report, or a commit of a repository.
 
+A commit is laid out in a folder of our own: no checkout, no hook, no filter, no worktree.
 The folder is a repository itself, which borrows the objects of the other: revisions are found in it as in the clone
 that a run was made in, and nothing is written into the user's `.git`.
 """
@@ -7,10 +8,24 @@ that a run was made in, and nothing is written into the user's `.git`.
 from __future__ import annotations
 
 import os
+from collections.abc import Mapping
 from pathlib import Path
 
 from harness.forms.git import git
+from harness.record.facts import PATCH_FOLDER
+from harness.reproduce.report_copy import ReportCopy
 from harness.run.arms import patch
+from harness.run.arms.provenance import (
+    EMPTY,
+    Living,
+    Origin,
+    Recorded,
+    Tree,
+    installed_from,
+    patched,
+    revision,
+    standing,
+)
 from harness.run.arms.revision import LINK, SUBMODULE, GitRepository, RevisionError
 
 LARGEST = 2048 * 2**20
@@ -70,3 +85,50 @@ def _change(target: Path, changes: bytes, *, commit: str) -> None:
         place = target / path
         place.parent.mkdir(parents=True, exist_ok=True)
         place.write_bytes(data)
+
+
+# -- where the code comes from, as far as it is not staged: a report, or a repository --------------
+
+
+def recorded(copy: ReportCopy) -> dict[str, Origin]:
+    """What the report says of each arm; of a run that did not record it nothing is known."""
+    said = copy.record.run.provenance
+    return {name: Living(EMPTY) if said is None else Recorded(said[name]) for name in copy.record.arms}
+
+
+def standing_at(copy: ReportCopy, folder: Path) -> dict[str, Origin]:
+    """The checkout that a folder lies in, as it stands, or its revisions for the arms that are one."""
+    return _living(copy, folder, standing(folder))
+
+
+def committed(copy: ReportCopy, repository: Path, commit: str, *, changes: bytes | None) -> dict[str, Origin]:
+    """A commit of a repository, with the changes its tree had, or its revisions for the arms that are one.
+
+    Raises:
+        RevisionError: the commit is not there, or the changes do not apply to it.
+    """
+    tree = revision(GitRepository(repository, given=repository.name), commit)
+    return _living(copy, repository, tree if changes is None else patched(tree, changes, to=commit))
+
+
+def with_candidate(kept: Mapping[str, Origin], tree: Tree, folder: Path) -> dict[str, Origin]:
+    """The same, with the candidate from elsewhere."""
+    return {**kept, "candidate": Living(tree, installed_from(folder))}
+
+
+def _living(copy: ReportCopy, folder: Path, tree: Tree) -> dict[str, Origin]:
+    """Of an arm whose revision is not here, what the report says."""
+    origins = recorded(copy)
+    installed = installed_from(folder)
+    for name, arm in copy.record.arms.items():
+        if arm.revision is None:
+            origins[name] = Living(tree, installed)
+            continue
+        try:
+            code = revision(GitRepository(folder, given=folder.name), arm.revision.commit)
+            if arm.revision.patch is not None:
+                code = patched(code, copy.read(f"{PATCH_FOLDER}/{name}.patch"), to=arm.revision.commit)
+            origins[name] = Living(code, installed)
+        except RevisionError:
+            continue
+    return origins

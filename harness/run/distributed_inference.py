@@ -16,8 +16,8 @@ from harness.run.plan import RunSettings
 from harness.run.progress import Progress
 from harness.run.run import Finished, run
 from harness.scenario import load_scenario
-from harness.scenario.must_fail import EVERY_TRIAL
-from harness.scenario.sufficiency import control_trials_needed
+from harness.scenario.arm import EVERY_TRIAL
+from harness.scenario.lint.sufficiency import control_trials_needed
 from harness.trust.key import Signer
 
 ALL_DONE = [

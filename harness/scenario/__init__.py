@@ -6,15 +6,13 @@ turns the matrix into the plan of a run.
 """
 
 from harness.forms.problem import Problem, ScenarioError
-from harness.scenario.arm import Arm
-from harness.scenario.compare import CALLED, SeesDefects
+from harness.scenario.arm import Arm, End, HangsAt, MustFail, Share
 from harness.scenario.environment import Environment
+from harness.scenario.lint.sufficiency import SIGNIFICANT, trials_needed
 from harness.scenario.load import LoadedScenario, load_scenario, parse_scenario, scenario_files
-from harness.scenario.model import Input, Measure, Needs, Scenario
-from harness.scenario.must_fail import End, HangsAt, MustFail, Share
+from harness.scenario.model import Input, Measure, Needs, Scenario, json_schema, schema_text
 from harness.scenario.plan import Cell, ReferencePlan, cells, derive_seed, reference_of
-from harness.scenario.schema import json_schema, schema_text
-from harness.scenario.sufficiency import SIGNIFICANT, trials_needed
+from harness.scenario.subject import CALLED, SeesDefects
 
 __all__ = [
     "CALLED",

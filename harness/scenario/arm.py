@@ -1,13 +1,254 @@
-"""The arms of a scenario: codes that differ from each other, and how the broken one has to fail."""
+"""The arms of a scenario: codes that differ from each other, and how the broken one has to fail.
+
+A control fails at a check by a stated end, or by a hang at a stated line, in all of its trials or a share of them.
+"""
 
 from __future__ import annotations
 
-from pydantic import Field, JsonValue
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from decimal import Decimal
+from typing import Annotated, Any, Literal, NamedTuple, Self
 
-from harness.forms.fields import Argument, Inside, Repo, Rev
-from harness.forms.model import Model
+from pydantic import Field, JsonValue, model_validator
+
+from harness.forms.fields import (
+    Argument,
+    Distinct,
+    Event,
+    ExceptionName,
+    Id,
+    Inside,
+    Line,
+    Listed,
+    Message,
+    Repo,
+    Rev,
+    Scalar,
+    form,
+)
+from harness.forms.model import Model, demand_one
+from harness.forms.problem import closest, complaint
+from harness.forms.ranks import Ranks
+from harness.forms.units import NUMBER, Duration, percent_of, written
 from harness.scenario.environment import Environment
-from harness.scenario.must_fail import MustFail
+from harness.scenario.matrix import same
+
+WITHIN = 10.0
+"""Seconds; default of `within`."""
+
+SignalName = Annotated[str, form(r"^SIG[A-Z0-9+]{2,10}$", "must be the name of a signal, like SIGSEGV", most=16)]
+LibraryFile = Annotated[
+    str,
+    form(
+        r"^[A-Za-z_][A-Za-z0-9_.-]*(/[A-Za-z0-9_.-]+)*\.py$",
+        "must be a file of a library, from its package down, like mlx_lm/models/llama.py",
+        most=300,
+    ),
+]
+ERROR = "Type of the exception; it counts only with source or message."
+SOURCE = "Source line of the last frame inside the subject, without indentation."
+MESSAGE = "A text that the exception's message holds."
+CODE = "Exit code, 1 to 255."
+
+
+@dataclass(frozen=True, slots=True)
+class Share:
+    """In how many of its trials the control must fail: all of them, or at least a share (for a race)."""
+
+    every: bool
+    at_least: float
+    """0 < at_least <= 1; 1.0 where ``every``."""
+
+    def __str__(self) -> str:
+        return "every" if self.every else f">={self.at_least * 100:.10g}%"
+
+
+EVERY_TRIAL = Share(every=True, at_least=1.0)
+
+
+def share(value: Any) -> Share:
+    """Read "every" or ">=20%"."""
+    if value == "every":
+        return EVERY_TRIAL
+    if isinstance(value, str) and (match := re.fullmatch(rf">=({NUMBER})%", value)):
+        number = Decimal(match[1])
+        if 0 < number <= 100:
+            return Share(every=False, at_least=float(number / 100))
+    bare = re.fullmatch(rf"[>= ]*({NUMBER}) ?%", value) if isinstance(value, str) else None
+    hint = f">={bare[1]}%" if bare else closest(value, ["every"])
+    if isinstance(value, int | float) and not isinstance(value, bool) and 0 < value <= 100:
+        # A number without a unit is a part of one up to 1, and percent above: 0.3 and 30 are both 30 %.
+        hint = f">={percent_of(value)}%"
+    raise complaint('must be every, or a share of more than 0% and at most 100% like ">=20%"', suggestion=hint)
+
+
+ShareField = Annotated[Share, *written(share, {"type": "string", "pattern": rf"^(every|>={NUMBER}%)$"})]
+
+
+class End(Model):
+    """How a rank ends: by an exception, a signal or an exit code."""
+
+    error: ExceptionName | None = Field(None, description=ERROR)
+    source: Line | None = Field(None, description=SOURCE)
+    file: LibraryFile | None = Field(
+        None,
+        description="A file of an installed library, from its package down, such as mlx_lm/models/llama.py: source is "
+        "then the line of the last frame in it.",
+    )
+    message: Message | None = Field(None, description=MESSAGE)
+    signal: SignalName | None = Field(None, description="Signal that ends the rank, such as SIGSEGV.")
+    code: Annotated[int, Field(ge=1, le=255)] | None = Field(None, description=CODE)
+
+    @model_validator(mode="after")
+    def _one_end(self) -> Self:
+        if self.error is not None and self.source is None and self.message is None:
+            raise complaint(
+                "is not enough: any slip may raise it. Name the line too (source), or what the message says", at="error"
+            )
+        if self.file is not None and self.source is None:
+            raise complaint("is not enough: name the line in it too (source)", at="file")
+        raised = next((name for name in ("error", "source", "message") if getattr(self, name) is not None), None)
+        given = [name for name in (raised, "signal" if self.signal else None, "code" if self.code else None) if name]
+        if len(given) > 1:
+            raise complaint(f"cannot stand beside {given[0]}: a rank ends in one way", at=given[1])
+        return self
+
+    @property
+    def says_how(self) -> bool:
+        """Whether it names an end at all."""
+        return any(getattr(self, name) is not None for name in ("error", "source", "message", "signal", "code"))
+
+
+class AlsoEnds(End):
+    """An end of other ranks that belongs to the bug, so that it is not taken for another cause."""
+
+    ranks: Ranks = Field(description="The ranks that may end like this: every, nonzero, or a list.")
+
+    @model_validator(mode="after")
+    def _says_how(self) -> Self:
+        if not self.says_how:
+            raise complaint("says nothing about how those ranks end; give error with source or message, signal or code")
+        return self
+
+
+class HangsAt(Model):
+    """Where a rank stands still for good. Exactly one of source, function and after says where."""
+
+    source: Line | None = Field(
+        None, description="A source line of the subject that is on the stack of one of the rank's threads."
+    )
+    function: Annotated[Line, Field(max_length=255)] | None = Field(
+        None, description="A function of the subject that is on the stack of one of the rank's threads."
+    )
+    after: Event | None = Field(None, description="For programs: the last event that the rank emits.")
+    fails: Id | None = Field(
+        None,
+        description="A check of the ranks' ledgers that fails too, by what was compared: it says why the rank hangs.",
+    )
+    spins: bool = Field(
+        False,
+        description="The rank loops instead of waiting: a thread is busy for 90 % of the time, and stays within the "
+        "same lines. A loop that would end later looks the same.",
+    )
+    polls: Listed[Annotated[Line, Field(max_length=255)]] = Field(
+        (),
+        description="Functions of Python threads that ask again and again and change nothing by it, such as a "
+        "heartbeat. Any other thread that does is a doubt, and no hang is proved.",
+    )
+
+    @model_validator(mode="after")
+    def _one_place(self) -> Self:
+        nothing = "says nothing about where it hangs; give source or function, for a program after"
+        return demand_one(self, "source", "function", "after", nothing=nothing)
+
+
+class Expected(NamedTuple):
+    """A check that must fail, on exactly these ranks; `held` says why it may not have, where that is known."""
+
+    check: str
+    ranks: tuple[int, ...]
+    held: str = ""
+
+
+WANTS: tuple[Literal["missing", "shape", "nonfinite"], ...] = ("missing", "shape", "nonfinite")
+"""How a control may fail in which nothing was compared, where that is stated."""
+
+
+class MustFail(End):
+    """How the control has to fail. Any other end of the control makes the verdict INCONCLUSIVE."""
+
+    check: Id | None = Field(None, description="The id of the check that the control must fail.")
+    hang: HangsAt | None = Field(None, description="Where the control hangs, in place of check.")
+    ranks: Ranks = Field(description="The ranks on which it fails, matched exactly: every, nonzero, or a list.")
+    missing: bool = Field(
+        False,
+        description="The ranks fail because they do not report or keep what the check compares. Unless this is stated, "
+        "that counts as a slip of the control.",
+    )
+    shape: bool = Field(
+        False,
+        description="The ranks fail because what they give has another shape. Unless this is stated, that counts as a "
+        "slip of the control.",
+    )
+    nonfinite: bool = Field(
+        False,
+        description="The ranks fail because whatever differs is NaN or infinite. Unless this is stated, that counts as "
+        "a slip of the control.",
+    )
+    within: Duration = Field(
+        WITHIN,
+        description="For a hang: the longest time until it is proved, with a unit.",
+        json_schema_extra={"default": "10s"},
+    )
+    also: Listed[AlsoEnds] = Field((), description="Ends of other ranks that belong to the bug.")
+    cells: dict[str, Annotated[Distinct[Scalar], Field(min_length=1)]] | None = Field(
+        None,
+        description="The cells in which it fails: a mapping from axis to values, all of which must match. In every "
+        "other cell it must hold. Default: every cell.",
+    )
+    share: ShareField = Field(
+        default=EVERY_TRIAL,
+        description='In how many trials the control must fail: every, or for a race a share like ">=20%".',
+        json_schema_extra={"default": "every"},
+    )
+
+    def expected(self, size: int) -> tuple[Expected, ...]:
+        """The checks that must fail in a world of that size; none where it must hang."""
+        return () if self.check is None else (Expected(self.check, self.ranks.of(size)),)
+
+    @property
+    def want(self) -> Literal["", "missing", "shape", "nonfinite"]:
+        """For want of what it must fail, where nothing is compared; empty where something has to be."""
+        return next((name for name in WANTS if getattr(self, name)), "")
+
+    def applies(self, values: Mapping[str, object]) -> bool:
+        """Whether the control must fail in a cell with these values of its axes; else it must hold there."""
+        for axis, choices in (self.cells or {}).items():
+            if not any(same(values.get(axis), choice) for choice in choices):
+                return False
+        return True
+
+    @model_validator(mode="after")
+    def _one_failure(self) -> Self:
+        if self.check is None and self.hang is None:
+            raise complaint("says nothing about what fails; give check, or hang for a control that never ends")
+        if self.check is not None and self.hang is not None:
+            raise complaint("cannot stand beside check; keep one of them", at="hang")
+        if self.hang is not None and self.says_how:
+            raise complaint("does not end a rank that hangs; name the ends of other ranks in also", at="hang")
+        wants = [name for name in WANTS if getattr(self, name)]
+        if len(wants) > 1:
+            raise complaint(f"cannot stand beside {wants[0]}: a rank fails in one way; keep one of them", at=wants[1])
+        if wants and self.hang is not None:
+            raise complaint("is for a check, and a hang fails none; remove it", at=wants[0])
+        if wants and self.says_how:
+            what = "is not asked of ranks that end as stated (error, source, message, signal, code); keep one"
+            raise complaint(what, at=wants[0])
+        if self.hang is None and "within" in self.model_fields_set:
+            raise complaint("is for a hang; remove it", at="within")
+        return self
 
 
 class Arm(Model):

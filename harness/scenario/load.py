@@ -17,11 +17,10 @@ from harness.forms.problem import Problem, ScenarioError, ordered
 from harness.forms.source import read_source, refusal
 from harness.forms.validation import parse_mapping, problems_of
 from harness.scenario import override
-from harness.scenario.arm_lint import lacks_revisions
-from harness.scenario.draft import Draft
 from harness.scenario.lint import lint
-from harness.scenario.model import Scenario
-from harness.scenario.schema import json_schema
+from harness.scenario.lint.arms import lacks_revisions
+from harness.scenario.lint.draft import Draft
+from harness.scenario.model import Scenario, json_schema
 from harness.subjects import READY
 
 DEFAULT_NAME = "scenario.yaml"
@@ -115,7 +114,8 @@ def _parse(text: bytes, *, name: str, overrides: Sequence[str]) -> tuple[Scenari
 
 def _imply(document: Document) -> None:
     """Where the matrix names no backend, it is `none` for a program, and one a ready subject works on."""
-    subject, matrix = document.tree.get("subject"), document.tree.get("matrix")
+    subject = document.tree.get("subject")
+    matrix = document.tree.get("matrix")
     if not isinstance(subject, dict) or not isinstance(matrix, dict) or matrix.get("backend") is not None:
         return
     use = subject.get("use")

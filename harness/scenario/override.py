@@ -11,7 +11,7 @@ from harness.forms.problem import Path, Problem, ScenarioError, closest, key_pat
 from harness.forms.schema import allowed_keys
 from harness.forms.text import printable
 from harness.scenario.environment import bare
-from harness.scenario.schema import json_schema
+from harness.scenario.model import json_schema
 
 FILE = "--set"
 """What problems of overrides name as their file. Their line is the number of the override, from 1."""
@@ -79,7 +79,8 @@ def _apply_one(document: Document, text: str, mark: Mark) -> None:
         part = Document(hub_or_path(value), document.marks, [], set())
         marks: dict[Path, Mark] = {}
     elif _is_text(path) and not value.startswith(("'", '"', "{")):
-        part, marks = Document(value, document.marks, [], set()), {}
+        part = Document(value, document.marks, [], set())
+        marks = {}
     else:
         part = parse_value(value, at=at)
         marks = part.marks.values

@@ -52,9 +52,10 @@ def machines_of(
         hosts: on how many machines ranks have to be: of a rule, the first ones; None is as many as it comes to.
     """
     if hosts is not None:
-        found = machines_of(rule, slots=slots[:hosts] if isinstance(rule, str) else slots, size=size)
-        return found if found is not None and len(set(found)) == hosts else None
-    left, placed = list(slots), list[int]()
+        machines = machines_of(rule, slots=slots[:hosts] if isinstance(rule, str) else slots, size=size)
+        return machines if machines is not None and len(set(machines)) == hosts else None
+    left = list(slots)
+    placed = list[int]()
     if not isinstance(rule, str):
         placed = list(rule[:size])
     elif size <= sum(slots):

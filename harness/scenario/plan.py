@@ -49,7 +49,9 @@ def cells(scenario: Scenario) -> tuple[Cell, ...]:
     planned = []
     for name, slug, values in zip(names, _slugs(names), combinations, strict=True):
         axes = {axis: value for axis, value in values.items() if axis not in OF_THE_WORLD}
-        ranks, backend, hosts = values["ranks"], values["backend"], values.get("hosts")
+        ranks = values["ranks"]
+        backend = values["backend"]
+        hosts = values.get("hosts")
         assert isinstance(ranks, int)  # the model holds this, mypy cannot see it
         assert isinstance(backend, str)
         assert hosts is None or isinstance(hosts, int)

@@ -17,7 +17,7 @@ from harness.forms.text import numbered
 from harness.history import History, ended, machine_of
 from harness.reason import Deviation, DeviationCode
 from harness.scenario import HangsAt, MustFail, SeesDefects
-from harness.scenario.must_fail import WANTS
+from harness.scenario.arm import WANTS
 from harness.stats.ends import RankEnd, ends, harness_error, how_it_ended, short, source_of
 from harness.stats.hang import hang_deviation
 

@@ -60,7 +60,7 @@ def test_no_command_loads_an_engine() -> None:
     """Importing any command, one after the other, loads neither torch nor transformers nor mlx nor numpy."""
     commands = [
         "cli",
-        *(f"cli.{name}" for name in ("run", "verify", "show", "lint", "list", "schema", "kinds", "compare")),
+        *(f"cli.{name}" for name in ("run", "verify", "show", "lint", "lists", "series", "machine", "compare")),
     ]
     code = (
         f"import importlib, sys\nfor command in {commands}:\n    importlib.import_module(f'harness.{{command}}')\n"
@@ -174,7 +174,7 @@ def test_a_bug_of_ours_ends_with_70(monkeypatch: pytest.MonkeyPatch, capsys: pyt
     def broken(_options: object) -> int:
         raise ZeroDivisionError("a slip")
 
-    monkeypatch.setattr("harness.cli.schema.main", broken)
+    monkeypatch.setattr("harness.cli.lists.main", broken)
     assert main(["schema"]) == 70
     assert "ZeroDivisionError: a slip" in capsys.readouterr().err
 

@@ -157,7 +157,7 @@ SHOWN: dict[str, dict[str, Run | NotRun]] = {
             "rankproof matrix --sample",
             "rankproof matrix --resume results/matrix/20261122T125741Z-923a4a8b.unfinished",
         ),
-        NotRun("takes minutes to hours; tests/matrix makes, kills, resumes and verifies a small one"),
+        NotRun("takes minutes to hours; tests/series/matrix makes, kills, resumes and verifies a small one"),
     ),
     "docs/search.md": dict.fromkeys(
         (
@@ -166,7 +166,7 @@ SHOWN: dict[str, dict[str, Run | NotRun]] = {
             "rankproof search --model qwen2",
             "rankproof search --resume results/search/20261122T163628Z-b179e7db.unfinished",
         ),
-        NotRun("takes a quarter of an hour; tests/search makes and verifies a small one"),
+        NotRun("takes a quarter of an hour; tests/series/search makes and verifies a small one"),
     ),
     "docs/nix.md": {
         **dict.fromkeys(

@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 
 from harness.reproduce.archive import Index, unpack
-from harness.reproduce.leaks import Needles
+from harness.reproduce.bundle import Needles
 from harness.world import names
 from tests.reproduce.conftest import RANK, SCENARIO, Person, Ran
 from tests.run.repositories import git

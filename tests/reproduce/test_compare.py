@@ -11,8 +11,7 @@ from hypothesis import strategies as st
 from harness.record.model import Record
 from harness.report.markdown import render_markdown
 from harness.report.terminal import render_terminal
-from harness.reproduce.comparison import OtherScenario, Row, compare
-from harness.reproduce.comparison_report import as_json, blocks
+from harness.reproduce.comparison import OtherScenario, Row, as_json, blocks, compare
 from tests.records import cell, record
 
 CLEAN = ["pass"] * 59

@@ -14,9 +14,8 @@ import pytest
 from harness.record.facts import ChangeFacts
 from harness.record.model import Record
 from harness.record.reproduced import Here, differences, is_shown
-from harness.reproduce.passes import joint
+from harness.reproduce.passes import Change, Walk, joint, walk, word
 from harness.reproduce.report_copy import open_report
-from harness.reproduce.vary import Change, Walk, walk, word
 from harness.scenario.plan import derive_seed
 from harness.trust.signers import SignerPolicy
 from tests.forge import resign

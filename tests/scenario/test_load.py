@@ -10,7 +10,7 @@ import pytest
 
 from harness.forms.document import parse_document
 from harness.scenario import Scenario, ScenarioError, load_scenario, parse_scenario, scenario_files
-from harness.scenario.draft import Draft
+from harness.scenario.lint.draft import Draft
 from harness.scenario.load import _imply
 
 SCENARIOS = Path(__file__).parents[2] / "scenarios"

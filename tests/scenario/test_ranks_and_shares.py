@@ -8,7 +8,7 @@ import pytest
 from pydantic_core import PydanticCustomError
 
 from harness.forms.ranks import rank_set
-from harness.scenario.must_fail import share
+from harness.scenario.arm import share
 
 
 @pytest.mark.parametrize(

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from harness.scenario import ScenarioError
-from harness.scenario.requirements import parse, unmet
+from harness.scenario.environment import parse_requirements, unmet_requirements
 
 ONE, TWO = "1" * 64, "2" * 64
 COMPILED = f"""\
@@ -20,12 +20,14 @@ uvicorn[standard]==0.30 --hash=sha256:{ONE}  # a remark
 
 def test_what_a_compiler_writes_is_read() -> None:
     """Continued lines, remarks, markers, extras and several hashes are understood, and come out in one form."""
-    numpy, uvicorn = parse(COMPILED.encode(), name="r.txt")
+    numpy, uvicorn = parse_requirements(COMPILED.encode(), name="r.txt")
     assert (numpy.name, numpy.version, numpy.marker) == ("numpy", "2.3.1", 'python_version >= "3.11"')
     assert numpy.hashes == {ONE, TWO}
     assert str(uvicorn) == f"uvicorn[standard]==0.30 --hash=sha256:{ONE}"
-    assert parse(f"{numpy}\n{uvicorn}\n".encode(), name="r.txt") == (numpy, uvicorn)
-    assert parse(b"\xef\xbb\xbf" + str(uvicorn).encode().replace(b" ", b" \\\r\n "), name="r.txt") == (uvicorn,)
+    assert parse_requirements(f"{numpy}\n{uvicorn}\n".encode(), name="r.txt") == (numpy, uvicorn)
+    assert parse_requirements(b"\xef\xbb\xbf" + str(uvicorn).encode().replace(b" ", b" \\\r\n "), name="r.txt") == (
+        uvicorn,
+    )
 
 
 @pytest.mark.parametrize(
@@ -57,7 +59,7 @@ def test_what_a_compiler_writes_is_read() -> None:
 def test_all_else_is_refused_with_its_line(line: str, why: str) -> None:
     """A range, an address, another file, an option: each is named with file and line, and with what to do."""
     with pytest.raises(ScenarioError) as found:
-        parse(f"# one\n\n{line}\n".encode(), name="folder/r.txt")
+        parse_requirements(f"# one\n\n{line}\n".encode(), name="folder/r.txt")
     (problem,) = found.value.problems
     assert str(problem).startswith("folder/r.txt:3:1: ")
     assert why in problem.message
@@ -66,21 +68,21 @@ def test_all_else_is_refused_with_its_line(line: str, why: str) -> None:
 def test_every_wrong_line_is_told_at_once() -> None:
     """Nobody repairs a file line by line; an empty file names nothing, and other encodings are said."""
     with pytest.raises(ScenarioError) as found:
-        parse(b"numpy\ntorch\n", name="r.txt")
+        parse_requirements(b"numpy\ntorch\n", name="r.txt")
     assert [problem.line for problem in found.value.problems] == [1, 2]
     for text, why in ((b"# nothing\n", "names no package"), (b"ok\n\xff", "is not UTF-8")):
         with pytest.raises(ScenarioError, match=why):
-            parse(text, name="r.txt")
+            parse_requirements(text, name="r.txt")
 
 
 def test_what_was_installed_is_held_against_the_file() -> None:
     """Another version, another file, one too few, one too many: each is named; what a marker leaves out may be gone."""
-    wanted = parse(COMPILED.encode(), name="r.txt")
+    wanted = parse_requirements(COMPILED.encode(), name="r.txt")
     right = {"numpy": ("2.3.1", TWO), "uvicorn": ("0.30.0", ONE)}
 
     def told(**changes: tuple[str, str] | None) -> list[str]:
         there = {name: found for name, found in {**right, **changes}.items() if found is not None}
-        return list(unmet(wanted, there, built=["own"]))
+        return list(unmet_requirements(wanted, there, built=["own"]))
 
     assert told() == told(numpy=None) == told(own=("1", "x")) == []
     assert told(uvicorn=None) == ["uvicorn 0.30 was asked for, and no uvicorn is there"]

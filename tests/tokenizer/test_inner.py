@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from tokenizers import Tokenizer
 
-from harness.hub.layouts.sentencepiece import llama_model
+from harness.hub.layouts.vocabulary import llama_model
 from harness.tokenizer import Unreadable
 from harness.tokenizer.form.splits import SPLITS
 from harness.tokenizer.inner import written_out

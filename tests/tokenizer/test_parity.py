@@ -15,7 +15,7 @@ import pytest
 from tokenizers import Tokenizer
 
 from harness.cli import main
-from harness.hub.layouts.sentencepiece import llama_model
+from harness.hub.layouts.vocabulary import llama_model
 from harness.tokenizer.contract import broken, read, record, write
 from harness.tokenizer.engines import Engine, EngineFailed, engine_of
 from harness.tokenizer.form import sentencepiece_form

@@ -21,9 +21,10 @@ from harness.record.model import PATH as RECORD
 from harness.record.model import Record
 from harness.reproduce.archive import Index, Member, pack, unpack
 from harness.run.replay import RecordReplay
-from harness.search.facts import PATH as SEARCH
-from harness.search.record import assemble
-from harness.search.replay import SearchReplay
+from harness.series.replay import SeriesReplay
+from harness.series.search import Search
+from harness.series.search.record import PATH as SEARCH
+from harness.series.search.record import assemble
 from harness.series.series import FOLDER as PARTS
 from harness.stats.provenance import path_of
 from harness.trust.verification import Refused
@@ -236,7 +237,7 @@ def worked_out(files: Files) -> Files:
 def why_not(files: Files) -> str:
     """Why a search is refused, whoever signs it; empty where it is not."""
     try:
-        return SearchReplay().judge(files.__getitem__, list(files)) or ""
+        return SeriesReplay(Search()).judge(files.__getitem__, list(files)) or ""
     except Refused as error:
         return str(error)
 

@@ -21,7 +21,10 @@ if TYPE_CHECKING:
     from harness.tokenizer.problem import Unreadable
 
 COMMANDS = ("identity", "diff", "parity", "contract", "resolve", "fetch", "lock", "verify", "cache", "doctor")
-ABSENT, STRICT, DAMAGED, FORBIDDEN = 3, 4, 5, 15
+ABSENT = 3
+STRICT = 4
+DAMAGED = 5
+FORBIDDEN = 15
 
 
 def arguments(parser: argparse.ArgumentParser) -> None:
@@ -46,7 +49,9 @@ def unreadable(command: str, error: Unreadable) -> int:
     """Say why a file was refused; the exit code of its class."""
     from harness.tokenizer.problem import Absent, Forbidden
 
-    code = ABSENT if isinstance(error, Absent) else FORBIDDEN if isinstance(error, Forbidden) else DAMAGED
+    code = FORBIDDEN if isinstance(error, Forbidden) else DAMAGED
+    if isinstance(error, Absent):
+        code = ABSENT
     return give_up(f"tokenizer {command}", error, code)
 
 

@@ -16,8 +16,7 @@ from typing import TYPE_CHECKING
 
 from harness.cli import FAIL, PASS
 from harness.cli.tokenizer.failed import failed
-from harness.cli.tokenizer.settings import Undecided, decided, refused
-from harness.cli.tokenizer.sources import asking, cache, duration
+from harness.cli.tokenizer.settings import Undecided, asking, cache, decided, duration, refused
 
 if TYPE_CHECKING:
     from harness.tokenizer.loading.snapshot import Store
@@ -139,8 +138,9 @@ def _prune(store: Store, options: argparse.Namespace) -> int:
     from harness.tokenizer.loading.cache import prune
 
     went = prune(store, older_than=options.older_than, keep_newest=options.keep_newest, dry=options.dry_run)
-    for one in went:
-        print(f"{one.place}: {'stays: ' + one.why_not if one.why_not else ('would go' if options.dry_run else 'gone')}")
+    outcome = "would go" if options.dry_run else "gone"
+    for snapshot in went:
+        print(f"{snapshot.place}: {f'stays: {snapshot.why_not}' if snapshot.why_not else outcome}")
     if not went:
         print("nothing is older than that, but for the newest that stay")
     return PASS

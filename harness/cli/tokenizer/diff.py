@@ -51,7 +51,9 @@ def main(options: argparse.Namespace) -> int:
     if options.semantic:
         differences = [one for one in differences if one.semantic]
     sorts = {one.sort for one in differences}
-    code = FAIL if "difference" in sorts else INCONCLUSIVE if "undecided" in sorts else PASS
+    code = INCONCLUSIVE if "undecided" in sorts else PASS
+    if "difference" in sorts:
+        code = FAIL
     if options.json:
         print(json.dumps([asdict(one) for one in differences]))
         return code

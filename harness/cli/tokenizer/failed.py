@@ -13,7 +13,12 @@ if TYPE_CHECKING:
     from harness.tokenizer.loading import LoadError
 
 LAST_LINES = 5
-NO_SPACE, NO_LOGIN, RATE, BYTES, NETWORK, LOCKED = 10, 11, 12, 13, 14, 17
+NO_SPACE = 10
+NO_LOGIN = 11
+RATE = 12
+BYTES = 13
+NETWORK = 14
+LOCKED = 17
 _BY_ERRNO = {
     **dict.fromkeys((errno.ENOSPC, errno.EDQUOT, errno.EFBIG), NO_SPACE),
     **dict.fromkeys((errno.EACCES, errno.EPERM, errno.EROFS), FORBIDDEN),

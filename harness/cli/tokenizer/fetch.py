@@ -18,8 +18,7 @@ from harness.cli import PASS, USAGE, give_up
 from harness.cli.streams import is_watched
 from harness.cli.tokenizer import ABSENT, STRICT, unreadable
 from harness.cli.tokenizer.failed import failed
-from harness.cli.tokenizer.settings import Undecided, decided, refused
-from harness.cli.tokenizer.sources import bytes_, hub
+from harness.cli.tokenizer.settings import Undecided, bytes_, decided, hub, refused
 
 if TYPE_CHECKING:
     from harness.tokenizer.for_models import Served
@@ -143,7 +142,9 @@ def getter(options: argparse.Namespace, seen: Progress | None) -> Callable[[str,
 
 def _served(model: Path, served: Served, *, strict: bool, as_json: bool) -> int:
     chosen = served.resolution.chosen
-    code = ABSENT if chosen is None else STRICT if strict and not served.resolution.proven else PASS
+    code = STRICT if strict and not served.resolution.proven else PASS
+    if chosen is None:
+        code = ABSENT
     if as_json:
         place = str(chosen.path) if chosen else None
         row = {"model": str(model), "tokenizer": place, "proven": served.resolution.proven, "said": served.said}

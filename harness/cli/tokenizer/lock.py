@@ -15,8 +15,7 @@ from typing import TYPE_CHECKING
 
 from harness.cli import FAIL, INCONCLUSIVE, PASS, USAGE
 from harness.cli.tokenizer.failed import tell
-from harness.cli.tokenizer.settings import Undecided, decided, refused
-from harness.cli.tokenizer.sources import asking
+from harness.cli.tokenizer.settings import Undecided, asking, decided, refused
 
 if TYPE_CHECKING:
     from harness.tokenizer.loading import LoadError, ModelRecord

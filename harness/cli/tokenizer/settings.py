@@ -1,7 +1,8 @@
-"""What the environment decides for commands that fetch, cache or judge tokenizers, where no option does.
+"""The settings of commands that ask a hub or read its cache: their options, and what the environment decides.
 
-The names are those of BitNet.rs, whose guide people bring along (docs/discovery.md). Each is read by one rule, so that
-`=0` is off everywhere. What is neither on nor off is an error; a variable of that family that nobody reads is named.
+The names of variables are those of BitNet.rs, whose guide people bring along (docs/discovery.md). Each is read by one
+rule, so that `=0` is off everywhere. What is neither on nor off is an error; a variable of that family that nobody
+reads is named.
 """
 
 from __future__ import annotations
@@ -10,15 +11,21 @@ import argparse
 import os
 import re
 import sys
+from collections.abc import Callable
 from pathlib import Path
+from typing import TypeVar
 
 from harness.cli import USAGE, give_up
 from harness.forms.switch import switch
 
 DEADLINE = 120.0
 PREFIX = "BITNET_"
-CACHE, TIMEOUT, GGUF = f"{PREFIX}CACHE_DIR", f"{PREFIX}DOWNLOAD_TIMEOUT", f"{PREFIX}GGUF"
-OFFLINE, STRICT, FORCE_CPU = f"{PREFIX}OFFLINE", f"{PREFIX}STRICT_TOKENIZERS", f"{PREFIX}FORCE_CPU"
+CACHE = f"{PREFIX}CACHE_DIR"
+TIMEOUT = f"{PREFIX}DOWNLOAD_TIMEOUT"
+GGUF = f"{PREFIX}GGUF"
+OFFLINE = f"{PREFIX}OFFLINE"
+STRICT = f"{PREFIX}STRICT_TOKENIZERS"
+FORCE_CPU = f"{PREFIX}FORCE_CPU"
 # Nothing here is drawn by chance, so these two have nothing to decide.
 WITHOUT_EFFECT = (f"{PREFIX}DETERMINISTIC", f"{PREFIX}SEED")
 READ = (CACHE, TIMEOUT, GGUF, OFFLINE, STRICT, FORCE_CPU, *WITHOUT_EFFECT)
@@ -69,3 +76,59 @@ def _seconds(text: str) -> float:
 def refused(command: str, error: Undecided) -> int:
     """Say what cannot be understood; returns the exit code."""
     return give_up(command, error, USAGE)
+
+
+# -- options ---------------------------------------------------------------------------------------
+
+T = TypeVar("T")
+
+
+def cache(parser: argparse.ArgumentParser) -> None:
+    """Where snapshots are kept."""
+    parser.add_argument("--cache", type=Path, metavar="FOLDER", help="where snapshots are kept")
+
+
+def asking(parser: argparse.ArgumentParser) -> None:
+    """Which hub is asked, for how long, or that none is."""
+    parser.add_argument("--endpoint", metavar="URL", help="the hub (default: HF_ENDPOINT, else the public one)")
+    cache(parser)
+    parser.add_argument("--deadline", type=duration, metavar="TIME", help="for everything that waits (default: 2min)")
+    parser.add_argument("--offline", action="store_true", help="make no request")
+
+
+def hub(parser: argparse.ArgumentParser) -> None:
+    """And how files are taken."""
+    asking(parser)
+    parser.add_argument(
+        "--lock-timeout", type=duration, default=60.0, metavar="TIME", help="for another process (default: 1min)"
+    )
+    parser.add_argument(
+        "--no-hub-cache",
+        action="store_false",
+        dest="hub_cache",
+        help="do not copy files with the promised digest from huggingface_hub's cache",
+    )
+
+
+def duration(text: str) -> float:
+    """A time with its unit, in seconds."""
+    from harness.forms import units
+
+    return _quantity(units.duration, text)
+
+
+def bytes_(text: str) -> int:
+    """A size with its unit, in bytes."""
+    from harness.forms import units
+
+    return _quantity(units.size, text)
+
+
+def _quantity(parse: Callable[[str], T], text: str) -> T:
+    from pydantic_core import PydanticCustomError
+
+    try:
+        return parse(text)
+    except PydanticCustomError as error:
+        meant = (error.context or {}).get("suggestion")
+        raise argparse.ArgumentTypeError(f"{error}{f'; did you mean {meant}?' if meant else ''}") from None

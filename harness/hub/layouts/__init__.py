@@ -49,7 +49,8 @@ def write(folder: Path, names: Iterable[str] | None = None) -> list[Path]:
     wanted = list(LAYOUTS if names is None else names)
     places = []
     for name in wanted:
-        files, place = repository_files(name), folder / ORGANISATION / name
+        files = repository_files(name)
+        place = folder / ORGANISATION / name
         if place.exists() and any(place.iterdir()):
             raise HubError(f"{place}: is there already; remove it, or choose another folder")
         for path, data in files.items():

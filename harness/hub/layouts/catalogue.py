@@ -8,13 +8,13 @@ from importlib import resources
 from typing import Any
 
 from harness.hub.layouts import files
-from harness.hub.layouts.sentencepiece import llama_model
-from harness.hub.layouts.vocabulary import byte_alphabet, byte_level
+from harness.hub.layouts.vocabulary import byte_alphabet, byte_level, llama_model
 
 Files = dict[str, bytes | dict[str, Any]]
 """What a layout is made of: path to bytes, or to what a JSON file holds."""
 
-LARGE, SMALL = 101_000, 20_000
+LARGE = 101_000
+SMALL = 20_000
 """transformers looks at Mistral's pattern, by a request, only above 100 000 tokens."""
 
 

@@ -56,7 +56,8 @@ def split_then_bytes(pattern: str) -> dict[str, Any]:
 def begin_with(text: str, number: int) -> dict[str, Any]:
     """A post-processor that puts one token before every text."""
     first = {"SpecialToken": {"id": text, "type_id": 0}}
-    one, two = {"Sequence": {"id": "A", "type_id": 0}}, {"Sequence": {"id": "B", "type_id": 1}}
+    one = {"Sequence": {"id": "A", "type_id": 0}}
+    two = {"Sequence": {"id": "B", "type_id": 1}}
     return {
         "type": "TemplateProcessing",
         "single": [first, one],

@@ -7,6 +7,7 @@ trained, and no bytes of any published tokenizer are in it.
 from __future__ import annotations
 
 import hashlib
+import struct
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
@@ -102,3 +103,62 @@ def _chain(text: str) -> Iterator[tuple[str, str]]:
 def _shuffled(items: list[str], name: str) -> list[str]:
     """Items in an order that looks like none and is always the same."""
     return sorted(items, key=lambda item: hashlib.sha256(f"{name}\0{item}".encode()).digest())
+
+
+NORMAL = 1
+UNKNOWN = 2
+CONTROL = 3
+BYTE = 6
+BPE = 2
+
+
+def llama_model(size: int) -> bytes:
+    """A BPE model of ``size`` pieces laid out like Llama 2's: three specials, 256 bytes, merges, single characters."""
+    pieces: list[tuple[str, float, int]] = [("<unk>", 0.0, UNKNOWN), ("<s>", 0.0, CONTROL), ("</s>", 0.0, CONTROL)]
+    pieces += [(f"<0x{byte:02X}>", 0.0, BYTE) for byte in range(256)]
+    characters = ["▁", *sorted({chr(code) for code in range(0x21, 0x7F)} | set(OTHERS))]
+    merged = [left + right for left, right in piece_merges(size - len(pieces) - len(characters))]
+    pieces += [(text, -float(rank), NORMAL) for rank, text in enumerate([*merged, *characters])]
+    assert len(pieces) == size
+    trainer = b"".join(
+        (
+            _number(3, BPE),
+            _number(4, size),
+            _number(35, 1),  # byte_fallback
+            _number(40, 0),  # unk_id
+            _number(41, 1),  # bos_id
+            _number(42, 2),  # eos_id
+            _number(43, -1),  # pad_id
+        )
+    )
+    normalizer = b"".join(
+        (
+            _bytes(1, b"identity"),
+            _number(3, 1),  # add_dummy_prefix
+            _number(4, 0),  # remove_extra_whitespaces
+            _number(5, 1),  # escape_whitespaces
+        )
+    )
+    return b"".join(_bytes(1, _piece(*piece)) for piece in pieces) + _bytes(2, trainer) + _bytes(3, normalizer)
+
+
+def _piece(text: str, score: float, kind: int) -> bytes:
+    return _bytes(1, text.encode()) + b"\x15" + struct.pack("<f", score) + _number(3, kind)
+
+
+def _varint(value: int) -> bytes:
+    value &= (1 << 64) - 1  # protobuf writes negative numbers as 64-bit two's complement
+    out = bytearray()
+    while value > 0x7F:
+        out.append(value & 0x7F | 0x80)
+        value >>= 7
+    out.append(value)
+    return bytes(out)
+
+
+def _number(field: int, value: int) -> bytes:
+    return _varint(field << 3) + _varint(value)
+
+
+def _bytes(field: int, value: bytes) -> bytes:
+    return _varint(field << 3 | 2) + _varint(len(value)) + value

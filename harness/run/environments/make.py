@@ -18,7 +18,7 @@ from harness.run.environments.pip import EnvironmentProblem, Resolved, Unavailab
 from harness.run.environments.plan import Plan, for_cpu, plan
 from harness.run.environments.supply import Supply
 from harness.scenario import Environment
-from harness.scenario.requirements import unmet
+from harness.scenario.environment import unmet_requirements
 
 WHEELS = "wheels"
 """Folder of an environment with what was built for it; so it is among the files that must stay as they are."""
@@ -58,7 +58,7 @@ def make(folder: Path, wanted: Environment, supply: Supply, *, base: Interpreter
     lacking = list(wanted.unmet(python=facts.python, packages=facts.versions))
     if supply.text is not None:
         files = {package.name: (package.version, package.wheel) for package in facts.packages}
-        lacking += unmet(supply.requirements, files, built=supply.checkouts)
+        lacking += unmet_requirements(supply.requirements, files, built=supply.checkouts)
     if lacking:
         raise EnvironmentProblem(f"pip did not install what was asked for: {'; '.join(lacking)}")
     return facts

@@ -11,7 +11,7 @@ from harness.forms.regular_file import read_regular
 from harness.forms.source import refusal
 from harness.run.environments.checkout import Found, Kept, find
 from harness.scenario import Environment, Scenario
-from harness.scenario.requirements import LARGEST, Requirement, parse
+from harness.scenario.environment import LARGEST, Requirement, parse_requirements
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -74,4 +74,4 @@ def supplied(text: bytes, *, name: str) -> Supply:
     Raises:
         ScenarioError: it has lines that are refused.
     """
-    return Supply(text=text, requirements=parse(text, name=name))
+    return Supply(text=text, requirements=parse_requirements(text, name=name))

@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 
 from harness.cli import main
-from harness.hub.layouts.sentencepiece import llama_model
+from harness.hub.layouts.vocabulary import llama_model
 from harness.tokenizer import Unreadable, identify_folder
 from harness.tokenizer.formats import read_form
 from tests.tokenizer.form.conversion import llama_3, of_serialised

@@ -11,7 +11,7 @@ import pytest
 
 from harness.cli import FAIL, INCONCLUSIVE, PASS, USAGE, main
 from harness.cli.tokenizer import ABSENT, DAMAGED, STRICT
-from harness.hub.layouts.sentencepiece import llama_model
+from harness.hub.layouts.vocabulary import llama_model
 from harness.tokenizer.for_models import models_below, repositories
 from tests.tokenizer.form.conversion import llama_3, of_pieces, of_serialised
 from tests.tokenizer.loading.hubs import COMMIT, FakeHub

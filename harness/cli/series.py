@@ -1,0 +1,204 @@
+"""`rankproof matrix` and `rankproof search`: series of signed runs."""
+
+from __future__ import annotations
+
+import argparse
+import os
+import shlex
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from harness.cli import FAIL, INCONCLUSIVE, PASS, USAGE, VERDICT_CODES, give_up
+from harness.cli.arguments import new_runs, positive
+
+if TYPE_CHECKING:
+    from harness.series.matrix.facts import MatrixFacts
+    from harness.series.matrix.record import MatrixRecord
+    from harness.series.search.record import SearchFacts, SearchRecord
+    from harness.series.series import Account, Origin, Part, Series
+
+SEEDS = 20
+
+
+class MatrixCommand:
+    """What `rankproof matrix` takes and prints."""
+
+    choices = ("seeds", "only", "backend", "sample")
+
+    def arguments(self, parser: argparse.ArgumentParser) -> None:
+        parser.add_argument(
+            "--seeds", type=positive, metavar="N", help=f"trials of each cell (default: {SEEDS}; sample: 1)"
+        )
+        parser.add_argument(
+            "--only",
+            action="append",
+            default=[],
+            metavar="KIND[/VARIANT]",
+            help="only this kind of fault, or of it only this case, such as perturb/text; again for more",
+        )
+        parser.add_argument(
+            "--backend", action="append", default=[], metavar="NAME", help="only this backend: gloo or mlx-ring"
+        )
+        parser.add_argument("--sample", action="store_true", help="eight sentinel cells, in minutes")
+
+    def series(self) -> Series[Any, Any]:
+        from harness.series.matrix import Matrix
+
+        return Matrix()
+
+    def facts_of(self, options: argparse.Namespace) -> Callable[[Origin], MatrixFacts]:
+        """What is asked for. Raises harness.series.series.Nothing."""
+        from harness.series.matrix import facts_of
+
+        seeds = options.seeds or (1 if options.sample else SEEDS)
+        return facts_of(seeds=seeds, only=options.only, backends=options.backend, sample=options.sample)
+
+    def plan(self, facts: MatrixFacts, there: str) -> Iterator[str]:
+        """What is going to be made, in lines; `there` says how much of it is there already, and where."""
+        yield f"{len(facts.parts)} parts of {len(facts.cells())} cells, {facts.seeds} seeds each{there}"
+        for lacking, why in facts.without.items():
+            yield f"  without {lacking}: {why}"
+
+    def outcome(self, record: MatrixRecord) -> Iterator[str]:
+        """What came out, in lines."""
+        for cell in record.cells:
+            if cell.verdict == "SKIPPED":
+                yield f"  {cell.case} on {cell.backend}: SKIPPED: {cell.skipped}"
+            elif cell.verdict != "PASS":
+                what = "tolerated" if cell.masked else "rightly named"
+                yield f"  {cell.case} on {cell.backend}: {cell.verdict}: {cell.right} of {cell.injected} {what}"
+                yield from (f"      {reason}" for reason in cell.lacking)
+        right = sum(cell.verdict == "PASS" for cell in record.cells)
+        yield f"{record.verdict}: {right} of {len(record.cells)} cells right in all of their trials"
+
+    def code(self, record: MatrixRecord) -> int:
+        """1 where a cell fell short, 2 where too little was proved."""
+        return VERDICT_CODES[record.verdict]
+
+
+class SearchCommand:
+    """What `rankproof search` takes and prints."""
+
+    choices = ("model", "without_arrays")
+
+    def arguments(self, parser: argparse.ArgumentParser) -> None:
+        parser.add_argument(
+            "--model",
+            action="append",
+            default=[],
+            metavar="NAME",
+            help="only this model; again for more (default: four)",
+        )
+        parser.add_argument(
+            "--without-arrays",
+            action="store_true",
+            help="of logits and weights keep digests and what was worked out of them: 0.4 MB a part in place of 7",
+        )
+
+    def series(self) -> Series[Any, Any]:
+        from harness.series.search import Search
+
+        return Search()
+
+    def facts_of(self, options: argparse.Namespace) -> Callable[[Origin], SearchFacts]:
+        """What is asked for. Raises harness.series.series.Nothing."""
+        from harness.series.search import facts_of
+
+        return facts_of(models=options.model, arrays=not options.without_arrays)
+
+    def plan(self, facts: SearchFacts, there: str) -> Iterator[str]:
+        """What is going to be made, in lines; `there` says how much of it is there already, and where."""
+        yield f"{len(facts.parts)} parts{there}"
+        yield f"  releases: {', '.join(f'{name} {number}' for name, number in facts.versions.items())}"
+        yield f"  models: {', '.join(facts.models)}"
+        yield f"  prompts: {len(facts.prompts)}, {facts.chunk} tokens at a time"
+
+    def outcome(self, record: SearchRecord) -> Iterator[str]:
+        """What came out, in lines."""
+        from harness.series.search.report import answer
+
+        for cell in record.cells:
+            said = cell.why or cell.found
+            yield f"  {cell.model} {cell.engine} over {cell.ranks}: {cell.word}{f': {said}' if said else ''}"
+        yield answer(record)
+
+    def code(self, record: SearchRecord) -> int:
+        """1 where something diverges, 2 where a cell gave no answer."""
+        if record.counts.get("DIVERGENT"):
+            return FAIL
+        lacking = record.counts.get("INCONCLUSIVE", 0) + record.counts.get("SKIPPED", 0)
+        return INCONCLUSIVE if lacking else PASS
+
+
+COMMANDS: dict[str, MatrixCommand | SearchCommand] = {"matrix": MatrixCommand(), "search": SearchCommand()}
+
+
+def arguments(parser: argparse.ArgumentParser) -> None:
+    """What the command takes; its name is the last word of the parser's."""
+    name = parser.prog.rpartition(" ")[2]
+    COMMANDS[name].arguments(parser)
+    parser.add_argument("--resume", type=Path, metavar="FOLDER", help=f"go on with this unfinished {name}")
+    new_runs(parser)
+
+
+def main(options: argparse.Namespace) -> int:
+    """Make a series, or go on with one."""
+    name = options.command
+    command: Any = COMMANDS[name]
+    if options.resume is not None and any(getattr(options, choice) for choice in command.choices):
+        return give_up(name, "--resume goes on with what was asked for: give no other choice beside it", USAGE)
+    # Imported here: `--help` needs none of it.
+    from harness.cli.running import demand_signed, program, sign_with
+    from harness.models import ModelError
+    from harness.run.run import Interrupted
+    from harness.series.series import Nothing, SeriesError, begin, resume, unfinished
+    from harness.trust.key import KeyProblem
+    from harness.trust.sshsig import SshsigError
+
+    try:
+        series = command.series()
+        if options.resume is not None:
+            unfinished(series, options.resume)  # before a key is made for what cannot be gone on with
+        signer = sign_with(options, make=options.resume is None)
+        how: dict[str, Any] = {"signer": signer, "account": _account(command)}
+        how["jobs"] = options.jobs or max(1, (os.cpu_count() or 1) // 2)
+        if options.resume is not None:
+            finished = resume(series, options.resume, **how)
+        else:
+            finished = begin(series, command.facts_of(options), results=options.results, **how)
+    except (KeyProblem, SshsigError, Nothing, ModelError) as error:
+        return give_up(name, error, USAGE)
+    except (SeriesError, Interrupted) as error:
+        return give_up(name, error, INCONCLUSIVE)
+    for line in command.outcome(finished.record):
+        print(line)
+    report = finished.folder / "report.md"
+    print(f"  report: {os.path.relpath(report)}")
+    if signer is not None:
+        words = [*program(), "verify", os.path.relpath(report), "--signer", signer.identity()]
+        print(f"  verify: {shlex.join(words)}", flush=True)
+    return demand_signed(command.code(finished.record), signer, unsigned=options.unsigned)
+
+
+def _account(command: Any) -> Account[Any]:
+    from harness.series.series import Account
+
+    class Printed(Account[Any]):
+        """The plan, and a line for each part as it begins and as it is kept."""
+
+        parts = 0
+
+        def planned(self, facts: Any, *, there: int, folder: Path) -> None:
+            self.parts = len(facts.parts)
+            had = f", {there} of them there already" if there else ""
+            for line in command.plan(facts, f"{had}: {os.path.relpath(folder)}"):
+                print(line, flush=True)
+
+        def began(self, part: Part, number: int) -> None:
+            print(f"  {number}/{self.parts} {part.name} ...", flush=True)
+
+        def kept(self, part: Part, number: int, seconds: float) -> None:
+            print(f"  {number}/{self.parts} {part.name} kept, {seconds} s", flush=True)
+
+    return Printed()

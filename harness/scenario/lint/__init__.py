@@ -1,0 +1,480 @@
+"""Rules that span several keys of a scenario. Each rule is a small function; what it cannot see it passes over."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from typing import Any
+
+from harness.backends import KINDS as BACKENDS
+from harness.checks import KINDS as CHECKS
+from harness.checks.accounted import AccountedCheck
+from harness.checks.arrays import AgainstCheck
+from harness.checks.equivalent import EquivalentCheck
+from harness.checks.influence import InfluenceCheck
+from harness.checks.shards_cover import ShardsCoverCheck
+from harness.faults import KINDS as FAULTS
+from harness.faults.call import CallFault
+from harness.forms.problem import Path, Problem, closest, shown
+from harness.forms.text import listed, numbered
+from harness.plugins import PluginFailed
+from harness.scenario.environment import bare
+from harness.scenario.lint.arms import ARM_RULES, COMPARE_RULES, CONTROL, MUST_FAIL_RULES
+from harness.scenario.lint.draft import Draft
+from harness.scenario.lint.faults import FAULT_RULES
+from harness.scenario.lint.ready import is_of_the_ranks, ready
+from harness.scenario.lint.sufficiency import TRIAL_RULES
+from harness.scenario.matrix import OF_THE_WORLD, same
+from harness.scenario.override import FILE as OVERRIDE
+
+OF_ONE = "in a world of one rank nothing distributed is tried"
+# What a rank emits last; a fault that waits for it finds the work done.
+LAST = "subject.end"
+
+
+def lint(draft: Draft) -> list[Problem]:
+    """Return all problems that span several keys, advice (kind ``note``) among them."""
+    return [problem for rule in RULES for problem in rule(draft)]
+
+
+def unique_ids(draft: Draft) -> Iterator[Problem]:
+    """Checks, faults and measurements are told apart by their ids."""
+    for section in ("checks", "faults", "measure"):
+        first: dict[str, int] = {}
+        for path, name in draft.ids(section):
+            if name in first:
+                line = draft.document.marks.value((section, first[name], "id")).line
+                yield draft.problem(path, f"is the id of another one (line {line}); give each its own")
+            else:
+                first[name] = int(path[1])
+
+
+def role_and_verdict(draft: Draft) -> Iterator[Problem]:
+    """A self-test says what it expects, a claim expects to PASS, and both have a control."""
+    if draft.role == "self-test" and draft.expects is None:
+        yield draft.problem(("expects",), "is missing; a self-test says which verdict it must end with")
+    if draft.role == "claim" and draft.expects is not None:
+        yield draft.problem(
+            ("expects",), "is for a self-test; a claim is expected to PASS, remove it or set the role", at_key=True
+        )
+    stated = draft.has(*CONTROL) or draft.has("subject", "compare")
+    if draft.role in ("claim", "self-test") and draft.at("subject") is not None and not stated:
+        why = "a validation that could not have failed proves nothing; give the broken code and how it must fail"
+        yield draft.problem(CONTROL, f"is missing; {why}")
+
+
+def ranks_exist(draft: Draft) -> Iterator[Problem]:
+    """A list of ranks holds only ranks of the smallest world, and is never empty in any world."""
+    if not (sizes := draft.sizes()):
+        return
+    smallest = sizes[0]
+    for path, ranks in draft.rank_sets():
+        if ranks.which == "nonzero" and smallest == 1:
+            yield draft.problem(path, "means no rank at all in a world of 1; leave 1 out of matrix.ranks")
+        if isinstance(ranks.which, str):
+            continue
+        for index, rank in enumerate(ranks.which):
+            if rank >= smallest:
+                allowed = (
+                    f"a world of {smallest} has ranks 0 to {smallest - 1}"
+                    if smallest > 1
+                    else "a world of 1 has rank 0"
+                )
+                yield draft.problem((*path, index), f"is not a rank of the smallest world; {allowed}")
+
+
+def plugins_can_be_used(draft: Draft) -> Iterator[Problem]:
+    """A kind that a plug-in would bring, if it could be used."""
+    for section, registry in (("checks", CHECKS), ("faults", FAULTS)):
+        items = draft.at(section)
+        for index, item in enumerate(items if isinstance(items, list) else ()):
+            kind = item.get("kind") if isinstance(item, dict) else None
+            if isinstance(kind, str) and (why := registry.reason(kind)):
+                yield draft.problem((section, index, "kind"), why)
+
+
+def kinds_own_rules(draft: Draft) -> Iterator[Problem]:
+    """What the kinds themselves say about their checks and faults."""
+    for items, registry in ((draft.checks, CHECKS), (draft.faults, FAULTS)):
+        by_kind: dict[str, dict[int, Any]] = {}
+        for index, item in items.items():
+            by_kind.setdefault(item.kind, {})[index] = item
+        for name in registry.names if by_kind else ():
+            if (of_kind := by_kind.get(name)) is None:
+                continue
+            kind = registry[name]
+            try:
+                with registry.guarded(name):
+                    problems = list(kind.lint(of_kind, draft))
+                    if not all(isinstance(problem, Problem) for problem in problems):
+                        raise TypeError("what its lint says is not a Problem")
+            except PluginFailed as error:
+                section = "checks" if registry is CHECKS else "faults"
+                problems = [draft.problem((section, index, "kind"), f"cannot be asked: {error}") for index in of_kind]
+            yield from problems
+
+
+def reference_is_used(draft: Draft) -> Iterator[Problem]:
+    """Something is compared with the reference, and what it is called with and by is not taken twice."""
+    reference = draft.at("subject", "reference")
+    if not isinstance(reference, dict):
+        return
+    place = ("subject", "reference")
+    if not any(
+        isinstance(check, AccountedCheck) or (isinstance(check, AgainstCheck) and check.of[0] == "reference")
+        for check in draft.checks.values()
+    ):
+        yield draft.problem(place, "no check compares with it (against: reference)", at_key=True, kind="note")
+    if draft.has("inputs", "reference"):
+        message = "is the name under which ranks find the reference; give this input another"
+        yield draft.problem(("inputs", "reference"), message, at_key=True)
+    if draft.has("subject", "program") and draft.has(*place, "entry"):
+        yield draft.problem((*place, "entry"), "cannot stand beside program, which is the reference's too", at_key=True)
+    if draft.has("hub"):
+        message = "cannot be had beside a hub, whose faults and log are the trials'; keep one of them"
+        yield draft.problem(place, message, at_key=True)
+    arguments = reference.get("with")
+    axes = [axis for axis in draft.axes() if axis not in OF_THE_WORLD]
+    of_what = [axis for axis in axes if not is_of_the_ranks(draft, axis)]
+    if reference.get("once") == "scenario" and of_what:
+        message = f"one reference cannot stand for the axis {of_what[0]}, which it would be given; leave it at cell"
+        yield draft.problem((*place, "once"), message)
+    for axis in axes:
+        if isinstance(arguments, dict) and axis in arguments:
+            message = "is an axis of the matrix too, which is passed to the reference under this name; rename one"
+            yield draft.problem((*place, "with", axis), message, at_key=True)
+
+
+def exclusions(draft: Draft) -> Iterator[Problem]:
+    """What is excluded exists, and something is left."""
+    axes = draft.axes()
+    rules = draft.at("matrix", "exclude")
+    for index, rule in enumerate(rules if isinstance(rules, list) else []):
+        for axis, value in rule.items() if isinstance(rule, dict) else ():
+            path = ("matrix", "exclude", index, axis)
+            if axis not in axes:
+                message = f"is not an axis of the matrix; its axes: {', '.join(axes)}"
+                yield draft.problem(path, message, at_key=True, suggestion=closest(axis, list(axes)))
+            elif isinstance(value, str | int | float) and not any(same(value, one) for one in axes[axis]):
+                allowed = [shown(one) for one in axes[axis]]
+                message = f"is not a value of the axis {axis}: {listed(allowed)}"
+                yield draft.problem(path, message, suggestion=closest(shown(value), allowed))
+    if draft.matrix is not None and not draft.matrix.combinations():
+        yield draft.problem(("matrix", "exclude"), "leaves no cell; keep at least one combination", at_key=True)
+
+
+def programs(draft: Draft) -> Iterator[Problem]:
+    """A program is started anew and joins no group, and nothing of ours runs inside it."""
+    if not draft.has("subject", "program"):
+        return
+    for index, backend in enumerate(draft.axes().get("backend", [])):
+        if (known := BACKENDS.get(backend)) is not None and known.properties.makes_a_group:
+            message = "joins ranks of Python; a program joins no group: leave backend out, or write [none]"
+            yield draft.problem(("matrix", "backend", index), message)
+    if draft.at("world", "start") == "warm":
+        message = "is for functions of Python; a program is always started anew: remove it"
+        yield draft.problem(("world", "start"), message)
+    for index, fault in draft.faults.items():
+        if fault.properties.inside:
+            message = (
+                "strikes from inside a rank of Python, and a program has nothing of ours inside; use pause or kill"
+            )
+            yield draft.problem(("faults", index, "kind"), message)
+
+
+def environments(draft: Draft) -> Iterator[Problem]:
+    """An environment is for functions of Python, and holds the library of the backend."""
+    shared: Path = ("subject", "environment")
+    stated = [shared, *((*arm, "environment") for arm in draft.arms().values())]
+    places = [place for place in stated if draft.has(*place)]
+    if draft.has("subject", "program"):
+        message = "is for functions of Python; a program brings its own interpreter: name that in program"
+        yield from (draft.problem(place, message, at_key=True) for place in places)
+        return
+    for name, given in draft.environments().items():
+        for backend in draft.axes().get("backend", []):
+            known = BACKENDS.get(backend) if isinstance(backend, str) else None
+            for library in known.properties.libraries if known is not None and given is not None else ():
+                if given is None or given.requirements or library in map(bare, given.packages):
+                    continue
+                own = (*draft.arms()[name], "environment")
+                message = (
+                    f"does not name {library}, which the backend {backend} needs: where no other package brings it"
+                )
+                yield draft.problem(
+                    own if draft.has(*own) else shared,
+                    f"{message} in, those cells are SKIPPED; name it, or write matrix.backend: [none]",
+                    at_key=True,
+                    kind="note",
+                )
+
+
+def times(draft: Draft) -> Iterator[Problem]:
+    """Times fit into the deadline of a trial."""
+    if draft.world is None:
+        return
+    deadline = draft.world.deadline
+    if draft.world.after_failure >= deadline:
+        yield draft.problem(("world", "after_failure"), f"must be shorter than world.deadline ({deadline:g}s)")
+    for index, fault in draft.faults.items():
+        length = fault.duration
+        if length is not None and not 0 < length < deadline:
+            message = f"must be more than 0s and less than world.deadline ({deadline:g}s)"
+            yield draft.problem(("faults", index, "for"), message)
+
+
+def reserved_variables(draft: Draft) -> Iterator[Problem]:
+    """No variable of the scenario speaks in the harness's name."""
+    paths: list[tuple[str | int, ...]] = [("world", "env")]
+    paths += [("faults", index, fault.place.key) for index, fault in draft.faults.items() if fault.variables]
+    for path in paths:
+        names = draft.at(*path)
+        for name in names if isinstance(names, dict) else ():
+            if name.upper().startswith("RANKPROOF_"):
+                message = "is reserved: the harness speaks to its ranks through RANKPROOF_ variables; rename it"
+                yield draft.problem((*path, name), message, at_key=True)
+
+
+def paths_are_portable(draft: Draft) -> Iterator[Problem]:
+    """A scenario file names no folder of one machine."""
+    places: list[tuple[Path, str]] = [
+        (("inputs", name, "path"), f"--set inputs.{name}=… takes any path") for name in draft.inputs
+    ]
+    takes = "--repo takes any path" if draft.compare is None else "--set takes any path"
+    places += [((*arm, "repo"), takes) for arm in draft.arms().values()]
+    for path, instead in places:
+        given = draft.at(*path)
+        local = isinstance(given, str) and given.startswith(("/", "~"))
+        if local and draft.document.marks.value(path).file != OVERRIDE:
+            message = "must be relative to the scenario's folder; another machine has other folders"
+            yield draft.problem(path, f"{message} ({instead})")
+
+
+def made_exist(draft: Draft) -> Iterator[Problem]:
+    """A layout or a model is one that this version makes."""
+    for name, given in draft.inputs.items():
+        if given.made is not None:
+            from harness.models.catalogue import MODELS
+
+            if given.made not in MODELS:
+                message = f"is not a model that is made here; there are {', '.join(MODELS)}"
+                yield draft.problem(("inputs", name, "made"), message, suggestion=closest(given.made, list(MODELS)))
+        if not given.layouts:
+            continue
+        from harness.hub.layouts.catalogue import LAYOUTS
+
+        for index, layout in enumerate(given.layouts):
+            if layout not in LAYOUTS:
+                message = f"is not a layout; there are {', '.join(LAYOUTS)}"
+                path = ("inputs", name, "layouts", index)
+                yield draft.problem(path, message, suggestion=closest(layout, list(LAYOUTS)))
+
+
+# -- what is asked of backends ---------------------------------------------------------------------
+
+
+def observed(draft: Draft) -> Iterator[Problem]:
+    """Calls are observed in ranks of Python, of backends whose library is known."""
+    if not draft.has("observe"):
+        return
+    if draft.has("subject", "program"):
+        message = "stands in functions of Python; nothing of ours is inside a program: remove it"
+        yield draft.problem(("observe",), message, at_key=True)
+    for index, name in enumerate(draft.axes().get("backend", [])):
+        known = BACKENDS.get(name) if isinstance(name, str) else None
+        if known is not None and known.properties.unobserved:
+            message = f"cannot be had beside observe: {known.properties.unobserved}; leave it out"
+            yield draft.problem(("matrix", "backend", index), message)
+
+
+def backends_have_the_bound(draft: Draft) -> Iterator[Problem]:
+    """A bound on how long collectives wait is for backends that have one, and acts before the world is stopped."""
+    path = ("world", "collective_timeout")
+    if draft.world is None or (bound := draft.world.collective_timeout) is None:
+        return
+    if not 0 < bound < draft.world.deadline:
+        message = f"must be more than 0s and less than world.deadline ({draft.world.deadline:g}s), or it never acts"
+        yield draft.problem(path, message)
+    for backend in draft.axes().get("backend", []):
+        known = BACKENDS.get(backend) if isinstance(backend, str) else None
+        if known is not None and known.properties.unbounded:
+            message = (
+                f"cannot be had with {backend}: {known.properties.unbounded}. Give that backend a scenario of its own"
+            )
+            yield draft.problem(path, message, at_key=True)
+
+
+def digests_can_be_had(draft: Draft) -> Iterator[Problem]:
+    """Digests are of calls; those of a library that runs calls later are asked for by name; and xxhash is there."""
+    words = draft.at("observe")
+    asked = [str(word) for word in words] if isinstance(words, list) else []
+    given = "digests" in asked
+    eager = "eager-digests" in asked
+    if not (given or eager):
+        return
+    if "collectives" not in asked:
+        yield draft.problem(("observe",), "digests are part of a ledger; add collectives", at_key=True)
+    if given and eager:
+        yield draft.problem(("observe",), "eager-digests are digests already; leave one of them out", at_key=True)
+    for name in draft.axes().get("backend", []):
+        known = BACKENDS.get(name) if isinstance(name, str) else None
+        if known is not None and known.properties.runs_calls_later and not eager:
+            message = f"needs eager-digests, which evaluate: {known.properties.runs_calls_later}"
+            yield draft.problem(("observe",), message, at_key=True)
+
+
+def calls_run_in_order(draft: Draft) -> Iterator[Problem]:
+    """A fault that makes calls change places is for backends that run a call when it is made."""
+    for index, fault in draft.faults.items():
+        if not (isinstance(fault, CallFault) and fault.unordered):
+            continue
+        for name in draft.axes().get("backend", []):
+            known = BACKENDS.get(name) if isinstance(name, str) else None
+            if known is not None and (why := known.properties.runs_calls_later):
+                message = f"cannot be done to calls of {name}: {why}; give that backend a scenario without it"
+                yield draft.problem(("faults", index, "kind"), message)
+
+
+# -- what would let any comparison of inference with its reference pass ----------------------------
+
+
+USUAL = {"margin": 2.0, "middle": 2.0, "layers": 3.0}
+"""Times the reference's own noise: so much two runs with the same noise may differ by."""
+
+
+def wide(check: EquivalentCheck) -> str:
+    """That a check allows more than noise explains, in words; empty where it does not."""
+    most = {key: found for key, usual in USUAL.items() if (found := getattr(check, key) or 0.0) > usual}
+    if not most:
+        return ""
+    said = " and ".join(
+        f"{found:g} times the reference's noise ({key}, usually {USUAL[key]:g})" for key, found in most.items()
+    )
+    return f"check {check.id} allows {said}"
+
+
+def slack(draft: Draft) -> Iterator[Problem]:
+    """A margin that is larger than what noise explains lets defects of that size pass."""
+    for index, check in draft.checks.items():
+        if isinstance(check, EquivalentCheck) and (words := wide(check)):
+            key = next(key for key in USUAL if f"({key}," in words)
+            yield draft.problem(("checks", index, key), words, kind="note")
+
+
+def size_to_be_seen(draft: Draft) -> Iterator[Problem]:
+    """Noise that was measured of another thing is found out by a defect of known size alone."""
+    for index, check in draft.checks.items():
+        if isinstance(check, EquivalentCheck) and check.sees is None:
+            message = (
+                "states no size of defect that has to be seen (sees): where the reference's noise is not noise, "
+                "anything within it passes"
+            )
+            yield draft.problem(("checks", index), message, at_key=True, kind="note")
+
+
+def something_is_split(draft: Draft) -> Iterator[Problem]:
+    """A pattern that matches every name asks for nothing."""
+    for index, check in draft.checks.items():
+        for number, pattern in enumerate(check.replicated if isinstance(check, ShardsCoverCheck) else ()):
+            if not pattern.strip("*?"):
+                message = "matches every tensor, so that none has to be split; name those that lie on several ranks"
+                yield draft.problem(("checks", index, "replicated", number), message)
+
+
+# -- what a run will not show: notes, because a question may well be narrow ------------------------------------------
+
+
+def unasked(checks: Iterable[Any], size: int) -> str:
+    """Which ranks of a world no check asks about what they do, in words; empty where each is asked.
+
+    How a rank ended is not an answer to what it did. A rank that others are compared with is asked too.
+    """
+    asked: set[int] = set()
+    for check in checks:
+        of_the_end_alone = check.properties.of_an_end and not check.properties.needs_an_event
+        if not of_the_end_alone and hasattr(check, "ranks"):
+            against = getattr(check, "against", None)
+            asked |= {*check.ranks.of(size), *((against,) if isinstance(against, int) else ())}
+    left = [rank for rank in range(size) if rank not in asked]
+    if not left:
+        return ""
+    return f"no check asks {numbered('rank', left)} of {size} for anything but how it ended"
+
+
+def ranks_that_nobody_asks(draft: Draft) -> Iterator[Problem]:
+    """A check that asks rank 0 alone says nothing about the others."""
+    stated = draft.at("checks")
+    for size in draft.sizes() if isinstance(stated, list) and len(draft.checks) == len(stated) else ():
+        try:
+            words = unasked(draft.checks.values(), size)
+        except ValueError:
+            return  # ranks_exist has reported it
+        if words:
+            yield draft.problem(("checks",), words, at_key=True, kind="note")
+
+
+def unsplit(checks: Iterable[Any], size: int) -> str:
+    """Why a model that nobody split would pass in a world of this size, in words; empty where it would not."""
+    asked = list(checks)
+    split = any(isinstance(check, InfluenceCheck | ShardsCoverCheck) for check in asked)
+    if size == 1 or split or not any(isinstance(check, EquivalentCheck) for check in asked):
+        return ""
+    return "no check asks whether the model is split (influence, shards-cover): the whole of it on each rank would pass"
+
+
+def a_model_that_nobody_split(draft: Draft) -> Iterator[Problem]:
+    """Ranks that compute everything for themselves give the logits of the whole."""
+    if words := unsplit(draft.checks.values(), max(draft.sizes(), default=1)):
+        yield draft.problem(("checks",), words, at_key=True, kind="note")
+
+
+def a_world_of_one(draft: Draft) -> Iterator[Problem]:
+    """One rank meets nobody."""
+    for index, size in enumerate(draft.axes().get("ranks", [])):
+        if size == 1:
+            yield draft.problem(("matrix", "ranks", index), OF_ONE, kind="note")
+
+
+def faults_after_the_work(draft: Draft) -> Iterator[Problem]:
+    """What strikes when the subject has returned disturbs nothing that a check looks at."""
+    if any(getattr(check, "event", None) == LAST for check in draft.checks.values()):
+        return
+    for index, fault in draft.faults.items():
+        if fault.event == LAST:
+            message = (
+                "comes when the subject has returned: no check asks for an event behind it, so nothing is disturbed"
+            )
+            yield draft.problem(("faults", index, "at"), message, kind="note")
+
+
+RULES = (
+    unique_ids,
+    role_and_verdict,
+    *MUST_FAIL_RULES,
+    ranks_exist,
+    plugins_can_be_used,
+    kinds_own_rules,
+    reference_is_used,
+    *COMPARE_RULES,
+    exclusions,
+    *ARM_RULES,
+    programs,
+    observed,
+    digests_can_be_had,
+    calls_run_in_order,
+    backends_have_the_bound,
+    environments,
+    *TRIAL_RULES,
+    slack,
+    size_to_be_seen,
+    something_is_split,
+    times,
+    *FAULT_RULES,
+    reserved_variables,
+    paths_are_portable,
+    made_exist,
+    ready,
+    ranks_that_nobody_asks,
+    a_model_that_nobody_split,
+    a_world_of_one,
+    faults_after_the_work,
+)

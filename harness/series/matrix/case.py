@@ -1,0 +1,157 @@
+"""One case: a kind of fault on a standard subject, and what has to be seen of it; and the scenario it makes."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import yaml
+
+from harness.faults import KINDS
+from harness.faults.fault import Effect
+from harness.series.matrix.ground import HANG, STRUCK, Ground
+
+Sees = Mapping[str, str | Sequence[int]]
+PLAIN = "plain"
+"""In a choice, for the variant of a case that names none."""
+BROKEN_TRIALS = 3
+"""Trials of a broken subject under a masked fault: they show that the checks could have failed."""
+DEADLINE = "60s"
+AFTER_FAILURE = "10s"
+"""What ranks have to end by themselves: on a machine that is busy for hours two seconds are not enough."""
+
+
+class _Plain(yaml.SafeDumper):
+    """Writes out what stands at two places: a scenario may hold no anchors."""
+
+    def ignore_aliases(self, data: Any) -> bool:
+        del data
+        return True
+
+
+@dataclass(frozen=True, kw_only=True)
+class Case:
+    """A kind of fault on a standard subject.
+
+    Attributes:
+        kind: of the fault.
+        variant: tells cases of one kind apart.
+        ground: what it strikes.
+        struck: the ranks.
+        at: the event; the ground's, where nothing is said.
+        options: of the fault.
+        arguments: of the subject, beside the ground's.
+        defect: of the control's subject: the fault strikes both arms then, and what has to be seen is how badly the
+            control takes it. Without one the fault strikes the control alone.
+        sees: the checks that fail, with the ranks on which they do: `every` or a list. The first is the one by which
+            the control fails as stated; none where it hangs.
+        says: a text that the reason of such a check must hold, by id: the line of a call, say.
+        must_fail: how, beside check and ranks.
+        by_backend: `options`, `sees` and `must_fail` of a backend on which the kind shows otherwise.
+        effect: the kind's own, where nothing is said.
+        backends: on which it is tried.
+        why_not: why on no other.
+    """
+
+    kind: str
+    ground: Ground
+    variant: str = ""
+    struck: str | Sequence[int] = (1,)
+    at: str | None = None
+    options: Mapping[str, Any] = field(default_factory=dict)
+    arguments: Mapping[str, Any] = field(default_factory=dict)
+    defect: Mapping[str, Any] = field(default_factory=dict)
+    sees: Sees = field(default_factory=dict)
+    says: Mapping[str, str] = field(default_factory=dict)
+    must_fail: Mapping[str, Any] = field(default_factory=dict)
+    by_backend: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
+    effect: Effect | None = None
+    backends: Sequence[str] = ("gloo", "mlx-ring")
+    why_not: str = ""
+
+    @property
+    def name(self) -> str:
+        """What the report calls it."""
+        return f"{self.kind}-{self.variant}" if self.variant else self.kind
+
+    @property
+    def choice(self) -> str:
+        """What `--only` takes for this case alone."""
+        return f"{self.kind}/{self.variant or PLAIN}"
+
+    @property
+    def does(self) -> Effect:
+        """What it does to a subject that works."""
+        effect = self.effect or KINDS[self.kind].effect
+        assert effect is not None, f"the kind {self.kind} says no effect; the case has to"
+        return effect
+
+    @property
+    def is_masked(self) -> bool:
+        """Whether it has to be borne; else it has to be seen."""
+        return self.does == "masked"
+
+    def seen_by(self, backend: str) -> Sees:
+        """The checks that fail on a backend, with their ranks; `hang` among them, where the world stands still."""
+        given = self._of(backend, "must_fail")
+        found: Sees = self._of(backend, "sees")
+        return {HANG: given["ranks"], **found} if HANG in given else found
+
+    def _of(self, backend: str, what: str) -> Mapping[str, Any]:
+        found: Mapping[str, Any] = self.by_backend.get(backend, {}).get(what, getattr(self, what))
+        return found
+
+    def scenario(self, backend: str, *, trials: int, seed: str) -> bytes:
+        """The scenario of one part: ordinary YAML, the same bytes everywhere."""
+        ground = self.ground
+        fault = {"id": STRUCK, "kind": self.kind, "ranks": _ranks(self.struck), **self._of(backend, "options")}
+        if KINDS[self.kind].properties.needs_a_gate or self.at is not None:
+            fault["at"] = self.at or ground.at
+        given = {**ground.arguments, **self.arguments}
+        if self.is_masked:
+            what = f"do all ranks end with what they must have, although {self.kind} strikes them?"
+            control = {"with": {**given, **ground.broken}, "must_fail": {"check": "as-expected", "ranks": "every"}}
+        else:
+            what = f"is {self.kind} seen by the checks that have to see it, on the ranks that it reaches, by its name?"
+            if not self.defect:
+                fault["arm"] = "control"
+            control = {"with": {**given, **self.defect}, "must_fail": dict(self._must_fail(backend))}
+        subject = {"entry": f"{ground.module}:{ground.function}", "candidate": {"with": given}, "control": control}
+        if ground.reference:
+            subject["reference"] = {"entry": f"{ground.module}:{ground.reference}", "with": {"backend": backend}}
+        tree = {
+            "schema": 1,
+            "id": f"matrix-{self.name}-{backend}",
+            "title": f"{self.name} on {backend}",
+            "question": f"On {backend}, {what}",
+            "role": "self-test",
+            "expects": "PASS",
+            "subject": subject,
+            "matrix": {"ranks": [ground.ranks], "backend": [backend]},
+            **{key: value for key, value in ground.extra.items() if key != "world"},
+            **ground.by_backend.get(backend, {}),
+            "world": {"deadline": DEADLINE, "after_failure": AFTER_FAILURE, **ground.extra.get("world", {})},
+            "seed": seed,
+            "trials": {
+                "candidate": trials,
+                "control": BROKEN_TRIALS if self.is_masked else trials,
+                "accept": {"failure_rate_below": "99.9%", "confidence": "95%"},
+                "max_voids": 0,
+            },
+            "faults": [fault],
+            "checks": [{"id": name, **options} for name, options in ground.checks.items()],
+        }
+        return yaml.dump(tree, Dumper=_Plain, sort_keys=False, allow_unicode=True, width=110).encode()
+
+    def _must_fail(self, backend: str) -> Mapping[str, Any]:
+        given = self._of(backend, "must_fail")
+        sees = self.seen_by(backend)
+        if HANG in given:
+            return {**given}
+        first = next(iter(sees))
+        return {"check": first, "ranks": _ranks(sees[first]), **given}
+
+
+def _ranks(ranks: str | Sequence[int]) -> str | list[int]:
+    return ranks if isinstance(ranks, str) else list(ranks)

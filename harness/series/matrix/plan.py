@@ -1,0 +1,163 @@
+"""Which parts a matrix is made of: worked out from the catalogue, the registry of kinds, and what was asked for."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from importlib import resources
+from typing import Any
+
+from harness import checks, faults
+from harness.forms.digest import sha256
+from harness.forms.problem import closest
+from harness.series.matrix.case import Case
+from harness.series.matrix.catalogue import CASES, SENTINELS
+from harness.series.matrix.facts import STANDARD, MatrixPart
+from harness.series.matrix.ground import HANG
+from harness.series.series import Nothing
+
+BACKENDS = ("gloo", "mlx-ring")
+BATCH = 25
+"""Trials of one part at most: what a kill costs."""
+SEED = "rankproof-matrix"
+
+
+# Kinds that the worlds of a matrix, which are on one machine, cannot have, and where they are tried.
+ELSEWHERE = {"cut-off": "it is done to one of several machines: scenarios/host-lost tries it"}
+
+
+def subject(file: str) -> bytes:
+    """The code of standard subjects, by the name of their file."""
+    return resources.files("harness.series.matrix").joinpath(file).read_bytes()
+
+
+def chosen(*, only: Sequence[str], backends: Sequence[str], sample: bool) -> list[tuple[Case, str]]:
+    """The cases that were asked for, each with a backend.
+
+    Args:
+        only: kinds of faults, each for all of its cases, or single cases as `kind/variant`; nothing for all.
+        backends: on these alone; nothing for all.
+        sample: the sentinels alone.
+
+    Raises:
+        Nothing: a kind, case or backend that is not there, or nothing is left.
+    """
+    for choice in only:
+        kind, single, _ = choice.partition("/")
+        if kind not in faults.KINDS:
+            hint = f"; did you mean {near}?" if (near := closest(kind, faults.KINDS.names)) else ""
+            raise Nothing(f"--only {choice}: {kind} is not a kind of fault{hint} `rankproof faults` lists them")
+        choices = [case.choice for case in CASES if case.kind == kind]
+        if single and choice not in choices:
+            raise Nothing(f"--only {choice}: is not a case of {kind}; there is {', '.join(choices) or 'none'}")
+    for backend in backends:
+        if backend not in BACKENDS:
+            raise Nothing(f"--backend {backend}: the matrix is made on {' and '.join(BACKENDS)}")
+    cells = [
+        (case, backend)
+        for case in CASES
+        for backend in BACKENDS
+        if backend in case.backends
+        and (not only or case.kind in only or case.choice in only)
+        and (not backends or backend in backends)
+        and (not sample or (case.name, backend) in SENTINELS)
+    ]
+    if not cells:
+        raise Nothing("nothing is left of the matrix: no case has this kind on this backend, or is a sentinel")
+    return cells
+
+
+def parts(asked: Sequence[tuple[Case, str]], *, seeds: int, seed: str) -> list[MatrixPart]:
+    """The parts of these cases, in the order in which they are made."""
+    return [
+        _part(case, backend, number=number, trials=min(BATCH, seeds - begin), seed=seed)
+        for number, begin in enumerate(range(0, seeds, BATCH))
+        for case, backend in asked
+    ]
+
+
+def case_of(part: MatrixPart) -> Case | None:
+    """The case of a part in this version's catalogue; None where it has no such case."""
+    return next((case for case in CASES if case.name == part.case and part.backend in case.backends), None)
+
+
+def subjects(planned: Sequence[MatrixPart]) -> dict[str, str]:
+    """The sha256 of each file of subjects that these parts need, by its name; of standard.py in any case."""
+    files = {case.ground.file for part in planned if (case := case_of(part)) is not None}
+    return {file: sha256(subject(file)) for file in sorted({STANDARD, *files})}
+
+
+def without(asked: Sequence[tuple[Case, str]], *, everything: bool) -> dict[str, str]:
+    """What has no case, with the reason; of a matrix that is not everything, only of the cases it is about."""
+    cases = [case for case in CASES if everything or any(case is chosen for chosen, _ in asked)]
+    kinds = faults.KINDS.own if everything else ()
+    nobody = "nobody has written a case for it"
+    tried = {case.kind for case in CASES}
+    reasons = {kind: ELSEWHERE.get(kind, nobody) for kind in kinds if kind not in tried}
+    for case in cases:
+        for backend in BACKENDS:
+            if backend not in case.backends:
+                reasons[f"{case.name} on {backend}"] = case.why_not
+    return reasons
+
+
+def unused(asked: Sequence[tuple[Case, str]]) -> list[str]:
+    """Kinds of checks that no case needs, or none on a backend: nothing here shows that they can fail there."""
+    backends = sorted({backend for _, backend in asked})
+    used = {
+        (case.ground.checks[name]["kind"], backend)
+        for case, backend in asked
+        for name in (() if case.is_masked else case.seen_by(backend))
+        if name != HANG
+    }
+    kinds = []
+    for kind in sorted(checks.KINDS.own):
+        lacking = [backend for backend in backends if (kind, backend) not in used]
+        kinds += [kind] if lacking == backends else [f"{kind} on {backend}" for backend in lacking]
+    return kinds
+
+
+def planned(*, only: Sequence[str], backends: Sequence[str], sample: bool, seeds: int, seed: str) -> dict[str, Any]:
+    """What this version makes of a question, as the facts of a matrix state it.
+
+    Raises:
+        Nothing: it has no such kind, case or backend.
+    """
+    asked = chosen(only=only, backends=backends, sample=sample)
+    all_parts = parts(asked, seeds=seeds, seed=seed)
+    digests = subjects(all_parts)
+    return {
+        "subject": digests.pop(STANDARD),
+        "subjects": digests,
+        "parts": all_parts,
+        "without": without(asked, everything=not only and not sample),
+        "unused": unused(asked),
+    }
+
+
+def _part(case: Case, backend: str, *, number: int, trials: int, seed: str) -> MatrixPart:
+    root = f"{seed}-{number}"
+    size = case.ground.ranks
+    sees = case.seen_by(backend)
+    return MatrixPart(
+        name=f"{case.name}-{backend}-{number:02d}",
+        case=case.name,
+        kind=case.kind,
+        effect=case.does if not case.defect else f"{case.does}, with a defect",
+        backend=backend,
+        ranks=size,
+        struck=ranks_of(case.struck, size),
+        trials=trials,
+        seed=root,
+        scenario=sha256(case.scenario(backend, trials=trials, seed=root)),
+        masked=case.is_masked,
+        sees={} if case.is_masked else {name: ranks_of(ranks, size) for name, ranks in sees.items()},
+        says={} if case.is_masked else dict(case.says),
+        checks={name: str(options["kind"]) for name, options in case.ground.checks.items()},
+    )
+
+
+def ranks_of(ranks: str | Sequence[int], size: int) -> list[int]:
+    """The numbers that a set of ranks stands for."""
+    if ranks == "every":
+        return list(range(size))
+    return list(range(1, size)) if isinstance(ranks, str) else list(ranks)

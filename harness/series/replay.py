@@ -1,0 +1,217 @@
+"""A series judged again: every part from its own evidence, held against the plan; then the record and the text."""
+
+from __future__ import annotations
+
+import io
+import tempfile
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Generic
+
+from harness.forms import manifest
+from harness.forms.digest import sha256
+from harness.forms.problem import ScenarioError
+from harness.record.assemble import difference
+from harness.record.facts import SCENARIO_PATH, SOURCE_FOLDER
+from harness.record.model import PATH, Record, RecordError
+from harness.reproduce.archive import ArchiveError, Index, unpack
+from harness.run.replay import RecordReplay
+from harness.scenario import Scenario, parse_scenario
+from harness.series.series import SCENARIO, F, Part, R, Read, Series, SeriesFacts, code
+from harness.trust import footer, sshsig, statement
+from harness.trust.replay import CannotRender, Replay
+
+Listed = Mapping[str, str]
+"""The files of a run, path to sha256."""
+
+
+class SeriesReplay(Replay, Generic[F, R]):
+    """One report of a series, judged and rendered again. Use once."""
+
+    def __init__(self, series: Series[F, R]) -> None:
+        super().__init__()
+        self.series = series
+        self.record: R | None = None
+
+    def judge(self, read: Read, names: Sequence[str]) -> str | None:
+        """Count again, from the evidence of every part."""
+        series = self.series
+        try:
+            record = series.assemble(read, [name for name in names if name not in (PATH, series.figure)])
+        except RecordError as error:
+            return str(error)
+        if (different := difference(read(PATH), record.encode())) is not None:
+            return different
+        if series.figure and (series.figure not in names or read(series.figure) != series.draw(record)):
+            return f"{series.figure} is not what the record draws"
+        facts = series.read(read(series.path))
+        if why := refusal(series, facts):
+            return why
+        self.record = record
+        # A series takes hours, and its evidence stands for the version that made it. But whoever signs could leave a
+        # part out, or ask less of one, and say that other code did: so what this version would plan is said too.
+        other = series.other_plan(facts)
+        self.arrays = f"its plan is not the one of this version: {other}" if other else "its plan is this version's"
+        if trusted := series.on_trust(facts):
+            self.arrays += f"; {trusted}"
+        return None
+
+    def render(self, read: Read, manifest_digest: str) -> bytes:
+        """Render the body from the record."""
+        return self.series.render(self._record(read), manifest_digest=manifest_digest)
+
+    def signer(self, read: Read) -> str | None:
+        """The key that the record names."""
+        signer = self._record(read).facts.signer
+        return None if signer is None else signer.key
+
+    def _record(self, read: Read) -> R:
+        if self.record is None:
+            try:
+                self.record = self.series.record.decode(read(PATH))
+            except RecordError as error:
+                raise CannotRender(str(error)) from None
+        return self.record
+
+
+def refusal(series: Series[F, R], facts: F) -> str:
+    """Why a plan cannot be what it says: this very code made it, and would have planned otherwise."""
+    if facts.code != code() or not (other := series.other_plan(facts)):
+        return ""
+    return f"it says that this very code made it, which would have planned otherwise: {other}"
+
+
+# -- its parts -------------------------------------------------------------------------------------
+
+
+def part_record(part: Part, data: bytes, *, facts: SeriesFacts, unlike: Callable[[Scenario, Listed], str]) -> Record:
+    """The record of one part, worked out from its bundle and held against the plan.
+
+    Args:
+        part: as it was planned.
+        data: its bundle.
+        facts: of the series.
+        unlike: what the series says of the part, and its scenario or its files do not; empty where they agree.
+
+    Raises:
+        RecordError: it is unreadable, not what was planned, or its verdicts do not follow from its evidence.
+        harness.trust.replay.CannotJudge: this version cannot judge it.
+        harness.trust.verification.Refused: its evidence contradicts itself.
+    """
+    with tempfile.TemporaryDirectory(prefix="rankproof-part-") as place:
+        top = Path(place).resolve() / "part"
+        try:
+            index = unpack(io.BytesIO(data), top)
+        except ArchiveError as error:
+            raise RecordError(f"{part.path}: {error}") from None
+        run = top / "run"
+
+        def read(name: str) -> bytes:
+            try:
+                return (run / name).read_bytes()
+            except OSError:
+                raise RecordError(f"{part.path} lacks {name}") from None
+
+        try:
+            listed = manifest.parse(read(manifest.NAME))
+        except manifest.ManifestMalformed as error:
+            raise RecordError(f"{part.path}: {error}") from None
+        for name, digest in listed.items():
+            if sha256(read(name)) != digest:
+                raise RecordError(f"{part.path}: {name} is not what its manifest lists")
+        if why := _misnamed(index, listed, read):
+            raise RecordError(f"{part.path}: {why}")
+        if sha256(read(SCENARIO_PATH)) != part.scenario:
+            raise RecordError(f"{part.path} is a run of another scenario than the {facts.kind} plans")
+        try:
+            scenario = parse_scenario(read(SCENARIO_PATH), name=part.name)
+        except ScenarioError as error:
+            raise RecordError(f"{part.path}: {error.problems[0]}") from None
+        if why := unlike(scenario, listed):
+            raise RecordError(f"{part.path}: {why}")
+        replay = RecordReplay()
+        different = replay.judge(read, tuple(listed))
+        if different is not None or replay.record is None:
+            raise RecordError(f"{part.path}: {different}")
+        if why := not_of(replay.record, facts):
+            raise RecordError(f"{part.path} {why}")
+        if why := _contradicted(replay, index, read):
+            raise RecordError(f"{part.path}: {why}")
+        return replay.record
+
+
+def _misnamed(index: Index, listed: Listed, read: Read) -> str:
+    """What the index of a bundle names and the bundle does not hold; empty where they agree."""
+    if index.report != sha256(read(statement.REPORT)):
+        return "its index names another report than the one it holds"
+    paths = {member.path for member in index.members if member.path.startswith("run/")}
+    if odd := sorted({path.removeprefix("run/") for path in paths} - {*listed, manifest.NAME, statement.REPORT}):
+        return f"its manifest does not list {odd[0]}"
+    return ""
+
+
+def _contradicted(replay: RecordReplay, index: Index, read: Read) -> str:
+    """What else a bundle states of its run, and its record does not; empty where they agree."""
+    record = replay.record
+    assert record is not None
+    named = {member.name: member.digest for member in index.inputs}
+    if index.rankproof != record.run.rankproof:
+        return "its index names another version of Rankproof than its run"
+    if named != {member.name: member.digest for member in record.run.inputs}:
+        return "its index names other inputs than its run"
+    try:
+        body = replay.render(read, sha256(read(manifest.NAME)))
+    except CannotRender as error:
+        return str(error)
+    return _not_signed(read(statement.REPORT), body, key=replay.signer(read))
+
+
+def _not_signed(report: bytes, body: bytes, *, key: str | None) -> str:
+    """How a report is not the signed text of a record; empty where it is.
+
+    The signature itself is not verified: the series' own covers these bytes.
+    """
+    if key is None:
+        unsigned = body + footer.unsigned_footer("").partition(b"`")[0]
+        return "" if report.startswith(unsigned) else "its report is not the text of its record"
+    parts = footer.split(report)
+    if not isinstance(parts, footer.Footer) or parts.body != body:
+        return "its report is not the text of its record"
+    try:
+        signer = sshsig.parse(parts.signature).key_fingerprint
+    except sshsig.MalformedSignature as error:
+        return f"the signature of its report cannot be read: {error}"
+    return "" if signer == key else "another key signed its report than its run names"
+
+
+def other_files(listed: Listed, expected: Listed) -> str:
+    """The arm whose code is not made of exactly these files; empty where there is none.
+
+    A file beside them could take the place of a module of the standard library.
+    """
+    for arm in ("candidate", "control"):
+        folder = f"{SOURCE_FOLDER}/{arm}/"
+        files = {name.removeprefix(folder): digest for name, digest in listed.items() if name.startswith(folder)}
+        files.pop(SCENARIO, None)
+        if files != expected:
+            return arm
+    return ""
+
+
+def not_of(record: Record, facts: SeriesFacts) -> str:
+    """Why a run is not a part of a series; empty where it is."""
+    run = record.run
+    signer = None if run.signer is None else run.signer.key
+    if signer != (None if facts.signer is None else facts.signer.key):
+        return f"was made for another key than the {facts.kind}"
+    if run.overrides or run.rankproof != facts.rankproof:
+        return f"was made with overrides, or by another version than the {facts.kind}"
+    return f"was made at {run.made}, before the {facts.kind} was begun" if run.made < facts.made else ""
+
+
+def demand_named(facts: SeriesFacts) -> None:
+    """Refuse a series whose name does not bear the time that it says it was begun at. Raises RecordError."""
+    time = facts.made.replace("-", "").replace(":", "")
+    if not facts.id.startswith(f"{time}-"):
+        when = f"the {facts.kind} {facts.id} does not bear the time it says it was made at"
+        raise RecordError(f"{when}, {facts.made}")

@@ -1,0 +1,123 @@
+"""The report of a search: the space, one table of its cells, and every cell that is not equivalent in words."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from harness.forms.text import listed, plural
+from harness.report.blocks import (
+    Block,
+    Claim,
+    Evidence,
+    Foreign,
+    Heading,
+    Note,
+    Paragraph,
+    Part,
+    Strong,
+    Table,
+    Verbatim,
+)
+from harness.series.report import RECORD, document, section
+from harness.series.search.record import PATH as FACTS
+from harness.series.search.record import SearchCell, SearchRecord
+from harness.series.series import FOLDER
+
+ARRAYS = "logits and weights, from which a verifier works out every comparison again"
+NO_ARRAYS = "digests of logits and weights, and what was worked out of them"
+WALKED = ("IDENTICAL", "EQUIVALENT", "DIVERGENT")
+
+
+def render(record: SearchRecord, *, manifest_digest: str) -> bytes:
+    """Render the body of `report.md`; `manifest_digest` is the sha256 of the manifest, 64 hex digits."""
+    return document(
+        record.facts,
+        _blocks(record),
+        title="Search",
+        answer=Paragraph(Claim(answer(record), (RECORD,))),
+        files=(
+            (Claim("what was planned", (Evidence(FACTS),)), "models, prompts, parts"),
+            (Claim("the record", (RECORD,)), "every cell above"),
+            (Verbatim(f"{FOLDER}/"), "for each part a bundle of a signed run: `rankproof verify` takes each"),
+        ),
+        manifest_digest=manifest_digest,
+    )
+
+
+def answer(record: SearchRecord) -> str:
+    """What was found, in a sentence."""
+    divergent = record.counts.get("DIVERGENT", 0)
+    many = sum(cell.word in WALKED for cell in record.cells)
+    rest = ", ".join(f"{count} {word}" for word, count in record.counts.items())
+    what = f"{plural(divergent, 'cell')} DIVERGENT" if divergent else "No divergence was found"
+    return f"{what} in {plural(many, 'cell')} that were walked with {len(record.facts.prompts)} prompts each ({rest})."
+
+
+def _blocks(record: SearchRecord) -> Iterator[Block]:
+    yield Note(
+        "A cell is a model, an engine with the way it shares the model, and a world size. Every prompt is read in "
+        "chunks, continued over the ranks with the tokens that the whole model chose, and its logits at every position "
+        "are compared with those of the whole model in a process of its own. What is allowed is measured: how far the "
+        "whole model's own logits move when it adds up the same sums in another order, twice that at most. In each "
+        "cell the same code failed with a defect: every chunk of a prompt but the first began a token too early. "
+        "`seen would be` names a defect of the whole model that was tried and lies beyond what is allowed."
+    )
+    yield Heading(2, "The space")
+    yield Table(("what", "this search"), tuple(_space(record)))
+    yield Heading(2, "Every cell")
+    yield Table(
+        ("model", "engine", "ranks", "", "prefill and decode against the whole model"),
+        tuple(_row(cell) for cell in record.cells),
+        align=("left", "left", "right", "left", "left"),
+    )
+    yield from _in_words("Divergent", [cell for cell in record.cells if cell.word == "DIVERGENT"])
+    rest = [cell for cell in record.cells if cell.word not in WALKED]
+    yield from _in_words("Not walked, or without an answer", rest)
+    yield from section("What this does not show", tuple(_unshown(record)))
+
+
+def _space(record: SearchRecord) -> Iterator[tuple[Part, ...]]:
+    facts = record.facts
+    yield "rankproof", facts.rankproof
+    yield "commit", Verbatim(facts.source.commit or "not known")
+    yield "its own code", Verbatim(facts.code)
+    yield "releases", Foreign(", ".join(f"{name} {number}" for name, number in facts.versions.items()))
+    yield "models", Foreign(", ".join(facts.models))
+    engines = dict.fromkeys(cell.engine for cell in record.cells)
+    yield "engines", Foreign(", ".join(engines))
+    lengths = [len(prompt) for prompt in facts.prompts if isinstance(prompt, list)]
+    texts = len(facts.prompts) - len(lengths)
+    what = f"{plural(texts, 'text')}, and {plural(len(lengths), 'list')} of {min(lengths)} to {max(lengths)} tokens"
+    how = f"{facts.chunk} tokens at a time, {facts.steps} generated after each"
+    yield "prompts", f"{len(facts.prompts)} ({what}), {how}"
+    yield "evidence", ARRAYS if all(part.arrays for part in facts.parts) else NO_ARRAYS
+    yield "cells", str(len(record.cells))
+    yield "time of all parts", f"{record.seconds:.0f} s"
+
+
+def _row(cell: SearchCell) -> tuple[Part, ...]:
+    word: Part = cell.word if cell.word in ("IDENTICAL", "EQUIVALENT") else Strong(cell.word)
+    return cell.model, Verbatim(cell.engine), str(cell.ranks), Claim(word, (Evidence(cell.part),)), Foreign(cell.found)
+
+
+def _in_words(title: str, cells: list[SearchCell]) -> Iterator[Block]:
+    """Cells with what is to be said of each; those of which the same is said together."""
+    alike: dict[tuple[str, str, str, str], list[SearchCell]] = {}
+    for cell in cells:
+        alike.setdefault((cell.model, cell.engine, cell.word, cell.why), []).append(cell)
+    items: list[Part] = []
+    for (model, engine, word, why), same in alike.items():
+        worlds = " and ".join(plural(cell.ranks, "rank") for cell in same)
+        items.append(Claim(Foreign(f"{model}, {engine} over {worlds}: {word}: {why}"), (Evidence(same[0].part),)))
+    return section(title, items)
+
+
+def _unshown(record: SearchRecord) -> Iterator[Part]:
+    yield "Other models: these are small ones with random weights, made here, in float32 on the CPU."
+    yield "Other prompts, longer ones, sampling, batches of several requests: none was tried."
+    if not all(part.arrays for part in record.facts.parts):
+        yield "The logits themselves: how far they lie apart is what the machine that walked them says."
+    yield f"Races: every cell was walked {plural(record.facts.trials, 'time')}."
+    if len({cell.ranks for cell in record.cells}) < 4:
+        worlds = listed([str(ranks) for ranks in sorted({cell.ranks for cell in record.cells})])
+        yield f"Other world sizes than {worlds}, and worlds over several machines."
