@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
 
-from harness.models import digest
+from harness.engines.models import digest
 from harness.search import plan
 from harness.search.facts import FORMAT, PartFacts, SearchFacts
 from harness.search.facts import PATH as FACTS
@@ -66,7 +66,7 @@ def begin(
 
     Raises:
         plan.Nothing: what was asked for is not there.
-        harness.models.ModelError: a model cannot be made here.
+        harness.engines.models.ModelError: a model cannot be made here.
         harness.series.make.SeriesError: it could not be made; its folder says how far it came, and can be gone on with.
     """
     chosen = plan.chosen(models)

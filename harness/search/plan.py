@@ -10,10 +10,10 @@ from typing import Any, Literal
 
 import yaml
 
+from harness.engines.models import MODELS
 from harness.forms.digest import sha256
 from harness.forms.problem import closest
 from harness.forms.text import plural
-from harness.models import MODELS
 from harness.search.facts import NOT_INSTALLED, Asked, Library, PartFacts
 from harness.search.prompts import CHUNK, STEPS, prompts
 from harness.subjects import READY

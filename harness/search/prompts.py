@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import random
 
-from harness.models.vocabulary import BEGIN, END, PAD, SIZE, SPECIAL
+from harness.engines.models.vocabulary import BEGIN, END, PAD, SIZE, SPECIAL
 
 CHUNK = 8
 """Tokens of a prompt that are read at a time."""

@@ -19,7 +19,7 @@ from harness.history import ARTEFACT_FOUND, History
 from harness.numeric.parity import NAME, PHASES
 from harness.scenario import Scenario
 from harness.scenario.parity_lint import wide
-from harness.subjects import inference
+from harness.subjects import READY
 
 BOUNDARY = "prefill.boundary"
 """The event by which a rank tells that a chunk of a prompt follows another one."""
@@ -126,7 +126,8 @@ def _extent(scenario: Scenario, history: History, axes: Mapping[str, object]) ->
 
 def _how_asked(scenario: Scenario, axes: Mapping[str, object]) -> str:
     """In what batches and by which sampling, and that this is all; only a ready subject is known to ask one by one."""
-    if not {scenario.subject.use, scenario.subject.beside} & inference.SUBJECTS.keys():
+    names = {scenario.subject.use, scenario.subject.beside} & READY.own.keys()
+    if not any("sampling" in READY.own[name].arguments for name in names if name is not None):
         return ": nothing beyond that was looked at, and how requests were batched and sampled is not told"
     stated = scenario.subject.arms["candidate"].with_.get("sampling", "greedy")
     sampling = axes.get("sampling", stated)

@@ -7,9 +7,9 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from harness import models
-from harness.models.catalogue import MODELS
-from harness.models.weights import Tensor, draw, safetensors
+from harness.engines import models
+from harness.engines.models.catalogue import MODELS
+from harness.engines.models.weights import Tensor, draw, safetensors
 
 BIASED = "llama-bias"
 """A Llama with a bias wherever it may be."""

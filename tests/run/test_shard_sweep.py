@@ -7,7 +7,7 @@ from itertools import product
 
 import pytest
 
-from harness.models import MODELS, engines
+from harness.engines.models import MODELS, engines
 from harness.scenario import load_scenario
 from harness.scenario.plan import cells
 from tests.run.conftest import ROOT, Ran

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from harness.models import MODELS, engines
+from harness.engines.models import MODELS, engines
 from harness.reason import Skip, SkipCode, VerdictCode, VerdictReason
 from harness.record.facts import SOURCE_FOLDER, Source
 from harness.scenario import parse_scenario

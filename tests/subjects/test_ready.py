@@ -11,9 +11,9 @@ from typing import Any
 
 import pytest
 
+from harness.engines.inference_inside.request import Request
 from harness.history import History
 from harness.subjects import READY
-from harness.subjects.inference_inside.request import Request
 from harness.subjects.subject import ReadySubject
 from harness.world.pool import ServerPool
 from harness.world.preload import EVERYTHING
@@ -127,7 +127,7 @@ def test_every_file_of_code_is_a_ready_subject() -> None:
     (folder,) = {file.parent for file in alone}
     assert set(folder.glob("*_inside.py")) == alone
     packages = {subject.file.parent for subject in READY.values() if subject.package}
-    assert set(folder.glob("*_inside/")) == packages
+    assert set(folder.parent.glob("*/*_inside/")) == packages
     for package in packages:
         entries = {file for file in package.glob("*.py") if "\ndef run(context: Any, *" in file.read_text()}
         assert entries == {subject.file for subject in READY.values() if subject.file.parent == package}

@@ -9,9 +9,9 @@ from typing import Any
 import pytest
 
 torch = pytest.importorskip("torch")
-layer_loop = importlib.import_module("harness.subjects.inference_inside.layer_loop")
-leak = importlib.import_module("harness.subjects.inference_inside.leak")
-stages = importlib.import_module("harness.subjects.inference_inside.stages")
+layer_loop = importlib.import_module("harness.engines.inference_inside.layer_loop")
+leak = importlib.import_module("harness.engines.inference_inside.leak")
+stages = importlib.import_module("harness.engines.inference_inside.stages")
 
 
 class Layer(torch.nn.Linear):  # type: ignore[name-defined,misc]
@@ -131,7 +131,7 @@ def test_matrices_are_tied_where_they_are_one() -> None:
 
 def test_a_product_over_fewer_columns_than_parts_is_made_once() -> None:
     """Gemma 3n has a matrix of two columns, which the envelope cuts into four."""
-    orders = importlib.import_module("harness.subjects.inference_inside.orders")
+    orders = importlib.import_module("harness.engines.inference_inside.orders")
     matrix, given = torch.nn.Linear(2, 3), torch.ones(1, 2)
     with orders.split(torch.nn.Sequential(matrix), orders.Cut(4, strided=True)):
         assert torch.allclose(matrix(given), torch.nn.functional.linear(given, matrix.weight, matrix.bias))
@@ -141,7 +141,7 @@ def test_a_product_over_fewer_columns_than_parts_is_made_once() -> None:
 def test_several_states_of_a_token_are_kept_side_by_side() -> None:
     """DeepSeek-V4 has four of each: as many rows were kept as states, whatever the number of tokens."""
     pytest.importorskip("transformers")
-    hf = importlib.import_module("harness.subjects.inference_inside.hf")
+    hf = importlib.import_module("harness.engines.inference_inside.hf")
     engine = hf.Transformers(rank=0, size=1, sharding="single")
     engine._tokens, engine._batch = 5, (1, 5)
     engine._watch("of a token")(None, (), torch.ones(1, 5, 4, 8))
@@ -156,7 +156,7 @@ def test_several_states_of_a_token_are_kept_side_by_side() -> None:
 def test_heads_are_counted_in_layers_that_differ() -> None:
     """The whole configuration of Dots 3 does not tell of them, and raised."""
     transformers: Any = pytest.importorskip("transformers")
-    hf = importlib.import_module("harness.subjects.inference_inside.hf")
+    hf = importlib.import_module("harness.engines.inference_inside.hf")
     config = transformers.AutoConfig.for_model("dots3_note")
     hf.refuse_tensor(config, 2)
     with pytest.raises(ValueError, match="64 KV heads cannot be split over 128 ranks"):  # in the layers with a window
@@ -167,7 +167,7 @@ def test_heads_are_counted_in_layers_that_differ() -> None:
 def test_routers_that_nobody_saw_are_no_routing() -> None:
     """PhiMoE chooses otherwise than by `topk`, some layers of DeepSeek-V4 by a table."""
     pytest.importorskip("transformers")
-    hf = importlib.import_module("harness.subjects.inference_inside.hf")
+    hf = importlib.import_module("harness.engines.inference_inside.hf")
     engine, names = hf.Transformers(rank=0, size=1, sharding="single"), [f"m.layers.{n}.experts.w" for n in (0, 1)]
     config = SimpleNamespace(num_experts=4, num_experts_per_tok=2)
     engine._routers = hf.Routers(config, names, layers=(0, 2))

@@ -16,11 +16,11 @@ from typing import Any
 
 import pytest
 
-from harness.models import MODELS, ModelError, engines, write
-from harness.models.catalogue import LLAMA, Recipe, _dense
-from harness.models.engines import Offer, config_of, offers, refusal, uneven
+from harness.engines.models import MODELS, ModelError, engines, write
+from harness.engines.models.catalogue import LLAMA, Recipe, _dense
+from harness.engines.models.engines import Offer, config_of, offers, refusal, uneven
 from harness.subjects import READY
-from tests.subjects.worlds import Worlds
+from tests.engines.worlds import Worlds
 
 
 def llama(**changed: Any) -> Recipe:

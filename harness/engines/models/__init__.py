@@ -13,14 +13,14 @@ import tempfile
 from collections.abc import Mapping
 from pathlib import Path
 
+from harness.engines.models.catalogue import MODELS, Recipe
+from harness.engines.models.problem import ModelError
+from harness.engines.models.vocabulary import as_json, tokenizer_files
+from harness.engines.models.weights import Tensor, draw, safetensors
 from harness.forms import manifest
 from harness.forms.cache import cache_folder
 from harness.forms.digest import fold, sha256, sha256_of
 from harness.forms.extras import missing
-from harness.models.catalogue import MODELS, Recipe
-from harness.models.problem import ModelError
-from harness.models.vocabulary import as_json, tokenizer_files
-from harness.models.weights import Tensor, draw, safetensors
 
 __all__ = ["MODELS", "ModelError", "cached", "digest", "files", "write"]
 

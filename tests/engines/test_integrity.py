@@ -6,9 +6,9 @@ from collections.abc import Iterator
 
 import pytest
 
-from harness.models import cached
+from harness.engines.models import cached
 from harness.subjects import READY
-from tests.subjects.worlds import Worlds
+from tests.engines.worlds import Worlds
 
 ASKED = {"prompts": [[40, 41, 42, 43, 44], [50, 51]], "max_new_tokens": 4}
 TORCH = b"""

@@ -11,11 +11,11 @@ from typing import Any
 import numpy as np
 import pytest
 
-from harness.models.weights import safetensors
+from harness.engines.models.weights import safetensors
 
 torch = pytest.importorskip("torch")
-defects = importlib.import_module("harness.subjects.inference_inside.defects_hf")
-stages = importlib.import_module("harness.subjects.inference_inside.stages")
+defects = importlib.import_module("harness.engines.inference_inside.defects_hf")
+stages = importlib.import_module("harness.engines.inference_inside.stages")
 OF_ATTENTION = ("bias-per-rank", "stale-position", "half-message", "swapped-heads", "norm-split", "fused-interleave")
 
 

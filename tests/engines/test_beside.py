@@ -13,15 +13,15 @@ import pytest
 import torch
 from torch import Tensor, nn
 
+from harness.engines.inference_inside import session
+from harness.engines.inference_inside.engine import Piece
+from harness.engines.inference_inside.request import Request, takes_a_request
+from harness.engines.inference_inside.torch_decoder import TorchDecoder
 from harness.gate.discrepancies import foreign
 from harness.run.arms.signature import misfits
 from harness.run.arms.staging import ArmError, previewed
 from harness.scenario import ScenarioError, parse_scenario
 from harness.subjects import READY
-from harness.subjects.inference_inside import session
-from harness.subjects.inference_inside.engine import Piece
-from harness.subjects.inference_inside.request import Request, takes_a_request
-from harness.subjects.inference_inside.torch_decoder import TorchDecoder
 
 SCENARIO = """\
 schema: 1

@@ -7,9 +7,9 @@ import math
 from pathlib import Path
 from typing import Any
 
+from harness.engines.models.engines import config_of
+from harness.engines.models.problem import ModelError
 from harness.forms.digest import fold, sha256_of
-from harness.models.engines import config_of
-from harness.models.problem import ModelError
 
 MOST_HEADER = 100 * 2**20
 

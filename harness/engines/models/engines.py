@@ -17,9 +17,9 @@ from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
 
+from harness.engines.models import decoders
+from harness.engines.models.problem import ModelError
 from harness.forms.extras import absence
-from harness.models import decoders
-from harness.models.problem import ModelError
 
 ENGINES = ("hf-single", "hf-tensor", "hf-pipeline", "mlx-single", "mlx-tensor", "mlx-pipeline")
 LIBRARIES = {"hf": "transformers", "mlx": "mlx-lm"}

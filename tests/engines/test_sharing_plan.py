@@ -11,11 +11,11 @@ from pydantic import TypeAdapter
 
 from harness.checks import AnyCheck, Check
 from harness.checks.shards_cover import ShardsCoverCheck, shards_of
+from harness.engines.models import write
 from harness.history import History
-from harness.models import write
 from harness.subjects import READY
-from tests.subjects.test_rehearsal import EXPERTS, SIZES, saved
-from tests.subjects.worlds import Worlds
+from tests.engines.test_rehearsal import EXPERTS, SIZES, saved
+from tests.engines.worlds import Worlds
 
 CHECK: TypeAdapter[Check] = TypeAdapter(AnyCheck)
 BY_PLAN = {"id": "it", "kind": "shards-cover", "ranks": "every", "against": "reference", "plan": "reference"}

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 torch = pytest.importorskip("torch")
-chunks = importlib.import_module("harness.subjects.inference_inside.chunks")
+chunks = importlib.import_module("harness.engines.inference_inside.chunks")
 
 
 class Layer(torch.nn.Module):  # type: ignore[name-defined,misc]

@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 
-from harness.models import MODELS, ModelError, files, write
-from harness.models.recall.table import ANSWER, FILLER, KEYS, LONGEST_FILLER, asked, key_of, prompt_of, value_of
+from harness.engines.models import MODELS, ModelError, files, write
+from harness.engines.models.recall.table import ANSWER, FILLER, KEYS, LONGEST_FILLER, asked, key_of, prompt_of, value_of
 
 SMALLEST = 5.0
 

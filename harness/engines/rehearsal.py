@@ -1,7 +1,7 @@
 """Whether an engine takes a checkpoint, tried before anything runs: the rank's own code on arrays without numbers.
 
-What a library's files say of an architecture (`harness.models.engines`) does not say whether a checkpoint has the
-tensors, by name and shape, that the library's class for it makes of this config.json, nor whether a first step goes
+What a library's files say of an architecture (`harness.engines.models.engines`) does not say whether a checkpoint has
+the tensors, by name and shape, that the library's class for it makes of this config.json, nor whether a first step goes
 through. A process of its own imports the engine, loads the headers and takes a step; what it finds is cached by all
 that it depends on. A process that fails to find out refuses nothing: the rank will say.
 """
@@ -17,11 +17,11 @@ from functools import cache
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 
+from harness.engines.inference_inside import checkpoint
+from harness.engines.inference_inside.rehearsal import IN_CHUNKS
+from harness.engines.models import MODELS, engines
 from harness.forms.cache import cache_folder
 from harness.forms.digest import fold, sha256, sha256_of
-from harness.models import MODELS, engines
-from harness.subjects.inference_inside import checkpoint
-from harness.subjects.inference_inside.rehearsal import IN_CHUNKS
 
 INSIDE = Path(__file__).with_name("inference_inside")
 VARIABLE = "RANKPROOF_REHEARSALS"
@@ -62,7 +62,7 @@ def complaint(engine: str, folder: Path, *, ranks: int, dtype: str) -> str:
     """What is raised of a model before an engine has generated a token, and whose it is; empty where nothing is known.
 
     Args:
-        engine: of `harness.models.engines.ENGINES`, one that has the architecture and can split it.
+        engine: of `harness.engines.models.engines.ENGINES`, one that has the architecture and can split it.
         folder: with config.json and safetensors files, which `checkpoint.stored` takes.
         ranks: world size.
         dtype: of the weights.

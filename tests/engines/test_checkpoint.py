@@ -9,10 +9,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from harness.models.weights import safetensors
+from harness.engines.inference_inside import checkpoint
+from harness.engines.inference_inside.request import demand_rows
+from harness.engines.models.weights import safetensors
 from harness.subjects import READY
-from harness.subjects.inference_inside import checkpoint
-from harness.subjects.inference_inside.request import demand_rows
 
 HALVES = ("model-00001-of-00002.safetensors", "model-00002-of-00002.safetensors")
 ARRAYS = {name: np.full((2, 3), number, "<f4") for number, name in enumerate("abcd")}
@@ -120,7 +120,7 @@ def refusal(folder: Path, name: str, **given: object) -> str:
 
 def copied(folder: Path, *files: str) -> Path:
     """Some files of a model."""
-    from harness.models import cached
+    from harness.engines.models import cached
 
     for file in files:
         (folder / file).write_bytes((cached("qwen2") / file).read_bytes())

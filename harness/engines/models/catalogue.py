@@ -7,10 +7,10 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from harness.models import families
-from harness.models.families import EXPERTS, HEAD, HEADS, KV_HEADS, Shape
-from harness.models.vocabulary import SIZE
-from harness.models.weights import Tensor
+from harness.engines.models import families
+from harness.engines.models.families import EXPERTS, HEAD, HEADS, KV_HEADS, Shape
+from harness.engines.models.vocabulary import SIZE
+from harness.engines.models.weights import Tensor
 
 MIXTRAL = ("w1", "w3", "w2")
 QWEN = ("gate_proj", "up_proj", "down_proj")

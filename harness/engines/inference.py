@@ -11,8 +11,8 @@ from functools import partial
 from pathlib import Path
 from types import MappingProxyType
 
-from harness.subjects.inference_inside import checkpoint
-from harness.subjects.inference_inside.request import demand_rows
+from harness.engines.inference_inside import checkpoint
+from harness.engines.inference_inside.request import demand_rows
 from harness.subjects.subject import INSIDE, NO_DEFECT, Argument, ReadySubject
 
 FOLDER = Path(__file__).with_name("inference_inside")
@@ -175,8 +175,8 @@ SHARDING = {
 
 def _refuses(name: str, arguments: Mapping[str, object], inputs: Mapping[str, Path], ranks: int) -> str:
     """What the engine does not offer, or accepts and crashes in; the rank refuses it as well."""
-    from harness.models import ModelError, engines
-    from harness.subjects import rehearsal
+    from harness.engines import rehearsal
+    from harness.engines.models import ModelError, engines
 
     folder = inputs[str(arguments["model"])]
     engine = f"{name.partition('_')[0]}-{arguments.get('sharding') or name.partition('_')[2]}"
@@ -240,23 +240,19 @@ def _subject(
     )
 
 
-SUBJECTS = {
-    "hf-single": _subject("hf_single", "generates with the whole model in each rank, by transformers", "none", "gloo"),
-    "hf-tensor": _subject(
-        "hf_tensor", "generates with a model that transformers splits over the ranks by its own plan", "gloo"
-    ),
-    "hf-pipeline": _subject(
-        "hf_pipeline", "generates with a decoder of transformers whose layers are split over the ranks", "gloo"
-    ),
-    "mlx-single": _subject("mlx_single", "generates with the whole model in each rank, by mlx-lm", "none", "mlx-ring"),
-    "mlx-tensor": _subject("mlx_tensor", "generates with a model that mlx-lm splits over the ranks", "mlx-ring"),
-    "mlx-pipeline": _subject(
-        "mlx_pipeline", "generates with a model whose layers mlx-lm splits over the ranks", "mlx-ring"
-    ),
-    "hf-sharded": _subject(
-        "hf_sharded", "generates with transformers, the model shared as an argument says", "gloo", further=SHARDING
-    ),
-    "mlx-sharded": _subject(
-        "mlx_sharded", "generates with mlx-lm, the model shared as an argument says", "mlx-ring", further=SHARDING
-    ),
-}
+HF_SINGLE = _subject("hf_single", "generates with the whole model in each rank, by transformers", "none", "gloo")
+HF_TENSOR = _subject(
+    "hf_tensor", "generates with a model that transformers splits over the ranks by its own plan", "gloo"
+)
+HF_PIPELINE = _subject(
+    "hf_pipeline", "generates with a decoder of transformers whose layers are split over the ranks", "gloo"
+)
+HF_SHARDED = _subject(
+    "hf_sharded", "generates with transformers, the model shared as an argument says", "gloo", further=SHARDING
+)
+MLX_SINGLE = _subject("mlx_single", "generates with the whole model in each rank, by mlx-lm", "none", "mlx-ring")
+MLX_TENSOR = _subject("mlx_tensor", "generates with a model that mlx-lm splits over the ranks", "mlx-ring")
+MLX_PIPELINE = _subject("mlx_pipeline", "generates with a model whose layers mlx-lm splits over the ranks", "mlx-ring")
+MLX_SHARDED = _subject(
+    "mlx_sharded", "generates with mlx-lm, the model shared as an argument says", "mlx-ring", further=SHARDING
+)

@@ -1,4 +1,4 @@
-"""Train the recall model: `python -m harness.models.recall.train FOLDER`, about a minute of one core.
+"""Train the recall model: `python -m harness.engines.models.recall.train FOLDER`, about a minute of one core.
 
 Its files are pinned, because training gives other bytes on another machine. It is a Llama of the catalogue's shape that
 knows a table by heart: after `<|im_start|> A B <|im_end|>`, wherever that stands in a prompt, come the three tokens of
@@ -15,7 +15,7 @@ import time
 from pathlib import Path
 from typing import Any
 
-from harness.models.recall.table import ANSWER, KEYS, LONGEST_FILLER, key_of, prompt_of, value_of
+from harness.engines.models.recall.table import ANSWER, KEYS, LONGEST_FILLER, key_of, prompt_of, value_of
 
 STEPS, BATCH, RATE, SEED = 400, 128, 5e-3, 1
 MARGIN = 5.0
@@ -26,7 +26,7 @@ def main(folder: Path) -> None:
     import torch
     from transformers import AutoConfig, AutoModelForCausalLM
 
-    from harness.models.catalogue import MODELS
+    from harness.engines.models.catalogue import MODELS
 
     torch.set_num_threads(1)
     torch.manual_seed(SEED)

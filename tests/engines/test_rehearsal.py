@@ -11,11 +11,12 @@ from typing import Any
 import numpy as np
 import pytest
 
-from harness.models import MODELS, write
-from harness.models.weights import safetensors
-from harness.subjects import READY, rehearsal
-from tests.subjects.rehearsals import Rehearsals
-from tests.subjects.worlds import Worlds
+from harness.engines import rehearsal
+from harness.engines.models import MODELS, write
+from harness.engines.models.weights import safetensors
+from harness.subjects import READY
+from tests.engines.rehearsals import Rehearsals
+from tests.engines.worlds import Worlds
 
 SIZES = {"num_hidden_layers": 4, "hidden_size": 96, "num_attention_heads": 12, "num_key_value_heads": 12}
 SIZES |= {"intermediate_size": 192, "vocab_size": 528, "max_position_embeddings": 256, "pad_token_id": 0}
@@ -289,7 +290,7 @@ def test_a_model_that_is_made_here_is_not_rehearsed(tmp_path: Path, monkeypatch:
 def test_a_layer_that_is_more_than_a_matrix_stays_whole() -> None:
     """Llama 4's router is a matrix by its class, and gives two things: in parts it gave one, and the model failed."""
     torch = pytest.importorskip("torch")
-    orders = importlib.import_module("harness.subjects.inference_inside.orders")
+    orders = importlib.import_module("harness.engines.inference_inside.orders")
 
     class Router(torch.nn.Linear):  # type: ignore[name-defined,misc]
         def forward(self, given: Any) -> Any:

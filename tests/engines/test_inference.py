@@ -11,12 +11,12 @@ from typing import Any
 
 import pytest
 
+from harness.engines.inference_inside.layout import blocks, whole_shape
+from harness.engines.models import cached, write
 from harness.history import History
-from harness.models import cached, write
 from harness.subjects import READY
-from harness.subjects.inference_inside.layout import blocks, whole_shape
 from harness.subjects.subject import Argument
-from tests.subjects.worlds import Worlds
+from tests.engines.worlds import Worlds
 
 # Each way of splitting, with experts that are stacked, a tied head, fused matrices and norms that are split.
 CASES = [

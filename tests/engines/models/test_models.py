@@ -12,13 +12,13 @@ from pathlib import Path
 
 import pytest
 
+from harness.engines.models import MODELS, ModelError, cached, digest, files, write
+from harness.engines.models.description import describe
+from harness.engines.models.families import EXPERTS, HEADS, KV_HEADS
+from harness.engines.models.vocabulary import SIZE
+from harness.engines.models.weights import Tensor, draw, safetensors
 from harness.forms.digest import fold, sha256_of
-from harness.models import MODELS, ModelError, cached, digest, files, write
-from harness.models.description import describe
-from harness.models.families import EXPERTS, HEADS, KV_HEADS
-from harness.models.vocabulary import SIZE
-from harness.models.weights import Tensor, draw, safetensors
-from tests.models.pinned import DIGESTS
+from tests.engines.models.pinned import DIGESTS
 
 
 @pytest.mark.parametrize("name", MODELS)
@@ -80,7 +80,7 @@ def test_a_cached_model_is_made_once_and_checked(tmp_path: Path) -> None:
 def test_a_maker_that_is_killed_leaves_nothing_that_counts(tmp_path: Path) -> None:
     """Killed before the manifest is written, it leaves a folder that nobody takes for a model."""
     code = (
-        "import os, signal, sys; from pathlib import Path; import harness.models as m\n"
+        "import os, signal, sys; from pathlib import Path; import harness.engines.models as m\n"
         "m.manifest.encode = lambda _digests: os.kill(os.getpid(), signal.SIGKILL)\n"
         "m.cached('llama', cache=Path(sys.argv[1]))"
     )
@@ -95,7 +95,8 @@ def test_a_maker_that_is_killed_leaves_nothing_that_counts(tmp_path: Path) -> No
 def test_makers_at_the_same_time_agree(tmp_path: Path) -> None:
     """Four processes that want a model at once all get the whole of it."""
     code = (
-        "import sys, pathlib; from harness.models import cached; print(cached('gpt2', cache=pathlib.Path(sys.argv[1])))"
+        "import sys, pathlib; from harness.engines.models import cached; "
+        "print(cached('gpt2', cache=pathlib.Path(sys.argv[1])))"
     )
     makers = [
         subprocess.Popen([sys.executable, "-c", code, str(tmp_path)], stdout=subprocess.PIPE, text=True)

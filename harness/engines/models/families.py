@@ -11,8 +11,8 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from harness.models.vocabulary import BEGIN, END, PAD, SIZE
-from harness.models.weights import Tensor
+from harness.engines.models.vocabulary import BEGIN, END, PAD, SIZE
+from harness.engines.models.weights import Tensor
 
 HEADS, KV_HEADS, HEAD, EXPERTS, LAYERS, LONGEST = 24, 12, 8, 12, 4, 512
 # Of a tied head: logits then deviate by some units, like those of an untied one.

@@ -7,7 +7,7 @@ import sys
 from types import TracebackType
 from typing import Self
 
-from harness.subjects.rehearsal import INSIDE
+from harness.engines.rehearsal import INSIDE
 
 SERVER = """
 import importlib, json, os, sys

@@ -16,7 +16,7 @@ OWN = "own"
 
 @dataclass(frozen=True, kw_only=True)
 class Request:
-    """The arguments that every ready subject of this folder takes, as `harness.subjects.inference` describes them."""
+    """The arguments that every ready subject of this folder takes, as `harness.engines.inference` describes them."""
 
     model: str = "model"
     prompts: Sequence[Any] = ("the quick brown fox", "hello world")

@@ -10,10 +10,10 @@ import pytest
 import torch
 from torch import Tensor
 
-from harness.subjects.inference_inside import orders, variants
-from harness.subjects.inference_inside.engine import Order
-from harness.subjects.inference_inside.request import Request
-from tests.subjects.test_beside import Toy
+from harness.engines.inference_inside import orders, variants
+from harness.engines.inference_inside.engine import Order
+from harness.engines.inference_inside.request import Request
+from tests.engines.test_beside import Toy
 
 ORDERS = [Order("apart", nullcontext, chunked=True), Order("doubled", nullcontext)]
 
@@ -107,7 +107,7 @@ def test_mlx_cuts_a_matrix_once() -> None:
     mx: Any = pytest.importorskip("mlx.core")
     from mlx import nn
 
-    from harness.subjects.inference_inside.mlx import split
+    from harness.engines.inference_inside.mlx import split
 
     layer: Any = nn.Linear(24, 12)
     model, given = nn.Sequential(layer), mx.ones((1, 24))
@@ -122,7 +122,7 @@ def test_mlx_cuts_a_matrix_once() -> None:
 @pytest.mark.parametrize(("reads", "many"), [(False, 1), (True, 0)])
 def test_padding_is_an_order_only_where_it_changes_no_more_than_rounding(reads: bool, many: int) -> None:
     """MiniMax M3 cuts keys into blocks by their place: beside its noise no position was left to judge."""
-    from harness.subjects.inference_inside.hf import Transformers
+    from harness.engines.inference_inside.hf import Transformers
 
     class Padded(Transformers):
         """Whose logits are others in a batch, by a rounding or by what padding says."""

@@ -8,7 +8,7 @@ from __future__ import annotations
 import hashlib
 import random
 
-from harness.models.vocabulary import BEGIN, SIZE, SPECIAL
+from harness.engines.models.vocabulary import BEGIN, SIZE, SPECIAL
 
 KEYS, ANSWER, LONGEST_FILLER = 256, 3, 4
 OPEN, CLOSE = SPECIAL.index("<|im_start|>"), SPECIAL.index("<|im_end|>")
