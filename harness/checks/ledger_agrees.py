@@ -16,7 +16,7 @@ from harness.forms.draft import Draft
 from harness.forms.problem import Problem
 from harness.forms.text import plural
 from harness.history import LEDGERS_COMPARED, History
-from harness.ledger.account import NO_CALL, in_words
+from harness.ledger.outside.account import NO_CALL, in_words
 
 
 class LedgerAgreesCheck(RankCheck):

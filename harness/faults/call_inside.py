@@ -10,8 +10,8 @@ import threading
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from harness.rank import seam
-from harness.rank.seam import Call, Unfit
+from harness.ledger.inside import seam
+from harness.ledger.inside.seam import Call, Unfit
 
 TOLD = "fault.call"
 """What the rank tells: fault, what, operation, nth, site, and what more the kind proves; or `why` it could not."""

@@ -12,8 +12,8 @@ from harness.checks.ledger_agrees import asks_ledgers
 from harness.checks.transfers_intact import asks_digests
 from harness.forms.regular_file import read_regular
 from harness.history import LEDGERS_COMPARED
-from harness.ledger.account import account
 from harness.ledger.file import ARTEFACT, LARGEST, NotALedger, encode, parse
+from harness.ledger.outside.account import account
 from harness.rank.artefacts import BYTES, FOLDER
 from harness.run.artefacts import Found
 from harness.world.world import World

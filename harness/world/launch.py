@@ -12,8 +12,9 @@ from pathlib import Path
 from harness.backends import KINDS as BACKENDS
 from harness.backends import Rendezvous
 from harness.forms.strict_json import JSON
+from harness.ledger.inside.book import DigestLevel
 from harness.rank.artefacts import FOLDER as KEPT_FOLDER
-from harness.rank.spec import SHARED, Digests, RankSpec
+from harness.rank.spec import SHARED, RankSpec
 from harness.world.environment import is_import_time, launcher_environment, own_environment, rank_environment
 from harness.world.fork_server import BOOT, Server, interpreter
 from harness.world.grip import WORK
@@ -109,7 +110,7 @@ class Launch:
     tells_environment: bool = False
     collective_timeout: float | None = None
     observe: bool = False
-    digests: Digests = ""
+    digests: DigestLevel = ""
 
     # -- what a fault may change of a launch -------------------------------------------------------------------------
 

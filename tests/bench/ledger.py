@@ -22,9 +22,10 @@ import functools, statistics, sys, time
 from types import SimpleNamespace
 import torch
 import torch.distributed as dist
-from harness.rank.ledger import Book
-from harness.rank.ledger_torch import Hook
-from harness.rank.recorder import module_of
+from harness.ledger.file import ARTEFACT
+from harness.ledger.inside.book import Book
+from harness.ledger.inside.hook_torch import Hook
+from harness.ledger.inside.recorder import module_of
 
 OURS, NOW = [], {"inner": 0.0, "inside": False}
 
@@ -74,7 +75,8 @@ def observe(context, digests, recorder):
     spec = SimpleNamespace(rank=context.rank, size=2, scratch=str(context._kept.parent), folder=".", world="")
     spec.digests = digests
     dist.Work.wait = inner(dist.Work.wait)
-    Timed(Book(spec, recorder=module_of(recorder)), torch).install()
+    path = context._kept / f"{ARTEFACT}.bin"
+    Timed(Book(path, spec, recorder=module_of(recorder)), torch).install()
     if digests:
         dist.Work.wait = ours(dist.Work.wait, call=False)
 

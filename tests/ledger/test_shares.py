@@ -8,9 +8,9 @@ from typing import Any
 
 import pytest
 
-from harness.ledger.account import account, in_words
-from harness.ledger.agreement import Difference, agree
 from harness.ledger.file import Group, NotALedger, encode, parse
+from harness.ledger.outside.account import account, in_words
+from harness.ledger.outside.agreement import Difference, agree
 from harness.ledger.shares import UNHELD, NotShares, Shares, packed, unpacked
 from tests.ledger.made import WORLD, call, ledger
 

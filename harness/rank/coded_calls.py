@@ -22,7 +22,7 @@ from typing import Any
 
 from harness.history import CODED, CODED_END
 from harness.ledger import coded
-from harness.rank import seam_mlx, seam_torch
+from harness.ledger.inside import seam_mlx, seam_torch
 
 Emit = Callable[[str, dict[str, Any]], None]
 # Calls that one event tells of.

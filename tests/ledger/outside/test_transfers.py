@@ -11,9 +11,9 @@ from typing import Any
 import pytest
 
 from harness.ledger.file import Group, Ledger, encode, parse
+from harness.ledger.inside.digests import FEW, few_weights
+from harness.ledger.outside.transfers import ROUNDING, Transfers, transfers
 from harness.ledger.part import DIGESTS, Part, Sketch
-from harness.ledger.transfers import ROUNDING, Transfers, transfers
-from harness.rank.digests import FEW, few_weights
 from tests.ledger.made import call, digested, ledger, of_sum, part, receive, send
 
 THREE = Group("torch", "0", (0, 1, 2))

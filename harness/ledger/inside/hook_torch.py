@@ -17,13 +17,13 @@ from types import FrameType
 from typing import Any
 
 from harness.ledger.file import SEND, TEXTS_MOST, Group
-from harness.rank.digests import SKETCHED as SUM
-from harness.rank.digests_torch import Digests
-from harness.rank.ledger import OPEN, STARTED, Book
-from harness.rank.operations_torch import BARRIERS, NOT_CALLS, OPERATIONS, Counted, Operation
-from harness.rank.seam_torch import Behind, reduction_of, with_faults
-from harness.rank.shares_torch import sharing_of
-from harness.rank.sides_torch import Members
+from harness.ledger.inside.book import OPEN, STARTED, Book
+from harness.ledger.inside.digests import SKETCHED as SUM
+from harness.ledger.inside.digests_torch import Digests
+from harness.ledger.inside.operations_torch import BARRIERS, NOT_CALLS, OPERATIONS, Counted, Operation
+from harness.ledger.inside.seam_torch import Behind, reduction_of, with_faults
+from harness.ledger.inside.shares_torch import sharing_of
+from harness.ledger.inside.sides_torch import Members
 
 # What the dispatcher asks last before the kernel of a device, whatever the tensors and modes are: below autograd and
 # fake tensors, and not left out under inference_mode.

@@ -2,7 +2,7 @@
 
 What is mapped belongs to the kernel, so a rank that is killed in the middle of a call leaves it. Safe with threads:
 each takes a number and a record of its own. `harness.ledger.file` is the format; what the libraries' calls are is in
-`ledger_torch.py` and `ledger_mlx.py`, which stand between a subject and its library from before it is imported.
+`hook_torch.py` and `hook_mlx.py`, which stand between a subject and its library from before it is imported.
 """
 
 from __future__ import annotations
@@ -19,9 +19,9 @@ from pathlib import Path
 from threading import get_ident
 from time import monotonic_ns
 from types import CodeType, FrameType, ModuleType
+from typing import Literal, Protocol
 
 from harness.ledger.file import (
-    ARTEFACT,
     HEADER,
     LARGEST,
     LARGEST_BARE,
@@ -37,12 +37,10 @@ from harness.ledger.file import (
     Texts,
     visible,
 )
+from harness.ledger.inside.recorder import recorder_of
 from harness.ledger.part import DIGESTS, PART, PART_FLOAT, PART_WHOLE, WHOLE
-from harness.rank.artefacts import BYTES, FOLDER
-from harness.rank.failure import short_name
-from harness.rank.recorder import recorder_of
-from harness.rank.spec import Digests, RankSpec
 
+ROOT = str(Path(__file__).parents[3])  # of our own code, which is not found by sys.path
 OPEN, _, FAILED, STARTED = range(len(STATES))
 # Where the fields of the header and of a record lie that change after they were first written.
 WHY_AT, USED_AT, LOST_AT, CHILDREN_AT = 14, 32, 40, 44
@@ -62,8 +60,25 @@ WRAPPERS = os.sep + "typing_extensions.py"
 COMPILED = os.sep + "torchinductor_"
 
 
+DigestLevel = Literal["", "given", "eager"]
+"""Which payloads are digested: none, those that need no evaluation, or all."""
 Taking = tuple[int, int, float | int, float]
 """Of an array: its digest, what its sketch is, the total and the size of that."""
+
+
+class ObservedRank(Protocol):
+    """The rank whose calls a ledger records; `harness.rank.spec.RankSpec` is one."""
+
+    @property
+    def rank(self) -> int: ...
+    @property
+    def size(self) -> int: ...
+    @property
+    def world(self) -> str: ...
+    @property
+    def folder(self) -> str: ...
+    @property
+    def digests(self) -> DigestLevel: ...
 
 
 class Book:
@@ -78,18 +93,21 @@ class Book:
         digests: whether payloads are digested: not, where that needs no evaluation (`given`), or everywhere (`eager`).
     """
 
-    def __init__(self, spec: RankSpec, *, is_struck: bool = False, recorder: ModuleType | None = None) -> None:
+    def __init__(
+        self, path: Path, of: ObservedRank, *, is_struck: bool = False, recorder: ModuleType | None = None
+    ) -> None:
         """Make the file; calls that were met before are written by the recorder, where its module is there.
 
         Raises:
             OSError: no space, or no right to write there.
         """
-        self.rank, self.size, self.is_struck = spec.rank, spec.size, is_struck
-        self.digests: Digests = spec.digests
+        self.rank = of.rank
+        self.size = of.size
+        self.is_struck = is_struck
+        self.digests = of.digests
         size = LARGEST if self.digests else LARGEST_BARE
         self._is_child = False
-        self._sites = Sites(spec.folder, self.text)
-        path = Path(spec.scratch, FOLDER, ARTEFACT + BYTES)
+        self._sites = Sites(of.folder, self.text)
         descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
         try:
             # All of it now: a full disk would otherwise kill the rank at a call (SIGBUS).
@@ -101,9 +119,9 @@ class Book:
         finally:
             os.close(descriptor)
         places = (HEADER.size, TEXTS_LIMIT, 0, RECORDS_AT)
-        who = (MAGIC, RECORD.size, spec.rank, spec.size, 0, os.getpid(), SLOTS)
+        who = (MAGIC, RECORD.size, of.rank, of.size, 0, os.getpid(), SLOTS)
         behind = (PARTS_AT, DIGESTS if self.digests else 0, 0, 0, 0)
-        HEADER.pack_into(self._map, 0, *who, *places, 0, 0, spec.world.encode("ascii"), *behind)
+        HEADER.pack_into(self._map, 0, *who, *places, 0, 0, of.world.encode("ascii"), *behind)
         self._texts = Texts()
         self._lock = threading.Lock()
         self._known: dict[str, int] = {"": 0}
@@ -306,7 +324,7 @@ class Sites:
     def __init__(self, folder: str, text: Callable[..., int]) -> None:
         self._folder = folder
         self._text = text
-        self._own = os.path.realpath(Path(__file__).parents[1]) + os.sep
+        self._own = os.path.realpath(Path(__file__).parents[2]) + os.sep
         self.passed: dict[int, bool] = {}
         self._kept: list[CodeType] = []  # so that no other code gets the identity of one
         self.numbers: dict[tuple[int, int], int] = {}
@@ -338,3 +356,14 @@ class Sites:
         libraries = [str(Path(os.path.realpath(one)).parent) + os.sep for one in found if one]
         generated = code.co_filename.startswith("<") or COMPILED in file or inductor in file
         return generated or file.startswith((self._own, *libraries)) or file.endswith(WRAPPERS)
+
+
+def short_name(name: str, *, folder: str) -> str:
+    """A file without the machine's folders: relative to the arm's folder, or to the import path it came from."""
+    file = os.path.realpath(name)
+    if file.startswith(root := os.path.realpath(folder) + os.sep):
+        return file[len(root) :]
+    for entry in sorted((os.path.realpath(p) for p in (ROOT, *sys.path) if p), key=len, reverse=True):
+        if file.startswith(entry + os.sep):
+            return file[len(entry) + 1 :]
+    return Path(file).name

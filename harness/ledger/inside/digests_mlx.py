@@ -9,8 +9,8 @@ from __future__ import annotations
 from typing import Any
 
 from harness.ledger.file import RECEIVE, SEND
-from harness.ledger.part import EVERYONE, NOTHING
-from harness.rank.digests import (
+from harness.ledger.inside.book import Book, Taking
+from harness.ledger.inside.digests import (
     FEW,
     REDUCING,
     SKETCHED,
@@ -25,8 +25,8 @@ from harness.rank.digests import (
     sketched,
     weight_power,
 )
-from harness.rank.ledger import Book, Taking
-from harness.rank.seam_mlx import elements
+from harness.ledger.inside.seam_mlx import elements
+from harness.ledger.part import EVERYONE, NOTHING
 
 
 class Digests:

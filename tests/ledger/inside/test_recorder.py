@@ -13,8 +13,8 @@ from typing import Any
 import pytest
 
 from harness.ledger.file import RECORD, SLOTS
-from harness.rank.ledger import OPEN, STARTED
-from harness.rank.recorder import module_of, recorder_of
+from harness.ledger.inside.book import OPEN, STARTED
+from harness.ledger.inside.recorder import module_of, recorder_of
 from harness.world.recorder import compiled
 
 pytestmark = pytest.mark.skipif(not compiled(), reason="there is no compiler, or no header of Python's")

@@ -15,8 +15,8 @@ import functools
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
-from harness.ledger.part import NOTHING
-from harness.rank.digests import (
+from harness.ledger.inside.book import Book, Taking
+from harness.ledger.inside.digests import (
     FEW,
     REDUCING,
     SKETCHED,
@@ -30,9 +30,9 @@ from harness.rank.digests import (
     sketched,
     weight_power,
 )
-from harness.rank.ledger import Book, Taking
-from harness.rank.operations_torch import Operation
-from harness.rank.sides_torch import Members, sides_of
+from harness.ledger.inside.operations_torch import Operation
+from harness.ledger.inside.sides_torch import Members, sides_of
+from harness.ledger.part import NOTHING
 
 WAIT = "_c10d_functional::wait_tensor"
 KEY = "BackendSelect"

@@ -12,8 +12,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from harness.forms.strict_json import JSON
-from harness.ledger.agreement import Pair, calls_together, pairs_together
 from harness.ledger.file import RECEIVE, SEND, Call, Ledger
+from harness.ledger.outside.agreement import Pair, calls_together, pairs_together
 from harness.ledger.part import Part, Sketch
 
 WITHOUT_PAYLOAD = frozenset({"barrier", "monitored_barrier"})

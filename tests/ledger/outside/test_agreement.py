@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from harness.ledger.agreement import Agreement, agree
 from harness.ledger.file import Call, Group
+from harness.ledger.outside.agreement import Agreement, agree
 from tests.ledger.made import call, last, ledger, receive, send
 
 FOUR = Group("torch", "0", (0, 1, 2, 3))

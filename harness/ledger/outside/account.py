@@ -9,9 +9,9 @@ from collections.abc import Mapping, Sequence
 
 from harness.forms.strict_json import JSON
 from harness.forms.text import plural
-from harness.ledger.agreement import agree
 from harness.ledger.file import Group, Ledger, NotALedger, parse
-from harness.ledger.transfers import transfers
+from harness.ledger.outside.agreement import agree
+from harness.ledger.outside.transfers import transfers
 
 NO_CALL = "it made no call"
 """Why a ledger with no call shows nothing; in a world of one there may be none."""

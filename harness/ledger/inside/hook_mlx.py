@@ -14,10 +14,10 @@ from collections.abc import Callable
 from typing import Any
 
 from harness.ledger.file import RECEIVE, SEND, Group
-from harness.rank import seam
-from harness.rank.digests_mlx import Digests
-from harness.rank.ledger import STARTED, Book
-from harness.rank.seam_mlx import MlxCall
+from harness.ledger.inside import seam
+from harness.ledger.inside.book import STARTED, Book
+from harness.ledger.inside.digests_mlx import Digests
+from harness.ledger.inside.seam_mlx import MlxCall
 
 REDUCTIONS = {"all_sum": "sum", "all_max": "max", "all_min": "min", "sum_scatter": "sum"}
 COLLECTIVES = (*REDUCTIONS, "all_gather")

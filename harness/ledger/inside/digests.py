@@ -10,8 +10,8 @@ from dataclasses import dataclass
 from math import isfinite
 from typing import Any
 
+from harness.ledger.inside.book import Book, Taking
 from harness.ledger.part import FLOAT, NOTHING, WHOLE
-from harness.rank.ledger import Book, Taking
 
 REDUCING = frozenset(
     {

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
+from harness.ledger.inside.digests import Array, NotDigested
+from harness.ledger.inside.operations_torch import Operation
 from harness.ledger.part import EVERYONE
-from harness.rank.digests import Array, NotDigested
-from harness.rank.operations_torch import Operation
 
 Arguments = tuple[Any, ...]
 Sides = tuple[Sequence[Array], Sequence[Array]]

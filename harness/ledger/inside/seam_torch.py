@@ -9,10 +9,10 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 from harness.ledger.file import RECEIVE
-from harness.rank import seam
-from harness.rank.ledger import Book
-from harness.rank.operations_torch import Operation
-from harness.rank.seam import Change, Unfit
+from harness.ledger.inside import seam
+from harness.ledger.inside.book import Book
+from harness.ledger.inside.operations_torch import Operation
+from harness.ledger.inside.seam import Change, Unfit
 
 IN_PLACE = frozenset({"all_reduce", "all_reduce_coalesced", "reduce"})
 """Operations whose own tensor is what the rank gives, and takes the result."""

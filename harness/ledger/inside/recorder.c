@@ -1,6 +1,6 @@
 /* The quick way of the ledger's hook: a call that was met before is written without asking anything again.
 
-   What a call's record holds is worked out in Python (ledger_torch.py), for every call that is new. A copy of the record
+   What a call's record holds is worked out in Python (hook_torch.py), for every call that is new. A copy of the record
    is kept here under all that it followed from: the operation, the line of the caller, the group, the other end, the
    tag, the shape and type of the tensor, the state and the thread. Where all of these are as they were, so is the record
    but for its time, index and number. Whatever else a call is, `write` gives None, and Python works it out.

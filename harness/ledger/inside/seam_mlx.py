@@ -9,7 +9,7 @@ from collections.abc import Callable
 from typing import Any
 
 from harness.ledger.file import RECEIVE, SEND
-from harness.rank.seam import Change, Unfit
+from harness.ledger.inside.seam import Change, Unfit
 
 
 class MlxCall:

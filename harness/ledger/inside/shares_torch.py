@@ -7,8 +7,8 @@ from math import prod
 from typing import Any
 
 from harness.ledger.file import TEXT_LIMIT
+from harness.ledger.inside.operations_torch import Operation
 from harness.ledger.shares import BUNDLES, UNHELD, Shares, packed
-from harness.rank.operations_torch import Operation
 
 Arguments = tuple[Any, ...]
 MOST_KNOWN = 4096
