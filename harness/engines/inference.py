@@ -12,7 +12,7 @@ from pathlib import Path
 from types import MappingProxyType
 
 from harness.engines.inference_inside import checkpoint
-from harness.engines.inference_inside.request import demand_rows
+from harness.engines.inference_inside.engine import demand_rows
 from harness.subjects.subject import INSIDE, NO_DEFECT, Argument, ReadySubject
 
 FOLDER = Path(__file__).with_name("inference_inside")
@@ -179,7 +179,7 @@ def _refuses(name: str, arguments: Mapping[str, object], inputs: Mapping[str, Pa
     from harness.engines.models import ModelError, engines
 
     folder = inputs[str(arguments["model"])]
-    engine = f"{name.partition('_')[0]}-{arguments.get('sharding') or name.partition('_')[2]}"
+    engine = f"{name.partition('-')[0]}-{arguments.get('sharding') or name.partition('-')[2]}"
     try:
         config = engines.config_of(folder)
         if why := engines.refusal(engine, config, ranks=ranks, dtype=str(arguments["dtype"])):
@@ -225,34 +225,36 @@ def _without_tokenizer(engine: str, arguments: Mapping[str, object]) -> str:
 def _subject(
     name: str, does: str, *backends: str, further: Mapping[str, Argument] = MappingProxyType({})
 ) -> ReadySubject:
-    takes = name.endswith(("_pipeline", "_sharded"))
+    library, _, sharding = name.partition("-")
+    takes = sharding in ("pipeline", "sharded")
     return ReadySubject(
         does=does,
-        file=FOLDER / f"{name}.py",
+        file=FOLDER / f"{library}.py",
+        function=sharding,
         backends=backends,
         arguments={**further, **ARGUMENTS, **(INTEGRITY if takes else {})},
-        emits={**EMITS, **(CARRIED if takes and name.startswith("hf") else {})},
+        emits={**EMITS, **(CARRIED if takes and library == "hf" else {})},
         lacks={} if takes else {"integrity": NOT_HANDED_ON},
-        reference=f"{FOLDER.name.removesuffix(INSIDE)}.{name.partition('_')[0]}_single:run",
+        reference=f"{FOLDER.name.removesuffix(INSIDE)}.{library}:single",
         refuses=partial(_refuses, name),
         misfit=_misfit,
         question=_question,
     )
 
 
-HF_SINGLE = _subject("hf_single", "generates with the whole model in each rank, by transformers", "none", "gloo")
+HF_SINGLE = _subject("hf-single", "generates with the whole model in each rank, by transformers", "none", "gloo")
 HF_TENSOR = _subject(
-    "hf_tensor", "generates with a model that transformers splits over the ranks by its own plan", "gloo"
+    "hf-tensor", "generates with a model that transformers splits over the ranks by its own plan", "gloo"
 )
 HF_PIPELINE = _subject(
-    "hf_pipeline", "generates with a decoder of transformers whose layers are split over the ranks", "gloo"
+    "hf-pipeline", "generates with a decoder of transformers whose layers are split over the ranks", "gloo"
 )
 HF_SHARDED = _subject(
-    "hf_sharded", "generates with transformers, the model shared as an argument says", "gloo", further=SHARDING
+    "hf-sharded", "generates with transformers, the model shared as an argument says", "gloo", further=SHARDING
 )
-MLX_SINGLE = _subject("mlx_single", "generates with the whole model in each rank, by mlx-lm", "none", "mlx-ring")
-MLX_TENSOR = _subject("mlx_tensor", "generates with a model that mlx-lm splits over the ranks", "mlx-ring")
-MLX_PIPELINE = _subject("mlx_pipeline", "generates with a model whose layers mlx-lm splits over the ranks", "mlx-ring")
+MLX_SINGLE = _subject("mlx-single", "generates with the whole model in each rank, by mlx-lm", "none", "mlx-ring")
+MLX_TENSOR = _subject("mlx-tensor", "generates with a model that mlx-lm splits over the ranks", "mlx-ring")
+MLX_PIPELINE = _subject("mlx-pipeline", "generates with a model whose layers mlx-lm splits over the ranks", "mlx-ring")
 MLX_SHARDED = _subject(
-    "mlx_sharded", "generates with mlx-lm, the model shared as an argument says", "mlx-ring", further=SHARDING
+    "mlx-sharded", "generates with mlx-lm, the model shared as an argument says", "mlx-ring", further=SHARDING
 )

@@ -61,8 +61,9 @@ class ReadySubject:
 
     Attributes:
         does: what its ranks do, in words.
-        file: its code, of which every rank calls `run`. MODULE_inside.py is MODULE.py in an arm; a file of a folder
-            PACKAGE_inside is PACKAGE/FILE there, with all other files of the folder.
+        file: its code. MODULE_inside.py is MODULE.py in an arm; a file of a folder PACKAGE_inside is PACKAGE/FILE
+            there, with all other files of the folder.
+        function: what every rank calls of it.
         backends: those that it can work on.
         arguments: name to argument.
         emits: name of an event to the keys of its values.
@@ -81,6 +82,7 @@ class ReadySubject:
     backends: tuple[str, ...]
     arguments: Mapping[str, Argument]
     emits: Mapping[str, tuple[str, ...]]
+    function: str = "run"
     reference: str = ""
     lacks: Mapping[str, str] = field(default_factory=dict)
     refuses: Callable[[Mapping[str, object], Mapping[str, Path], int], str] | None = None
@@ -102,7 +104,7 @@ class ReadySubject:
     @property
     def entry(self) -> str:
         """`module:function`, as `subject.entry` would name it."""
-        return f"{self.module}:run"
+        return f"{self.module}:{self.function}"
 
     def files(self) -> dict[str, bytes]:
         """The files that both arms get, by name."""

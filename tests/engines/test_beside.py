@@ -14,8 +14,7 @@ import torch
 from torch import Tensor, nn
 
 from harness.engines.inference_inside import session
-from harness.engines.inference_inside.engine import Piece
-from harness.engines.inference_inside.request import Request, takes_a_request
+from harness.engines.inference_inside.engine import Piece, Request, takes_a_request
 from harness.engines.inference_inside.torch_decoder import TorchDecoder
 from harness.gate.discrepancies import foreign
 from harness.run.arms.signature import misfits
@@ -106,8 +105,8 @@ def test_a_gate_demands_that_it_is_its_own(revision: str | None) -> None:
     changed = digests | {"inference/session.py": "0" * 64}
     (line,) = foreign(record(changed), known, basis, nothing)
     assert line.startswith("candidate: inference/session.py")
-    (line,) = foreign(record({**digests, "inference/answer.py": ""}), known, basis, nothing)
-    assert line.startswith("candidate: inference/answer.py")
+    (line,) = foreign(record({**digests, "inference/answers.py": ""}), known, basis, nothing)
+    assert line.startswith("candidate: inference/answers.py")
 
 
 def test_arguments_of_a_request_are_parameters_of_its_entry() -> None:

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from harness.engines.inference_inside import checkpoint
-from harness.engines.inference_inside.request import demand_rows
+from harness.engines.inference_inside.engine import demand_rows
 from harness.engines.models.weights import safetensors
 from harness.subjects import READY
 

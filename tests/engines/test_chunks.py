@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 torch = pytest.importorskip("torch")
-chunks = importlib.import_module("harness.engines.inference_inside.chunks")
+origins = importlib.import_module("harness.engines.inference_inside.origins")
 
 
 class Layer(torch.nn.Module):  # type: ignore[name-defined,misc]
@@ -46,7 +46,7 @@ def read(*kinds: str, inside: bool = False) -> Any:
         for layer in layers:
             layer.mixer = layer.kept = Keeper()
     cache = SimpleNamespace(layers=[] if inside else [layer.kept for layer in layers])
-    with torch.no_grad(), chunks.Chunks(layers) as followed:
+    with torch.no_grad(), origins.Chunks(layers) as followed:
         for tokens in (8, 8, 1):
             followed.step_from(cache)
             state = torch.ones(tokens, 4)
@@ -64,5 +64,5 @@ def test_a_layer_that_reads_a_chunk_as_it_reads_a_token_is_well(inside: bool) ->
 @pytest.mark.parametrize("inside", [False, True])
 def test_a_layer_that_begins_anew_with_a_chunk_is_named(inside: bool) -> None:
     """Jamba's go on from the rows before a chunk, and from no state: what the whole prompt says is something else."""
-    with pytest.raises(chunks.Forgetful, match="the state of layer 1 are left out where a second chunk"):
+    with pytest.raises(origins.Forgetful, match="the state of layer 1 are left out where a second chunk"):
         read("goes-on", "begins-anew", inside=inside).demand_memory()

@@ -11,8 +11,7 @@ torch = pytest.importorskip("torch")
 nn: Any = torch.nn
 
 from harness.checks.equivalent import EquivalentCheck, parity_of  # noqa: E402 - after torch is known to be here
-from harness.engines.inference_inside.margins import Margins, margin  # noqa: E402
-from harness.engines.inference_inside.routers import Routers  # noqa: E402
+from harness.engines.inference_inside.choices import Margins, Routers, margin  # noqa: E402
 from tests.ladder.__main__ import doubt_of, say  # noqa: E402
 from tests.ladder.sessions import CHECK, Worlds, judged  # noqa: E402
 

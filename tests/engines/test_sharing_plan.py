@@ -20,15 +20,11 @@ from tests.engines.worlds import Worlds
 CHECK: TypeAdapter[Check] = TypeAdapter(AnyCheck)
 BY_PLAN = {"id": "it", "kind": "shards-cover", "ranks": "every", "against": "reference", "plan": "reference"}
 ASKED = {"prompts": [[20, 21, 22]], "max_new_tokens": 1}
-# What the first lines of a rank's code are replaced with: it loads, changes what it tells, and ends.
+# Takes the place of a rank's entry: it loads, changes what it tells, and ends.
 SLIP = """
-import torch
-from . import hf, session
-from .hf import Transformers
-from .request import Request, takes_a_request
 
 @takes_a_request
-def run(context, **asked):
+def tensor(context, **asked):
     engine = Transformers(rank=context.rank, size=context.size, sharding="tensor", distributed={distributed})
     whole = Transformers(rank=0, size=1, sharding="single")
     shared = engine.pieces
@@ -115,8 +111,8 @@ def test_what_a_rank_tells_against_the_plan_is_seen(worlds: Worlds, granite: tup
     distributed, does, says = SLIPS[slip]
     subject = READY["hf-tensor"]
     files = dict(subject.files())
-    name = next(one for one in files if one.endswith("hf_tensor.py"))
-    files[name] = SLIP.format(distributed=distributed, slip=does).encode()
+    name = next(one for one in files if one.endswith("/hf.py"))
+    files[name] += SLIP.format(distributed=distributed, slip=does).encode()
     found = covered(worlds.run("hf-tensor", size=2, model=model, files=files, **ASKED), reference)
     assert [bool(why) for why in found] == [bool(why) for why in says], found
     assert all(word in why for word, why in zip(says, found, strict=True)), found

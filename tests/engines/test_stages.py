@@ -9,8 +9,7 @@ from typing import Any
 import pytest
 
 torch = pytest.importorskip("torch")
-layer_loop = importlib.import_module("harness.engines.inference_inside.layer_loop")
-leak = importlib.import_module("harness.engines.inference_inside.leak")
+origins = importlib.import_module("harness.engines.inference_inside.origins")
 stages = importlib.import_module("harness.engines.inference_inside.stages")
 
 
@@ -57,7 +56,7 @@ class Told(Decoder):
 def test_what_a_loop_finds_by_the_number_of_a_layer_is_cut_like_the_layers() -> None:
     """Granite's bases of rotation stand in such a list: the second stage rotated by those of the first."""
     whole = Decoder()
-    layer_loop.cut(whole, "layers", whole.config, begin=2, end=4, of=4)
+    stages.cut_by_number(whole, "layers", whole.config, begin=2, end=4, of=4)
     assert (whole.config.layer_types, whole.config.thetas) == (["c", "d"], [3, 4])
     assert (whole.own, whole.shared) == (["g", "h"], 1)
 
@@ -66,7 +65,7 @@ def test_a_loop_that_tells_layers_their_number_is_refused() -> None:
     """Nobody knows what they do with it."""
     whole = Told()
     with pytest.raises(ValueError, match=r"Told goes by the numbers of its layers \(state = layer\(state, number\)\)"):
-        layer_loop.cut(whole, "layers", whole.config, begin=2, end=4, of=4)
+        stages.cut_by_number(whole, "layers", whole.config, begin=2, end=4, of=4)
 
 
 @pytest.mark.slow
@@ -76,13 +75,13 @@ def test_what_reaches_a_stage_beside_the_hidden_state_is_seen(leaks: bool) -> No
     whole = Decoder()
     whole.leaks = leaks
     if not leaks:
-        with torch.no_grad(), leak.Followed(whole.embed, whole.layers, [0, 2]):
+        with torch.no_grad(), origins.Followed(whole.embed, whole.layers, [0, 2]):
             whole(torch.tensor([1, 2]))
         return
     with (
         torch.no_grad(),
-        pytest.raises(leak.Leak, match="layer 2 takes more than the hidden state"),
-        leak.Followed(whole.embed, whole.layers, [0, 2]),
+        pytest.raises(origins.Leak, match="layer 2 takes more than the hidden state"),
+        origins.Followed(whole.embed, whole.layers, [0, 2]),
     ):
         whole(torch.tensor([1, 2]))
 

@@ -10,32 +10,31 @@ import pytest
 import torch
 from torch import Tensor
 
-from harness.engines.inference_inside import orders, variants
-from harness.engines.inference_inside.engine import Order
-from harness.engines.inference_inside.request import Request
+from harness.engines.inference_inside import answers, orders
+from harness.engines.inference_inside.engine import Order, Request
 from tests.engines.test_beside import Toy
 
 ORDERS = [Order("apart", nullcontext, chunked=True), Order("doubled", nullcontext)]
 
 
-def answers(prompt: int, *, number: int = 0, **asked: Any) -> list[tuple[int, str, int | None]]:
+def asked_again(prompt: int, *, number: int = 0, **asked: Any) -> list[tuple[int, str, int | None]]:
     """What a prompt of so many tokens is asked again."""
-    found = variants.asked(Request(**asked), range(prompt), number, ORDERS)
+    found = answers.asked(Request(**asked), range(prompt), number, ORDERS)
     return [(one.count, one.words, one.chunk) for one in found]
 
 
 def test_variants_are_numbered_by_prompt() -> None:
     """Other chunks come first, then each order, whole and in chunks; a prompt of one token has no chunks."""
-    assert answers(8, envelope="keep") == [
+    assert asked_again(8, envelope="keep") == [
         (0, "prefill in chunks of 1", 1),
         (1, "prefill in chunks of 4", 4),
         (2, "apart", None),
         (3, "apart, prefill in chunks of 4", 4),
         (4, "doubled", None),
     ]
-    assert answers(1, envelope="keep") == [(0, "apart", None), (1, "doubled", None)]
-    assert answers(8, envelope="unchunked") == [(0, "apart", None), (1, "doubled", None)]
-    some = [answers(8, envelope="some", number=number) for number in range(3)]
+    assert asked_again(1, envelope="keep") == [(0, "apart", None), (1, "doubled", None)]
+    assert asked_again(8, envelope="unchunked") == [(0, "apart", None), (1, "doubled", None)]
+    some = [asked_again(8, envelope="some", number=number) for number in range(3)]
     assert [[count for count, *_ in one] for one in some] == [[0, 1], [2, 3], [0, 4]]
 
 
@@ -82,7 +81,7 @@ def test_an_order_is_set_up_once_for_all_prompts() -> None:
     toy.load()
     toy.noted = []
     request = Request(envelope="keep", prefill_chunk=2)
-    variants.envelope(kept, toy, request, [[1, 2, 3, 4], [5]], [[], []], routings=[None, None])
+    answers.envelope(kept, toy, request, [[1, 2, 3, 4], [5]], [[], []], routings=[None, None])
     apart = ["begin apart", 2, 2, 2, 2, 1, 1, "end apart"]  # as the ranks read it, and in halves
     assert toy.noted == [1, 1, 1, 1, 4, 1, *apart, "begin doubled", 2, 2, 1, "end doubled"]
     assert sorted((prompt, count) for prompt, count, _ in kept.told) == [(0, n) for n in range(5)] + [

@@ -10,11 +10,11 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from . import checkpoint, configuration, defects_hf, layout, orders, plan_hf, stages
-from .engine import Order, Piece, Plan, products
-from .handover import Handover
-from .margins import Margins
-from .routers import Routers
+from . import checkpoint, defects_hf, layout, orders, session, stages
+from .choices import Margins, Routers
+from .engine import Order, Piece, Plan, Request, products, takes_a_request
+from .handover import Handover, handover
+from .plan import plan_of_transformers
 
 DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16, "float16": torch.float16}
 PROBE = 16
@@ -66,7 +66,7 @@ class Transformers:
         auto: Any = transformers.AutoModelForCausalLM
         config = transformers.AutoConfig.from_pretrained(folder, local_files_only=True)
         self.architecture = (config.architectures or [config.model_type])[0]
-        config = configuration.of_decoder(config)
+        config = of_decoder(config)
         self._checkpoint = checkpoint.shapes(folder)
         self.rows = config.get_text_config().vocab_size
         of_all: dict[str, Any] = {"dtype": DTYPES[dtype], "local_files_only": True, "output_loading_info": True}
@@ -139,7 +139,7 @@ class Transformers:
 
     def plan(self) -> Plan | None:
         """See `engine.Engine`."""
-        return plan_hf.plan_of(self._model, self._checkpoint)
+        return plan_of_transformers(self._model, self._checkpoint)
 
     def begin(self) -> None:
         """See `engine.Engine`."""
@@ -333,3 +333,71 @@ def _chunk(length: int, size: int, rank: int) -> layout.Range:
     """What torch.chunk gives a rank: chunks of one size, and what is left for the last."""
     most = -(-length // size)
     return min(rank * most, length), min((rank + 1) * most, length)
+
+
+def of_decoder(config: Any) -> Any:
+    """The configuration from which the causal language model is made; the same where it is of nothing else.
+
+    Some models of text and images (Qwen3.5) are published with the configuration of all of it, and transformers' class
+    for causal language models takes the decoder of them: then the configuration is that of the text alone, as
+    `from_pretrained` of that class has it by itself.
+    """
+    import transformers
+
+    known: Any = getattr(transformers.AutoModelForCausalLM, "_model_mapping", {})
+    kind = known.get(type(config), None)
+    text = getattr(config, "sub_configs", {}).get("text_config")
+    return config.get_text_config() if text is not None and getattr(kind, "config_class", None) is text else config
+
+
+def _run(context: Any, request: Request, *, sharding: str, integrity: str) -> None:
+    """Load, warm up, answer every prompt; tell what was mended between stages, or which message was lost.
+
+    Args:
+        context: of the rank.
+        request: what is asked.
+        sharding: `single`, `tensor` or `pipeline`.
+        integrity: of a pipeline: `off`, `light` or `full`.
+    """
+    distributed, rank, size = context.group.native, context.rank, context.size
+    with handover(integrity, distributed=distributed, rank=rank, size=size, folder=context.shared) as between:
+        engine = Transformers(rank=rank, size=size, sharding=sharding, distributed=distributed, handover=between)
+        try:
+            session.run(context, engine, request)
+        except between.failures as error:
+            context.emit("lost", peer=error.peer, message=error.sequence)
+            raise
+        if (mended := between.mended()) is not None:
+            context.emit(
+                "carried",
+                damaged=mended["damaged"],
+                sent_again=mended["sent_again"],
+                duplicates=mended["duplicates"],
+                early=mended["early"],
+                made_anew=mended["made_anew"],
+            )
+
+
+@takes_a_request
+def single(context: Any, **asked: Any) -> None:
+    """Entry `hf-single`: the whole model in each rank; what a reference is, in a world of one."""
+    session.run(context, Transformers(rank=0, size=1, sharding="single"), Request(**asked))
+
+
+@takes_a_request
+def tensor(context: Any, **asked: Any) -> None:
+    """Entry `hf-tensor`: transformers' own tensor parallelism, by which each rank has its slices of every layer."""
+    engine = Transformers(rank=context.rank, size=context.size, sharding="tensor", distributed=context.group.native)
+    session.run(context, engine, Request(**asked))
+
+
+@takes_a_request
+def pipeline(context: Any, *, integrity: str = "off", **asked: Any) -> None:
+    """Entry `hf-pipeline`: a decoder split by layers over the ranks, in stages of our own."""
+    _run(context, Request(**asked), sharding="pipeline", integrity=integrity)
+
+
+@takes_a_request
+def sharded(context: Any, *, sharding: str = "tensor", integrity: str = "off", **asked: Any) -> None:
+    """Entry `hf-sharded`: shared as an argument says, whole in each rank, by tensors or by layers."""
+    _run(context, Request(**asked), sharding=sharding, integrity=integrity)

@@ -2,20 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Container, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Container, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import mlx.core
 import mlx.nn
 from mlx.utils import tree_flatten, tree_unflatten
 
-from . import checkpoint, defects_mlx, layout, plan_mlx
-from .engine import ROUTER, Order, Piece, Plan, part_name, products
-
-if TYPE_CHECKING:
-    from .mlx_hops import Hops
+from . import checkpoint, defects_mlx, layout, session
+from .engine import ROUTER, Order, Piece, Plan, Request, part_name, products, takes_a_request
+from .plan import plan_of_mlx_lm
 
 # Half of what is used has no types, and some of it wrong ones.
 mx: Any = mlx.core
@@ -100,8 +98,6 @@ class MlxLm:
             if "gate" in module and "switch_mlp" in module:
                 _watch_router(module, self._gaps)
         if self._integrity != "off" and self._size > 1:
-            from .mlx_hops import Hops
-
             self._hops = Hops(self._model, rank=self._rank, size=self._size, group=self._group)
 
     def share(self, folder: str, whole: Any) -> Any:  # noqa: ARG002 - others split the whole model, whose weights are lazy
@@ -156,7 +152,7 @@ class MlxLm:
     def plan(self) -> Plan | None:
         """See `engine.Engine`."""
         shapes = {self.known_as(name): tuple(value.shape) for name, value in self.parameters(self._model)}
-        return plan_mlx.plan_of(self._folder, shapes, self._checkpoint)
+        return plan_of_mlx_lm(self._folder, shapes, self._checkpoint)
 
     def begin(self) -> None:
         """See `engine.Engine`."""
@@ -395,3 +391,118 @@ def _version() -> str:
     from importlib.metadata import version
 
     return version("mlx-lm")
+
+
+EMPTY = 0
+
+
+class Hops:
+    """What mlx-lm's stages hand on, digested at both ends and compared after each step: rank 0 has the last layers.
+
+    mlx-lm sends inside its models and gives no seam to put a transport in. What a stage's last layer gives and its next
+    stage's first layer takes can be seen, and what the final norm takes on every rank; so what changed on its way is
+    detected, and is one error on every rank. Nothing is sent again.
+
+    Args:
+        model: of mlx-lm, with this rank's layers.
+        rank, size: of this stage.
+        group: of MLX.
+    """
+
+    def __init__(self, model: Any, *, rank: int, size: int, group: Any) -> None:
+        self._rank, self._size, self._group, self._step = rank, size, group, 0
+        self._seen: dict[str, Any] = {}
+        _note(model.layers[0], taken=lambda state: self._seen.update(taken=state))
+        _note(model.layers[-1], given=lambda state: self._seen.update(given=state))
+        if (norm := getattr(model.model, "norm", None)) is not None:
+            _note(norm, taken=lambda state: self._seen.update(final=state))
+
+    @property
+    def arrays(self) -> list[Any]:
+        """What has to be evaluated before `check`."""
+        return list(self._seen.values())
+
+    def check(self) -> None:
+        """Hold what every rank took against what the rank before gave.
+
+        Raises:
+            MessageCorrupt: they differ; on every rank.
+        """
+        from harness.integrity import MessageCorrupt
+        from harness.integrity.digest import digest
+
+        states = [self._seen.get(name) for name in ("taken", "given", "final")]
+        mine = [EMPTY if one is None else digest(_bytes(one)) for one in states]
+        words = [half for one in mine for half in (one >> 32, one % 2**32)]
+        told: Any = mx.distributed.all_gather(mx.array(words, dtype=mx.uint32)[None], group=self._group).tolist()
+        self._seen.clear()
+        step, self._step = self._step, self._step + 1
+        for rank in range(self._size - 1):
+            if told[rank][:2] != told[rank + 1][2:4]:
+                raise MessageCorrupt(
+                    f"the hidden state of step {step} changed on its way from rank {rank + 1} to rank {rank}",
+                    peer=f"rank {rank + 1}",
+                    sequence=step,
+                )
+        for rank in range(self._size):
+            if told[rank][4:] != told[0][2:4] and told[rank][4:] != [EMPTY, EMPTY]:
+                raise MessageCorrupt(
+                    f"the last hidden state of step {step} changed on its way from rank 0 to rank {rank}",
+                    peer="rank 0",
+                    sequence=step,
+                )
+
+
+def _note(
+    module: Any, *, taken: Callable[[Any], None] | None = None, given: Callable[[Any], None] | None = None
+) -> None:
+    """Note what a module takes or gives: MLX has no hooks, so its class is one that notes."""
+    kind = type(module)
+
+    def call(self: Any, state: Any, *more: Any, **named: Any) -> Any:
+        if taken is not None:
+            taken(state)
+        output = kind.__call__(self, state, *more, **named)
+        if given is not None:
+            given(output[0] if isinstance(output, tuple) else output)
+        return output
+
+    module.__class__ = type(kind.__name__, (kind,), {"__call__": call})
+
+
+def _bytes(array: Any) -> Any:
+    """The bytes of an evaluated array, in the order of its indices."""
+    flat: Any = mx.contiguous(array).reshape(-1).view(mx.uint8)
+    return memoryview(flat).cast("B")
+
+
+def _run(context: Any, request: Request, *, sharding: str, integrity: str) -> None:
+    engine = MlxLm(
+        rank=context.rank, size=context.size, sharding=sharding, group=context.group.native, integrity=integrity
+    )
+    session.run(context, engine, request)
+
+
+@takes_a_request
+def single(context: Any, **asked: Any) -> None:
+    """Entry `mlx-single`: the whole model in each rank; what a reference is, in a world of one."""
+    session.run(context, MlxLm(rank=0, size=1, sharding="single"), Request(**asked))
+
+
+@takes_a_request
+def tensor(context: Any, **asked: Any) -> None:
+    """Entry `mlx-tensor`: mlx-lm's own tensor parallelism, by which each rank has its slices of every layer."""
+    engine = MlxLm(rank=context.rank, size=context.size, sharding="tensor", group=context.group.native)
+    session.run(context, engine, Request(**asked))
+
+
+@takes_a_request
+def pipeline(context: Any, *, integrity: str = "off", **asked: Any) -> None:
+    """Entry `mlx-pipeline`: mlx-lm's own pipeline: rank 0 has the last layers, and every rank the head."""
+    _run(context, Request(**asked), sharding="pipeline", integrity=integrity)
+
+
+@takes_a_request
+def sharded(context: Any, *, sharding: str = "tensor", integrity: str = "off", **asked: Any) -> None:
+    """Entry `mlx-sharded`: shared as an argument says, whole in each rank, by tensors or by layers."""
+    _run(context, Request(**asked), sharding=sharding, integrity=integrity)

@@ -2,18 +2,20 @@
 
 from __future__ import annotations
 
+import importlib
 import os
-from collections.abc import Callable
-from functools import partial
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from functools import cache, partial, wraps
 from typing import Any
 
 import torch
 from torch import Tensor
 from torch._subclasses import fake_tensor
 
-from . import checkpoint, chunks, configuration, leak, stages
-from .group_alone import group_alone
-from .hf import Transformers
+from . import checkpoint, stages
+from .hf import Transformers, of_decoder
+from .origins import Chunks, Followed
 from .rehearsal import STEPS
 
 # What says that an answer depends on numbers, or that such a tensor lacks an operation: nothing of the model.
@@ -68,7 +70,7 @@ def in_chunks(folder: str, *, dtype: str) -> None:
     """
     with fake_tensor.FakeTensorMode(allow_non_fake_inputs=True):
         engine = _loaded(folder, "single", rank=0, size=1, dtype=dtype)
-        with chunks.Chunks(list(stages.layers_of(vars(engine)["_model"]))) as followed:
+        with Chunks(list(stages.layers_of(vars(engine)["_model"]))) as followed:
             _steps(engine, followed)
     followed.demand_memory()
 
@@ -91,7 +93,7 @@ def _followed(folder: str, *, size: int, dtype: str) -> None:
         model: Any = vars(engine)["_model"]
         layers = list(stages.layers_of(model))
         begins = [stages.share(len(layers), size=size, rank=rank)[0] for rank in range(size)]
-        with leak.Followed(model.get_input_embeddings(), layers, begins):
+        with Followed(model.get_input_embeddings(), layers, begins):
             _steps(engine)
 
 
@@ -110,7 +112,7 @@ def _loaded(folder: str, sharding: str, *, rank: int, size: int, dtype: str, dis
     return engine
 
 
-def _steps(engine: Transformers, followed: chunks.Chunks | None = None) -> None:
+def _steps(engine: Transformers, followed: Chunks | None = None) -> None:
     engine.begin()
     for tokens in STEPS:
         if followed is not None:
@@ -135,10 +137,63 @@ def _loader(auto: Any) -> Callable[..., Any]:
     def load(folder: str, **named: Any) -> Any:
         import transformers
 
-        config = configuration.of_decoder(transformers.AutoConfig.from_pretrained(folder, local_files_only=True))
+        config = of_decoder(transformers.AutoConfig.from_pretrained(folder, local_files_only=True))
         with torch.device("meta"):
             kind = type(auto.from_config(config))
         own = _read(folder, skip=lambda _name: False)
         return kind.from_pretrained(None, config=config, state_dict=own, **named)
 
     return load
+
+
+# Where a library looks for a function, and its name.
+WITH_NUMBERS = (
+    ("torch.distributed", "init_device_mesh"),
+    ("torch.distributed.device_mesh:DeviceMesh", "__getitem__"),
+    ("torch.distributed.device_mesh:DeviceMesh", "_flatten"),
+    ("transformers.distributed.sharding_utils", "compute_local_shape_and_global_offset"),
+)
+
+
+@contextmanager
+def group_alone(*, rank: int, size: int) -> Iterator[Any]:
+    """The module torch.distributed, with a group joined in which nobody answers, and collectives give the right shape.
+
+    torch has such a backend for its own tests. What it works out about ranks with small tensors of its own needs
+    numbers, and is made outside of the mode in which tensors have none.
+
+    Raises:
+        NotImplementedError: this release of torch or transformers is arranged otherwise.
+    """
+    try:
+        fake_pg = _arranged()
+    except (ImportError, AttributeError) as error:
+        raise NotImplementedError("no group can be joined alone") from error
+    os.environ |= {"RANK": str(rank), "LOCAL_RANK": str(rank), "WORLD_SIZE": str(size), "LOCAL_WORLD_SIZE": str(size)}
+    distributed: Any = torch.distributed
+    distributed.init_process_group("fake", rank=rank, world_size=size, store=fake_pg.FakeStore())
+    try:
+        yield distributed
+    finally:
+        distributed.destroy_process_group()
+
+
+@cache
+def _arranged() -> Any:
+    """The module of torch's backend; what needs numbers has them from now on."""
+    fake_pg = importlib.import_module("torch.testing._internal.distributed.fake_pg")
+    for where, name in WITH_NUMBERS:
+        module, _, kind = where.partition(":")
+        place: Any = importlib.import_module(module)
+        place = getattr(place, kind) if kind else place
+        setattr(place, name, _with_numbers(getattr(place, name)))
+    return fake_pg
+
+
+def _with_numbers(function: Callable[..., Any]) -> Callable[..., Any]:
+    @wraps(function)
+    def outside(*given: Any, **named: Any) -> Any:
+        with fake_tensor.unset_fake_temporarily():
+            return function(*given, **named)
+
+    return outside

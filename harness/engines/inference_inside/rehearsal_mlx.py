@@ -7,22 +7,10 @@ from typing import Any
 import mlx.core
 
 from .mlx import MlxLm
+from .plan import LoneGroup
 from .rehearsal import STEPS
 
 mx: Any = mlx.core
-
-
-class Group:
-    """Stands for a group of MLX: whoever is asked its rank and size need not have joined it."""
-
-    def __init__(self, rank: int, size: int) -> None:
-        self._rank, self._size = rank, size
-
-    def rank(self) -> int:
-        return self._rank
-
-    def size(self) -> int:
-        return self._size
 
 
 def rehearse(folder: str, sharding: str, *, size: int, dtype: str) -> None:
@@ -34,7 +22,7 @@ def rehearse(folder: str, sharding: str, *, size: int, dtype: str) -> None:
     _without_evaluation()
     for rank in range(size) if sharding != "single" else (0,):
         whole = sharding == "single"
-        group = None if whole else Group(rank, size)
+        group = None if whole else LoneGroup(rank, size)
         engine = MlxLm(rank=rank, size=1 if whole else size, sharding=sharding, group=group)
         engine.load(folder, dtype=dtype)
         engine.begin()

@@ -14,11 +14,10 @@ from collections.abc import Collection, Sequence
 from pathlib import Path
 from typing import Any
 
-from . import variants
-from .answer import answer, keep
+from . import answers
+from .answers import answer, keep
 from .checkpoint import dtypes_of, has_tokenizer
-from .engine import Engine, Piece, Plan
-from .request import BOUNDARY, OWN, Request, demand_rows
+from .engine import BOUNDARY, OWN, Engine, Piece, Plan, Request, demand_rows
 
 ROUTING = "routing"
 """The experts that a reference took of prompt P are in `routing.P`."""
@@ -83,11 +82,11 @@ def run(context: Any, engine: Engine, request: Request) -> None:
             unknown = sorted(set(found.ids) - known)
             context.emit("detokenized", prompt=number, text=tokenizer.decode(found.ids), unknown=unknown)
     if request.envelope != "none":
-        variants.envelope(context, engine, request, prompts, kept_fed, routings=routings)
+        answers.envelope(context, engine, request, prompts, kept_fed, routings=routings)
     sizes = SIZES if request.envelope == "keep" else ONE_SIZE if request.sensitivity == "keep" else ()
-    variants.sensitivity(context, engine, request, prompts, kept_fed, sizes=sizes, routings=routings)
+    answers.sensitivity(context, engine, request, prompts, kept_fed, sizes=sizes, routings=routings)
     if request.influence == "keep":
-        variants.influence(context, engine, request, prompts[0], routing=routings[0])
+        answers.influence(context, engine, request, prompts[0], routing=routings[0])
 
 
 def _load(context: Any, engine: Engine, request: Request) -> str:
