@@ -117,7 +117,7 @@ def _said(words: str) -> Iterator[None]:
 
 def _engines(options: argparse.Namespace) -> None:
     from harness.engines.models import MODELS
-    from harness.engines.models.engines import LIBRARIES, installed, offers
+    from harness.engines.offers import LIBRARIES, installed, offers
 
     if options.json:
         told = {
@@ -136,7 +136,7 @@ def _engines(options: argparse.Namespace) -> None:
 
 
 def _all_engines() -> tuple[str, ...]:
-    from harness.engines.models.engines import ENGINES
+    from harness.engines.offers import ENGINES
 
     return ENGINES
 
@@ -145,7 +145,7 @@ def _ranks(engine: str, config: Mapping[str, Any], folder: Path | None = None) -
     """World size to why it is refused, by its checkpoint too where one is given; empty where it is offered."""
     from harness.engines import rehearsal
     from harness.engines.models import ModelError
-    from harness.engines.models.engines import refusal
+    from harness.engines.offers import refusal
 
     def why(size: int) -> str:
         refused = refusal(engine, config, ranks=size)

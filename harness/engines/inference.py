@@ -175,14 +175,14 @@ SHARDING = {
 
 def _refuses(name: str, arguments: Mapping[str, object], inputs: Mapping[str, Path], ranks: int) -> str:
     """What the engine does not offer, or accepts and crashes in; the rank refuses it as well."""
-    from harness.engines import rehearsal
-    from harness.engines.models import ModelError, engines
+    from harness.engines import offers, rehearsal
+    from harness.engines.models import ModelError
 
     folder = inputs[str(arguments["model"])]
     engine = f"{name.partition('-')[0]}-{arguments.get('sharding') or name.partition('-')[2]}"
     try:
-        config = engines.config_of(folder)
-        if why := engines.refusal(engine, config, ranks=ranks, dtype=str(arguments["dtype"])):
+        config = offers.config_of(folder)
+        if why := offers.refusal(engine, config, ranks=ranks, dtype=str(arguments["dtype"])):
             return why
         if arguments["routing"] != "own" and name.startswith("mlx"):
             return "what mlx-lm's routers choose cannot be seen from outside; take routing: own, or an hf engine"

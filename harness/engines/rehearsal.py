@@ -1,7 +1,7 @@
 """Whether an engine takes a checkpoint, tried before anything runs: the rank's own code on arrays without numbers.
 
-What a library's files say of an architecture (`harness.engines.models.engines`) does not say whether a checkpoint has
-the tensors, by name and shape, that the library's class for it makes of this config.json, nor whether a first step goes
+What a library's files say of an architecture (`harness.engines.offers`) does not say whether a checkpoint has the
+tensors, by name and shape, that the library's class for it makes of this config.json, nor whether a first step goes
 through. A process of its own imports the engine, loads the headers and takes a step; what it finds is cached by all
 that it depends on. A process that fails to find out refuses nothing: the rank will say.
 """
@@ -17,9 +17,10 @@ from functools import cache
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 
+from harness.engines import offers
 from harness.engines.inference_inside import checkpoint
 from harness.engines.inference_inside.rehearsal import IN_CHUNKS
-from harness.engines.models import MODELS, engines
+from harness.engines.models import MODELS
 from harness.forms.cache import cache_folder
 from harness.forms.digest import fold, sha256, sha256_of
 
@@ -52,7 +53,7 @@ def refusal(engine: str, folder: Path, *, ranks: int, dtype: str, chunked: bool 
 
 def _is_made(folder: Path) -> bool:
     """Whether a model has the configuration and the tensors of one that is made here."""
-    config = engines.config_of(folder)
+    config = offers.config_of(folder)
     recipe = next((one for one in MODELS.values() if one.config() == config), None)
     shapes = checkpoint.shapes(str(folder)) if recipe is not None else {}
     return recipe is not None and shapes == {name: tuple(one.shape) for name, one in recipe.tensors().items()}
@@ -62,7 +63,7 @@ def complaint(engine: str, folder: Path, *, ranks: int, dtype: str) -> str:
     """What is raised of a model before an engine has generated a token, and whose it is; empty where nothing is known.
 
     Args:
-        engine: of `harness.engines.models.engines.ENGINES`, one that has the architecture and can split it.
+        engine: of `harness.engines.offers.ENGINES`, one that has the architecture and can split it.
         folder: with config.json and safetensors files, which `checkpoint.stored` takes.
         ranks: world size.
         dtype: of the weights.

@@ -81,7 +81,7 @@ def _not_refused(scenario: Scenario, cell: Cell, skipped: Skip) -> str:
     made = [one.made for name in named if (one := scenario.inputs.get(name)) is not None and one.made is not None]
     # What makes models and reads engines takes long to import, and few records skip a cell for this.
     from harness.engines.models.catalogue import MODELS
-    from harness.engines.models.engines import uneven
+    from harness.engines.offers import uneven
 
     configs = [MODELS[name].config() for name in made if name in MODELS]
     if len(configs) == len(named) and not any(uneven(use, config, ranks=cell.ranks) for config in configs):

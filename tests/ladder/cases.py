@@ -8,7 +8,7 @@ from typing import Any
 from harness.engines.inference import AT_ONE
 from harness.engines.inference_inside.stages import share
 from harness.engines.models.catalogue import MODELS
-from harness.engines.models.engines import refusal
+from harness.engines.offers import refusal
 from tests.ladder.drawn import BIASED, WIDER, model_of
 
 DENSE = ("stale-position", "half-message", "swapped-heads", "dropped-layer", "rope-base", "scaled-layer")

@@ -13,8 +13,7 @@ import tempfile
 from collections.abc import Mapping
 from pathlib import Path
 
-from harness.engines.models.catalogue import MODELS, Recipe
-from harness.engines.models.problem import ModelError
+from harness.engines.models.catalogue import MODELS, ModelError, Recipe
 from harness.engines.models.vocabulary import as_json, tokenizer_files
 from harness.engines.models.weights import Tensor, draw, safetensors
 from harness.forms import manifest

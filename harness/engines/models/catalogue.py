@@ -12,6 +12,11 @@ from harness.engines.models.families import EXPERTS, HEAD, HEADS, KV_HEADS, Shap
 from harness.engines.models.vocabulary import SIZE
 from harness.engines.models.weights import Tensor
 
+
+class ModelError(Exception):
+    """A model that cannot be made, found or described; the message says what, where and what to do."""
+
+
 MIXTRAL = ("w1", "w3", "w2")
 QWEN = ("gate_proj", "up_proj", "down_proj")
 

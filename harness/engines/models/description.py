@@ -7,8 +7,8 @@ import math
 from pathlib import Path
 from typing import Any
 
-from harness.engines.models.engines import config_of
-from harness.engines.models.problem import ModelError
+from harness.engines.models.catalogue import ModelError
+from harness.engines.offers import config_of
 from harness.forms.digest import fold, sha256_of
 
 MOST_HEADER = 100 * 2**20

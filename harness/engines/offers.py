@@ -1,7 +1,9 @@
 """Which engine offers which architecture at which world size, read from the libraries that are installed.
 
 Nothing is imported: what an engine offers stands in its files, and a scenario's cell is refused before anything runs.
-Some engines accept what they cannot do and crash in the first layer, or in a reshape; that is refused too.
+Some engines accept what they cannot do and crash in the first layer, or in a reshape; that is refused too. So is a
+decoder that cannot be run layer by layer, or not step by step. What is in doubt is left to the rank, which has the
+modules themselves and refuses it as well.
 """
 
 from __future__ import annotations
@@ -17,8 +19,7 @@ from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
 
-from harness.engines.models import decoders
-from harness.engines.models.problem import ModelError
+from harness.engines.models.catalogue import ModelError
 from harness.forms.extras import absence
 
 ENGINES = ("hf-single", "hf-tensor", "hf-pipeline", "mlx-single", "mlx-tensor", "mlx-pipeline")
@@ -102,7 +103,7 @@ def refusal(engine: str, config: Mapping[str, Any], *, ranks: int, dtype: str = 
         return f"{called} wants {lacking[0]} in the config.json of {kind}, which is not there; add it"
     if library == "hf" and (why := _unlike_a_decoder(config, offer.architecture)):
         return f"{called}: {why}"
-    if engine == "hf-pipeline" and (why := decoders.unsplittable(_folder(library), offer.architecture)):
+    if engine == "hf-pipeline" and (why := unsplittable(_folder(library), offer.architecture)):
         return f"{called}: {why}; take {'hf-tensor' if offer.tensor else 'hf-single'}"
     if library == "mlx" and dtype != "float32" and _number(text, *EXPERTS) and is_without_gpu():
         return f"MLX multiplies the experts of {kind} in float32 alone on a CPU; take that dtype, or a GPU"
@@ -112,12 +113,12 @@ def refusal(engine: str, config: Mapping[str, Any], *, ranks: int, dtype: str = 
 
 def _unlike_a_decoder(config: Mapping[str, Any], architecture: str) -> str:
     """Why a prompt that is read in chunks is another one to a model of transformers; empty where it is the same."""
-    if not config.get("is_decoder") and decoders.is_told_to_decode(_folder("hf"), architecture):
+    if not config.get("is_decoder") and is_told_to_decode(_folder("hf"), architecture):
         return (
             f"{architecture} looks at the tokens that follow as well where config.json does not say is_decoder: true; "
             "add it to a model that was trained so"
         )
-    why = decoders.stateful(_folder("hf"), architecture)
+    why = stateful(_folder("hf"), architecture)
     return f"{why}; the hf engines go on from a KV cache" if why else ""
 
 
@@ -341,3 +342,109 @@ def _is_full(node: ast.expr | None) -> bool:
         and not (isinstance(node, ast.Constant) and node.value is None)
         and not (isinstance(node, ast.Dict) and not node.keys)
     )
+
+
+CACHE = "past_key_values"
+
+
+def stateful(folder: Path, architecture: str) -> str:
+    """Why a decoder cannot go on from a KV cache, as all engines of transformers have it do; empty where it may.
+
+    Args:
+        folder: of the package transformers.
+        architecture: the class of its causal language model, such as `LlamaForCausalLM`.
+    """
+    whole = _classes(folder, architecture).get(architecture)
+    forward = _method(whole, "forward") if whole is not None else None
+    if forward is None or CACHE in _parameters(forward):
+        return ""
+    return f"{architecture} takes no {CACHE}: it keeps another state than a KV cache"
+
+
+def is_told_to_decode(folder: Path, architecture: str) -> bool:
+    """Whether a model looks at the tokens that follow as well unless its configuration has `is_decoder` (BERT's kin).
+
+    transformers only logs it; what such a model says of a prompt is another thing when it is read in chunks.
+    """
+    whole = _classes(folder, architecture).get(architecture)
+    constructor = _method(whole, "__init__") if whole is not None else None
+    tests = (one.test for one in ast.walk(constructor) if isinstance(one, ast.If)) if constructor is not None else ()
+    return any(ast.unparse(one) in ("not config.is_decoder", "not self.config.is_decoder") for one in tests)
+
+
+def unsplittable(folder: Path, architecture: str) -> str:
+    """What lies beside the layers of a decoder and belongs to no stage; empty where all is known, or in doubt."""
+    classes = _classes(folder, architecture)
+    holder = _holder(classes, architecture)
+    if holder is None:
+        return ""
+    before = True
+    for name, kind in _made(holder):
+        if kind == "ModuleList":
+            before = False
+        elif "norm" in kind.lower():
+            if before != ("embed" in name):
+                return f"{holder.name} makes {name} {'before' if before else 'behind'} its layers"
+        elif kind == "Linear":
+            return f"{holder.name} has {name}, a matrix beside its layers"
+        elif kind in classes and _is_embedding(classes[kind]):
+            forward = _method(classes[kind], "forward")
+            if forward is not None and len(_parameters(forward)) > 1:
+                return f"{holder.name} has {name} ({kind}), which takes more than the positions"
+        elif kind in classes and {made for _, made in _made(classes[kind])} & {"Linear", "Parameter"}:
+            return f"{holder.name} has {name} ({kind}), with numbers of its own beside its layers"
+    return ""
+
+
+def _holder(classes: dict[str, ast.ClassDef], name: str, seen: frozenset[str] = frozenset()) -> ast.ClassDef | None:
+    """The class that has the layers: of what a class makes, and of what that makes, the first with a list."""
+    if name not in classes or name in seen:
+        return None
+    made = [kind for _, kind in _made(classes[name])]
+    if "ModuleList" in made:
+        return classes[name]
+    found = (_holder(classes, kind, seen | {name}) for kind in made)
+    return next((one for one in found if one is not None), None)
+
+
+def _made(node: ast.ClassDef) -> Iterator[tuple[str, str]]:
+    """What its constructor makes in every case: attribute and the class it is of."""
+    constructor = _method(node, "__init__")
+    for one in constructor.body if constructor is not None else ():
+        target = (
+            one.targets[0] if isinstance(one, ast.Assign) else one.target if isinstance(one, ast.AnnAssign) else None
+        )
+        value = one.value if isinstance(one, ast.Assign | ast.AnnAssign) else None
+        if isinstance(target, ast.Attribute) and isinstance(value, ast.Call):
+            called = value.func
+            kind = (
+                called.attr if isinstance(called, ast.Attribute) else called.id if isinstance(called, ast.Name) else ""
+            )
+            yield target.attr, kind
+
+
+def _is_embedding(node: ast.ClassDef) -> bool:
+    return any(isinstance(base, ast.Attribute) and base.attr == "Embedding" for base in node.bases)
+
+
+def _method(node: ast.ClassDef, name: str) -> ast.FunctionDef | None:
+    return next((one for one in node.body if isinstance(one, ast.FunctionDef) and one.name == name), None)
+
+
+def _parameters(function: ast.FunctionDef) -> list[str]:
+    return [one.arg for one in (*function.args.args, *function.args.kwonlyargs) if one.arg != "self"]
+
+
+@cache
+def _classes(folder: Path, architecture: str) -> dict[str, ast.ClassDef]:
+    """The classes of the file in which an architecture is; none where no file has it."""
+    stem = re.sub(r"(?:ForCausalLM|LMHeadModel)$", "", architecture).lower()
+    files = sorted(
+        (folder / "models").glob("*/modeling_*.py"),
+        key=lambda path: path.parent.name.replace("_", "") != stem,  # where it most likely is comes first
+    )
+    for path in files:
+        data = path.read_bytes()
+        if f"\nclass {architecture}(".encode() in data:
+            return {node.name: node for node in ast.parse(data).body if isinstance(node, ast.ClassDef)}
+    return {}

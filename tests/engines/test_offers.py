@@ -16,9 +16,10 @@ from typing import Any
 
 import pytest
 
-from harness.engines.models import MODELS, ModelError, engines, write
+from harness.engines import offers as installed_offers
+from harness.engines.models import MODELS, ModelError, write
 from harness.engines.models.catalogue import LLAMA, Recipe, _dense
-from harness.engines.models.engines import Offer, config_of, offers, refusal, uneven
+from harness.engines.offers import Offer, config_of, offers, refusal, uneven
 from harness.subjects import READY
 from tests.engines.worlds import Worlds
 
@@ -112,7 +113,7 @@ def test_every_refused_cell_of_the_table_is_one_that_is_shown_to_fail() -> None:
     shown = {
         (engine, MODELS[model].config()["model_type"], says) for engine, model, _, says, _ in REFUSED if model in MODELS
     }
-    for model, engine, ranks in product(MODELS, engines.ENGINES, (1, 2, 3, 4)):
+    for model, engine, ranks in product(MODELS, installed_offers.ENGINES, (1, 2, 3, 4)):
         config = MODELS[model].config()
         why = refusal(engine, config, ranks=ranks)
         assert (
@@ -206,7 +207,7 @@ def test_libraries_go_by_the_kind_of_the_whole_and_by_what_makes_a_decoder(
 def test_experts_in_16_bits_are_refused_where_mlx_has_only_a_cpu(monkeypatch: pytest.MonkeyPatch) -> None:
     """MLX has no such product on a CPU, and raises in the first layer; in float32, and without experts, it computes."""
     for is_without, says in ((True, "in float32 alone on a CPU"), (False, "")):
-        monkeypatch.setattr(engines, "is_without_gpu", lambda found=is_without: found)
+        monkeypatch.setattr(installed_offers, "is_without_gpu", lambda found=is_without: found)
         found = refusal("mlx-tensor", MODELS["minimax"].config(), ranks=2, dtype="bfloat16")
         assert says in found if says else not found
         assert not refusal("mlx-tensor", MODELS["minimax"].config(), ranks=2)
@@ -304,7 +305,7 @@ def test_a_library_that_is_not_understood_offers_nothing(tmp_path: Path, monkeyp
     (tmp_path / "models").mkdir()
     (tmp_path / "models" / "llama.py").write_text("class Model: ...\nclass ModelArgs: ...\n")
     moved = SimpleNamespace(submodule_search_locations=[str(tmp_path)])
-    monkeypatch.setattr(engines.importlib.util, "find_spec", lambda _name: moved)
+    monkeypatch.setattr(installed_offers.importlib.util, "find_spec", lambda _name: moved)
     offers.cache_clear()
     try:
         with pytest.raises(ModelError, match="says nowhere what it splits"):
