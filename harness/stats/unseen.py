@@ -12,8 +12,7 @@ from collections.abc import Iterator, Mapping, Sequence
 
 from harness.checks.equivalent import EquivalentCheck, parity_of, smallest_seen
 from harness.checks.influence import InfluenceCheck
-from harness.checks.shards_cover import ShardsCoverCheck, shards_of
-from harness.checks.sharing_plan import plan_of
+from harness.checks.shards_cover import ShardsCoverCheck, plan_of, shards_of
 from harness.forms.text import numbered, plural
 from harness.history import ARTEFACT_FOUND, History
 from harness.numeric.parity import NAME, PHASES

@@ -17,8 +17,8 @@ READY: Registry[ReadySubject] = Registry(
         "harness",
         {
             "torch-pipeline": "subjects.torch_pipeline:SUBJECT",
-            "torch-allreduce": "subjects.torch_allreduce:SUBJECT",
-            "mlx-allreduce": "subjects.mlx_allreduce:SUBJECT",
+            "torch-allreduce": "subjects.collectives:TORCH",
+            "mlx-allreduce": "subjects.collectives:MLX",
             "tokenizer-load": "subjects.tokenizer_load:SUBJECT",
             "hf-single": "engines.inference:HF_SINGLE",
             "hf-tensor": "engines.inference:HF_TENSOR",

@@ -111,22 +111,3 @@ class ReadySubject:
         if not self.package:
             return {f"{self.module}.py": self.file.read_bytes()}
         return {f"{self.package}/{path.name}": path.read_bytes() for path in sorted(self.file.parent.glob("*.py"))}
-
-
-# What the subjects that try collectives have in common: what they emit, and their arguments.
-COLLECTIVES = {
-    "collective.begin": (),
-    "collective.end": (),
-    "collective": ("kind", "round", "digest", "expected", "correct"),
-    "collectives.done": ("digest", "wrong", "correct"),
-}
-OF_COLLECTIVES = {
-    "elements": Argument(does="numbers that each rank puts in", default=1024),
-    "rounds": Argument(does="how often each collective is done", default=1, at_most=10_000),
-    "defect": Argument(
-        does="own-value: ranks other than 0 go on with their own value instead of the result; "
-        "left-out: what the last rank puts in does not count",
-        default=NO_DEFECT,
-        choices=(NO_DEFECT, "own-value", "left-out"),
-    ),
-}
