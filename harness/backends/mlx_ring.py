@@ -70,7 +70,8 @@ class MlxRing(Backend):
             for rank in range(size)
         ]
         if turn:
-            ranks[-2]["turn"], ranks[-1]["turn"] = {"descriptor": size}, {"descriptor": size + 1}
+            ranks[-2]["turn"] = {"descriptor": size}
+            ranks[-1]["turn"] = {"descriptor": size + 1}
         return Rendezvous(ranks=ranks, descriptors=descriptors, env=_numbered(size))
 
     def prepare_across(self, *, addresses: Sequence[str]) -> Rendezvous:

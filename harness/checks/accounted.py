@@ -83,7 +83,8 @@ class AccountedCheck(RankCheck):
         noted = [seen for seen in history.noted(ARTEFACTS_ACCOUNTED) if seen.event.values.get("check") == self.id]
         if len(noted) != 1:
             return self._uncompared(history, "what the ranks kept was not looked at")
-        values, line = noted[0].event.values, noted[0].line
+        values = noted[0].event.values
+        line = noted[0].line
         if values.get("files") != files_of(self, history):
             return self._uncompared(history, "what was looked at is not what was kept", line=line)
         for rank, name in _changed(self, history):

@@ -95,7 +95,8 @@ class AgreeCheck(ValueCheck):
     @classmethod
     def lint(cls, checks: Mapping[int, Self], draft: Draft) -> Iterator[Problem]:
         """The rank that others are compared with is there, is not alone, and says who of two is right."""
-        sizes, stated = draft.sizes(), draft.must_fail
+        sizes = draft.sizes()
+        stated = draft.must_fail
         for index, check in checks.items() if sizes else ():
             place = ("checks", index)
             if check.against is not None and check.against >= sizes[0]:

@@ -177,14 +177,16 @@ def _first(values: Mapping[str, Any], call: _Call, source: int | None, place: in
     """The first wrong element, as the rank told it, beside what it must be; that one is, where that cannot be so."""
     first = values.get("first")
     told = first if isinstance(first, dict) else {}
-    index, got = told.get("index"), told.get("got")
+    index = told.get("index")
+    got = told.get("got")
     step = coded.width(call.dtype)
     right = call.made(source)
     is_told = told.get("part") == place and type(index) is int and 0 <= index < call.elements and isinstance(got, str)
     if not is_told or not re.fullmatch(rf"[0-9a-f]{{{2 * step}}}", str(got)):
         return "not all elements are right"
     assert isinstance(index, int)
-    wanted, found = right[index * step : (index + 1) * step], bytes.fromhex(str(got))
+    wanted = right[index * step : (index + 1) * step]
+    found = bytes.fromhex(str(got))
     if wanted == found:
         return "not all elements are right"
     shown = f"{coded.decoded(found, call.dtype):g}, not {coded.decoded(wanted, call.dtype):g}"

@@ -21,7 +21,8 @@ from harness.numeric.envelope import ODD, Slack
 from harness.numeric.parity import NAME, PHASES, UNREADABLE, work_out
 from harness.reason import VerdictCode
 
-GENERATED, SENSITIVITY = "generated", "sensitivity"
+GENERATED = "generated"
+SENSITIVITY = "sensitivity"
 
 
 class EquivalentCheck(AccountedCheck):
@@ -79,7 +80,8 @@ class EquivalentCheck(AccountedCheck):
         return found.values()
 
     def judge_account(self, history: History, account: Mapping[str, JSON], line: int) -> list[RankFinding]:
-        asked, parity = self.ranks.of(history.size), Parity.of(account)
+        asked = self.ranks.of(history.size)
+        parity = Parity.of(account)
         if parity is None or len(parity.ranks) != history.size:
             reason = "it cannot be compared: the account is not one"
             return [RankFinding(rank=rank, passed=False, reason=reason, line=line, uncompared=True) for rank in asked]
@@ -170,7 +172,8 @@ class EquivalentCheck(AccountedCheck):
 
     def _agreement(self, own: RankParity, parity: Parity) -> str:
         """IDENTICAL or EQUIVALENT, and how near."""
-        parts, what = [], "choice" if parity.choices else "router"
+        parts = []
+        what = "choice" if parity.choices else "router"
         for phase, found in own.phases.items():
             limits = parity.phases[phase]
             apart = f" ({limits.apart} apart: a {what} was undecided)" if limits.apart else ""
@@ -248,7 +251,8 @@ def tokens_of(history: History, rank: int) -> dict[int, list[int]]:
     """The tokens that a rank says it generated, by prompt; what is not a list of whole numbers is none."""
     found: dict[int, list[int]] = {}
     for seen in history.said(rank, GENERATED):
-        prompt, ids = seen.event.values.get("prompt"), seen.event.values.get("ids")
+        prompt = seen.event.values.get("prompt")
+        ids = seen.event.values.get("ids")
         if (
             type(prompt) is int
             and prompt not in found
@@ -273,7 +277,8 @@ def sizes_of(history: History) -> Iterator[tuple[int, tuple[float, str]]]:
     """The defects of known size that the reference measured: number, size and what they are."""
     for seen in history.said(0, SENSITIVITY):
         values = seen.event.values
-        number, size = values.get("defect"), values.get("size")
+        number = values.get("defect")
+        size = values.get("size")
         if type(number) is int and isinstance(size, int | float) and not isinstance(size, bool) and math.isfinite(size):
             yield number, (float(size), str(values.get("what", "")))
 
@@ -345,9 +350,11 @@ def _odd_ones(history: History) -> dict[int, str]:
 
 
 def _difference(said: list[dict[int, list[int]]], rank: int, other: int) -> str:
-    one, two = said[rank], said[other]
+    one = said[rank]
+    two = said[other]
     for prompt in sorted(one.keys() | two.keys()):
-        ours, theirs = one.get(prompt), two.get(prompt)
+        ours = one.get(prompt)
+        theirs = two.get(prompt)
         if ours is None or theirs is None or len(ours) != len(theirs):
             return f"its tokens of prompt {prompt} are not as many as those of rank {other}"
         for step, (left, right) in enumerate(zip(ours, theirs, strict=True)):

@@ -75,10 +75,12 @@ class HostLostCheck(RankCheck):
 
     def _there(self, history: History, own: object, end: Seen) -> str:
         """Why its machine did not end it as it has to; empty where it did."""
-        told, whole = _of(history, MACHINE_ENDED, own), _of(history, MACHINE_COLLECTED, own)
+        told = _of(history, MACHINE_ENDED, own)
+        whole = _of(history, MACHINE_COLLECTED, own)
         if told is None:
             return "its machine does not say that it ended it"
-        silent, lease = told.event.values.get("silent"), _joined(history, "lease")
+        silent = told.event.values.get("silent")
+        lease = _joined(history, "lease")
         if not isinstance(silent, int | float) or not isinstance(lease, int | float) or isinstance(silent, bool):
             return "its machine does not say for how long it had not heard control"
         if not lease - 0.5 <= silent <= lease + self.limit:
@@ -96,7 +98,8 @@ class HostLostCheck(RankCheck):
         if not history.was_stopped(rank):
             return "" if is_error(end.event.values) else f"it ended with {ended(end.event.values)}"
         lost = [seen for seen in history.noted(MACHINE_LOST) if seen.event.values.get("machine") in cut]
-        stopped, grace = history.noted("world.stopped"), _joined(history, "after_failure")
+        stopped = history.noted("world.stopped")
+        grace = _joined(history, "after_failure")
         if not lost or not isinstance(grace, int | float):
             return "it was stopped, and not because a machine was lost"
         # Both by control's clock.

@@ -32,7 +32,8 @@ from harness.numeric.array import NotAnArray
 from harness.numeric.safetensors import NotSafetensors, slice_of, tensors
 from harness.reason import VerdictCode
 
-CHECKPOINT, SHARD = "checkpoint", "shard"
+CHECKPOINT = "checkpoint"
+SHARD = "shard"
 Bounds = tuple[tuple[int, int], ...]
 IN_A_LAYER = re.compile(r"(^|\.)\d+\.")
 
@@ -95,7 +96,9 @@ class ShardsCoverCheck(AccountedCheck):
         return {"shapes": {name: list(tensor.shape) for name, tensor in whole.items()}, "slices": digests}
 
     def judge_account(self, history: History, account: Mapping[str, JSON], line: int) -> list[RankFinding]:
-        asked, shapes, slices = self.ranks.of(history.size), account.get("shapes"), account.get("slices")
+        asked = self.ranks.of(history.size)
+        shapes = account.get("shapes")
+        slices = account.get("slices")
         if not isinstance(shapes, dict) or not isinstance(slices, dict) or not all(map(_is_shape, shapes.values())):
             reason = "it cannot be compared: the account is not one"
             return [RankFinding(rank=rank, passed=False, reason=reason, line=line, uncompared=True) for rank in asked]
@@ -113,7 +116,8 @@ class ShardsCoverCheck(AccountedCheck):
     def doubts(self, history: History) -> Iterator[tuple[VerdictCode, str]]:
         """A reference tells the same plan in both of its runs."""
         if self.plan is not None and history.reference is not None:
-            first, second = plans_in(history.reference), plans_in(history)
+            first = plans_in(history.reference)
+            second = plans_in(history)
             if first != second:
                 yield VerdictCode.REFERENCE_DIFFERS, f"told two plans in two runs, and check {self.id} goes by them"
 
@@ -177,7 +181,9 @@ def shards_of(history: History, rank: int) -> list[Shard] | None:
     found = []
     for seen in history.said(rank, SHARD):
         values = seen.event.values
-        name, bounds, digest = values.get("tensor"), values.get("slices"), values.get("sha256")
+        name = values.get("tensor")
+        bounds = values.get("slices")
+        digest = values.get("sha256")
         if not isinstance(name, str) or not isinstance(bounds, list) or not isinstance(digest, str):
             return None
         if not all(isinstance(one, list) and len(one) == 2 and all(type(end) is int for end in one) for one in bounds):
@@ -190,7 +196,9 @@ def _faults_by(
     plan: SharingPlan, shapes: Mapping[str, Sequence[int]], told: Mapping[int, Sequence[Shard] | None], size: int
 ) -> dict[str, tuple[frozenset[int], str]]:
     """The same by a plan: what it leaves whole lies on every rank, all else once, and each rank has some of a layer."""
-    faults, in_layers, sharing = {}, set(plan.shares_in_layers(shapes)), set[int]()
+    faults = {}
+    in_layers = set(plan.shares_in_layers(shapes))
+    sharing = set[int]()
     for name, shape, pieces in _held(shapes, told):
         if name in plan.whole:
             for rank in range(size):
@@ -223,7 +231,9 @@ def _held(
 def _not_once(
     name: str, shape: Sequence[int], pieces: Sequence[tuple[int, Bounds]]
 ) -> tuple[frozenset[int], str] | None:
-    ranks, slices, most = set[int](), "", len({rank for rank, _ in pieces})
+    ranks = set[int]()
+    slices = ""
+    most = len({rank for rank, _ in pieces})
     for (rank, one), (other, two) in itertools.combinations(pieces, 2):
         if all(max(a[0], b[0]) < min(a[1], b[1]) for a, b in zip(one, two, strict=True)):
             ranks |= {rank, other}
@@ -254,7 +264,8 @@ def _key(name: str, bounds: Bounds) -> str:
     return f"{name}[{', '.join(f'{begin}:{end}' for begin, end in bounds)}]"
 
 
-PLAN, WHOLE = "plan", "plan.whole"
+PLAN = "plan"
+WHOLE = "plan.whole"
 
 
 class NotAPlan(Exception):

@@ -138,7 +138,8 @@ def failing_of(history: History, rank: int) -> Failing | None:
     """
     if (seen := history.error(rank)) is not None:
         values = seen.event.values
-        message, mro = str(values.get("message")), values.get("mro")
+        message = str(values.get("message"))
+        mro = values.get("mro")
         classes = (str(values.get("type")), *(map(str, mro) if isinstance(mro, list) else ()))
         is_slip = not SLIPS.isdisjoint(classes) or values.get("ours") is True
         return Failing(seen, classes[0], classes, is_slip, message)

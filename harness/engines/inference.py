@@ -141,7 +141,8 @@ CARRIED = {
 
 def _misfit(arguments: Mapping[str, object], ranks: int) -> tuple[str, str] | None:
     """What the session raises ValueError for: a control that did so would seem to fail as stated."""
-    prompts, teacher = arguments["prompts"], arguments["teacher"]
+    prompts = arguments["prompts"]
+    teacher = arguments["teacher"]
     assert isinstance(prompts, list | tuple)
     assert isinstance(teacher, list | tuple)
     if teacher and arguments["follow"] == "reference":
@@ -210,7 +211,8 @@ def _demand_tokens(config: Mapping[str, object], prompts: Sequence[Sequence[int]
 
 def _without_tokenizer(engine: str, arguments: Mapping[str, object]) -> str:
     """What a model without a tokenizer beside it cannot be asked; empty where ids are all that is asked."""
-    lacks, remedy = "the model's folder holds no tokenizer", "add the files of one (tokenizer.json)"
+    lacks = "the model's folder holds no tokenizer"
+    remedy = "add the files of one (tokenizer.json)"
     prompts = arguments.get("prompts", ())
     assert isinstance(prompts, list | tuple)
     if any(isinstance(one, str) for one in prompts):

@@ -106,9 +106,11 @@ class CallFault(FaultAtEvent):
             where = f" at {self.line}" if self.line else ""
             what = f"it made no call {self.nth} of {self.operation or 'any operation'}{where} behind {self.at}"
             return proof.missed(history, rank=rank, what=f"{what} that was struck")
-        seen, values = told[0], told[0].event.values
+        seen = told[0]
+        values = told[0].event.values
         lines = (*found.lines, seen.line)
-        operation, site = values.get("operation"), values.get("site")
+        operation = values.get("operation")
+        site = values.get("site")
         if len(told) > 1 or values.get("what") != self.what or values.get("nth") != self.nth:
             return Proof(proved=False, description="it struck otherwise than it was to", lines=lines)
         if operation not in self.only or self.operation not in (None, operation):
@@ -126,7 +128,8 @@ class CallFault(FaultAtEvent):
         """Why the rank's word proves nothing; empty where it does."""
         if not self.alters:
             return ""
-        before, after = values.get("before"), values.get("after")
+        before = values.get("before")
+        after = values.get("after")
         whole = all(isinstance(one, str) and DIGEST.fullmatch(one) for one in (before, after))
         return "" if whole and before != after else "its payload is what it was"
 

@@ -43,7 +43,8 @@ class Strike:
     """One fault that waits for its call, and does what it is for."""
 
     def __init__(self, order: Mapping[str, Any], emit: Emit) -> None:
-        self._order, self._emit = order, emit
+        self._order = order
+        self._emit = emit
         self._acts = {
             "skip": self._skip,
             "repeat": self._repeat,
@@ -104,7 +105,8 @@ class Strike:
 
     def _overtake(self, call: Call) -> Any:
         with self._lock:
-            held, self._held = self._held, None
+            held = self._held
+            self._held = None
         if held is None:
             return call.make()  # another thread was faster
         self._tell(held, overtaken_by=call.operation, by_site=call.site)

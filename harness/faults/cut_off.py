@@ -87,7 +87,8 @@ class CutOffFault(FaultAtEvent):
 
     def proof_after(self, found: Landing, history: History, *, rank: int) -> Proof:
         """Link down, machine lost, link up, in this order by control's clock."""
-        own, lines = machine_called(history, rank), found.lines
+        own = machine_called(history, rank)
+        lines = found.lines
         cut = proof.first_after(
             [seen for seen in history.noted(MACHINE_CUT) if self._is(seen.event.values, own)], found.struck
         )

@@ -86,7 +86,8 @@ class MonotonicSkewFault(Fault):
 
 def _of_host(history: History, rank: int) -> int:
     """Nanoseconds that the clock of a rank's test host is ahead; 0 without one."""
-    placed, made = history.about().get("hosts"), history.served(None, "hosts.made")
+    placed = history.about().get("hosts")
+    made = history.served(None, "hosts.made")
     hosts = made[0].event.values.get("hosts") if made else None
     if not isinstance(placed, list) or not isinstance(hosts, list) or rank >= len(placed):
         return 0

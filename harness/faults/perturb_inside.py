@@ -49,9 +49,11 @@ def _keep(order: Mapping[str, Any], emit: Emit, path: Path, suffix: str) -> None
     with path.open("r+b") as file:
         was = hashlib.file_digest(file, "sha256").hexdigest()
         try:
-            changed, why = ArrayInFile(file, f"kept{suffix}").change(order), f"nothing in it can be {verb(order)}"
+            changed = ArrayInFile(file, f"kept{suffix}").change(order)
+            why = f"nothing in it can be {verb(order)}"
         except NotAnArray as error:
-            changed, why = None, str(error)
+            changed = None
+            why = str(error)
         file.seek(0)
         now = hashlib.file_digest(file, "sha256").hexdigest()
     if changed is None:

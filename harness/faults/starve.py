@@ -91,5 +91,6 @@ def _told(history: History, rank: int, burners: int) -> list[Seen]:
 
 
 def _grown(first: Seen, second: Seen, key: str) -> int:
-    before, after = first.event.values.get(key), second.event.values.get(key)
+    before = first.event.values.get(key)
+    after = second.event.values.get(key)
     return after - before if type(before) is int and type(after) is int else 0

@@ -66,7 +66,9 @@ class TorchSettingsFault(FaultAtEvent):
         seen = proof.first_after(told, found.struck)
         if seen is None:
             return Proof(proved=False, description="nothing was set", lines=found.lines)
-        lines, before, now = (*found.lines, seen.line), seen.event.values.get("before"), seen.event.values.get("now")
+        lines = (*found.lines, seen.line)
+        before = seen.event.values.get("before")
+        now = seen.event.values.get("now")
         if not isinstance(before, dict) or not isinstance(now, dict):
             return Proof(proved=False, description="the rank has not loaded torch", lines=lines)
         for name, value in self._wanted.items():

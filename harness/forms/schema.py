@@ -43,7 +43,8 @@ def without_tags(loc: tuple[str | int, ...], tree: Any, root: Schema) -> tuple[s
             node = _of_its_kind(node, tree, root)
             continue
         path.append(part)
-        node, tree = _step(node, part), value_at(tree, (part,))
+        node = _step(node, part)
+        tree = value_at(tree, (part,))
     return tuple(path)
 
 

@@ -13,7 +13,8 @@ from functools import lru_cache
 from typing import Any, BinaryIO, NamedTuple
 
 MAGIC = b"\x93NUMPY"
-SUFFIX, BFLOAT16_SUFFIX = ".npy", ".bfloat16.npy"
+SUFFIX = ".npy"
+BFLOAT16_SUFFIX = ".bfloat16.npy"
 HEADER_LIMIT = 4096
 SIZE_LIMIT = 1 << 62
 """Bytes of an array, counting an axis of no element as one: NumPy makes no larger one, not even an empty one."""
@@ -77,11 +78,13 @@ def header(file: BinaryIO, *, name: str) -> Header:
     try:
         text = file.read(length).decode("utf-8" if start[6] == 3 else "latin-1")
         found = _literal(text.strip())
-        descr, shape = found["descr"], found["shape"]
+        descr = found["descr"]
+        shape = found["shape"]
         sizes = tuple(shape)
         whole = all(type(size) is int and size >= 0 for size in sizes)
     except (ValueError, SyntaxError, TypeError, KeyError, MemoryError, RecursionError):
-        whole, descr = False, None
+        whole = False
+        descr = None
     if not whole or set(found) != {"descr", "fortran_order", "shape"} or len(sizes) > 32:
         raise NotAnArray("its header is not that of NumPy's format")
     match = re.fullmatch(r"[<>|=]([a-z][0-9])", descr) if isinstance(descr, str) else None

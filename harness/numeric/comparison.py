@@ -169,7 +169,8 @@ class Tally:
 
     def pair(self, found: Number, expected: Number) -> None:
         """Count the next pair."""
-        place, self.elements = self.elements, self.elements + 1
+        place = self.elements
+        self.elements = self.elements + 1
         for side, value in enumerate((found, expected)):
             self.nonfinite[side] += not math.isfinite(value)
         if found == expected:

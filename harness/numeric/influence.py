@@ -53,7 +53,9 @@ def work_out(reference: Files, ranks: Sequence[Files], *, margin: float) -> Infl
     Raises:
         NotAnArray: the reference lacks something, or a file is not an array.
     """
-    whole, moved, keep = Whole(reference, tokens=None, slack=Slack(margin)), [], []
+    whole = Whole(reference, tokens=None, slack=Slack(margin))
+    moved = []
+    keep = []
     for rank, files in enumerate(ranks):
         own = sort(files).get(NO_SERIES, {})
         if any(what == "logits" for _, what in own):

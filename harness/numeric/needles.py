@@ -102,7 +102,8 @@ def extent(expected: ArrayFile) -> Extent:
     finite = array[np.isfinite(array)]
     if not finite.size:
         return Extent(int(array.size), None, False, hollow)
-    least, most = float(finite.min()), float(finite.max())
+    least = float(finite.min())
+    most = float(finite.max())
     is_constant = least == most and finite.size == array.size
     return Extent(int(array.size), max(abs(least), abs(most)), is_constant, hollow)
 
@@ -168,7 +169,9 @@ def unmasked(file: ArrayFile) -> ArrayFile:
     rest = finite[finite != mask]
     if finite.size - rest.size < 2 or not rest.size:
         return file
-    least, most = rest.min() / 2, rest.max() / 2  # halves, whose difference float64 holds
+    # halves, whose difference float64 holds
+    least = rest.min() / 2
+    most = rest.max() / 2
     if least == most or min(abs(mask / 2 - least), abs(mask / 2 - most)) <= most - least:
         return file
     found = np.array(array)
@@ -199,7 +202,8 @@ def telling(wrong: ArrayFile, expected: ArrayFile) -> int:
     """
     import numpy as np
 
-    one, other = numbers(wrong), numbers(expected)
+    one = numbers(wrong)
+    other = numbers(expected)
     compared = np.isfinite(one) & np.isfinite(other) & (one != other)
     return int(np.count_nonzero(compared | _hollow(other)))
 
@@ -283,7 +287,8 @@ def _mask(values: Sequence[Number]) -> Number | None:
     rest = [one for one in values if one != mask]
     if len(values) - len(rest) < 2 or not rest:
         return None
-    least, most = min(rest) / 2, max(rest) / 2
+    least = min(rest) / 2
+    most = max(rest) / 2
     return None if least == most or min(abs(mask / 2 - least), abs(mask / 2 - most)) <= most - least else mask
 
 

@@ -83,7 +83,8 @@ class Whole:
         Raises:
             NotAnArray: something is missing, or is not what it has to be.
         """
-        self.tokens, self.slack = tokens or {}, slack
+        self.tokens = tokens or {}
+        self.slack = slack
         self._series = sort(files)
         self._limits: dict[tuple[str | int, ...], Envelope] = {}
         self.logits = {phase: found for phase in PHASES if (found := self._of(None, phase, "logits"))}
@@ -179,14 +180,16 @@ class Whole:
         for phase, of in self.logits.items():
             half, most = self.envelopes[phase].allows(self.slack)
             for prompt, kept in of.items() if not any(one.is_refused for one in tried) else ():
-                keep, file = self._keep[phase][prompt], unmasked(kept)
+                keep = self._keep[phase][prompt]
+                file = unmasked(kept)
                 others = {f"prompt {other}": unmasked(of[other]) for other in sorted(of.keys() - {prompt})[:OTHERS]}
                 for what, wrong in wrong_ones(file, others) if numbers(file).size >= LEAST else ():
                     far = distances(numbers(wrong), numbers(file))[:keep]
                     passes = bool((far <= most).all()) and (middle(far) or 0.0) <= half
                     far = far[np.isfinite(far)]  # of the others the masks differ
                     place = f"{phase} of prompt {prompt}, {what}"
-                    telling, beyond = int((far != 0).sum()), int((far > most).sum())
+                    telling = int((far != 0).sum())
+                    beyond = int((far > most).sum())
                     if telling:
                         tried.append(Needle(what=place, telling=telling, beyond=beyond, passes=passes))
                     if tried and tried[-1].is_refused:
@@ -229,7 +232,8 @@ class Whole:
 
     def _undecided(self, phase: str) -> dict[int, int]:
         """How many positions of each prompt come before the first at which noise can make a choice another one."""
-        of, gaps = self.logits[phase], self._of(None, phase, ROUTER)
+        of = self.logits[phase]
+        gaps = self._of(None, phase, ROUTER)
         if not gaps:
             return {prompt: numbers(file).shape[0] for prompt, file in of.items()}
         if gaps.keys() != of.keys():
@@ -372,7 +376,8 @@ def work_out(
         NotAnArray: the reference lacks something, or a file is not an array.
     """
     whole = Whole(reference, tokens=tokens(None), slack=slack)
-    found, files_of = [], list(ranks)
+    found = []
+    files_of = list(ranks)
     for rank, files in enumerate(files_of):
         try:
             found.append(whole.parity(files, tokens(rank)))
@@ -427,7 +432,8 @@ def decided(
     noise = {prompt: np.zeros(gap.shape) for prompt, gap in kept.items()}
     for variant in others:
         for prompt, found in variant.items():
-            gap, other = kept[prompt], _widened(found, width)
+            gap = kept[prompt]
+            other = _widened(found, width)
             if other.shape != gap.shape:
                 raise NotAnArray(f"{gaps[prompt].name} has another shape in a variant")
             # What chooses nothing leaves nothing undecided: its gap is infinite, on both sides.

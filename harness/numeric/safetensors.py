@@ -48,16 +48,15 @@ def tensors(content: bytes | mmap.mmap) -> dict[str, Tensor]:
         raise NotSafetensors(f"its header is not JSON: {error}") from None
     if not isinstance(header, dict):
         raise NotSafetensors("its header is not a mapping")
-    found, room = {}, len(content) - 8 - length
+    found = {}
+    room = len(content) - 8 - length
     for name, about in header.items():
         if name == "__metadata__":
             continue
         said: Mapping[str, JSON] = about if isinstance(about, dict) else {}
-        width, shape, place = (
-            BYTES.get(str(said.get("dtype"))),
-            _whole(said.get("shape")),
-            _whole(said.get("data_offsets")),
-        )
+        width = BYTES.get(str(said.get("dtype")))
+        shape = _whole(said.get("shape"))
+        place = _whole(said.get("data_offsets"))
         if width is None or shape is None or place is None or len(place) != 2:
             raise NotSafetensors(f"what its header says of {name} is not dtype, shape and data_offsets")
         if place[1] - place[0] != math.prod(shape) * width or not place[0] <= place[1] <= room:
@@ -74,7 +73,8 @@ def slice_of(content: bytes | mmap.mmap, tensor: Tensor, bounds: Sequence[tuple[
         tensor: one of its tensors.
         bounds: begin and end of each of its axes, within the tensor.
     """
-    inner, axes = tensor.width, list(zip(tensor.shape, bounds, strict=True))
+    inner = tensor.width
+    axes = list(zip(tensor.shape, bounds, strict=True))
     # The last axes that are whole, and the one before them, lie together.
     while axes and axes[-1][1] == (0, axes[-1][0]):
         inner *= axes.pop()[0]

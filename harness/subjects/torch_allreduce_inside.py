@@ -20,10 +20,12 @@ class Collectives:
     """The collectives of one rank. Each method returns what this rank has got, `[..., elements]`."""
 
     def __init__(self, context: Any, *, elements: int, dtype: str, left_out: bool) -> None:
-        self._rank, self._size = context.rank, context.size
+        self._rank = context.rank
+        self._size = context.size
         self._distributed = context.group.native
         self._device = torch.device("cuda", context.rank) if context.backend == "nccl" else torch.device("cpu")
-        self._elements, self._type = elements, TYPES[dtype]
+        self._elements = elements
+        self._type = TYPES[dtype]
         self._left_out = left_out
 
     def payload(self, rank: int) -> Tensor:
@@ -109,10 +111,12 @@ class Collectives:
 
     def ring(self) -> Tensor:
         """From the rank before, while sending to the one after."""
-        found, mine = torch.zeros_like(self.payload(0)), self.mine()
+        found = torch.zeros_like(self.payload(0))
+        mine = self.mine()
         if self._size == 1:
             return mine
-        to, source = (self._rank + 1) % self._size, (self._rank - 1) % self._size
+        to = (self._rank + 1) % self._size
+        source = (self._rank - 1) % self._size
         sending = self._distributed.isend(mine, dst=to)
         self._distributed.recv(found, src=source)
         sending.wait()

@@ -53,58 +53,90 @@ def answer(
     """Prefill and decode one prompt from an empty cache; with `routing` through these experts."""
     size = (request.prefill_chunk if chunk is None else chunk) or len(prompt)
     dice = random.Random(f"{request.seed} {number}")  # noqa: S311 - what is drawn has to be the same again
+    reading = _Reading(context, engine, request, quiet=quiet, routing=routing)
     engine.begin()
-    if not quiet:
-        context.emit("prefill.begin")
-    parts, layers, routed = [], list[dict[str, Any]](), list[Any]()
+    prefill, hidden = reading.prefill(prompt, size, number=number)
+    given = list(fed) if fed is not None else None
+    steps = steps if given is None else len(given)
+    ids, decode = reading.decode(prefill, steps, at=len(prompt), given=given, dice=dice)
+    taken = engine.together(reading.routed) if reading.routed[0] is not None else None
+    return Answer(prefill, decode, ids, given or ids, hidden, reading.decided, taken)
 
-    def step(ids: Sequence[int], at: int) -> Any:
-        engine.take(None if routing is None else routing[at : at + len(ids)])
-        logits = engine.step(ids)
-        routed.append(engine.routed() if request.routing != OWN else None)
+
+class _Reading:
+    """The steps of an engine through one prompt.
+
+    Attributes:
+        routed: of each step the experts of each token, or None.
+        decided: of each phase by how much routers and indexers were decided.
+    """
+
+    def __init__(self, context: Any, engine: Engine, request: Request, *, quiet: bool, routing: Any) -> None:
+        self._context = context
+        self._engine = engine
+        self._request = request
+        self._quiet = quiet
+        self._routing = routing
+        self.routed: list[Any] = []
+        self.decided: dict[str, Any] = {}
+
+    def prefill(self, prompt: Sequence[int], size: int, *, number: int) -> tuple[Any, dict[str, Any]]:
+        """Read the prompt in chunks: its logits, None on a rank without, and what is kept of the layers."""
+        engine = self._engine
+        if not self._quiet:
+            self._context.emit("prefill.begin")
+        parts = []
+        layers = []
+        for begin in range(0, len(prompt), size):
+            behind = 0
+            if begin and not self._quiet:
+                self._context.emit("prefill.boundary", prompt=number, at=begin, size=size)
+            if begin and self._request.defect == "boundary-position":
+                engine.forget()
+            elif begin and self._request.defect == "boundary-token":
+                behind = 1
+            chunk = prompt[begin - behind : begin + size - behind][: len(prompt) - begin]
+            parts.append(self._step(chunk, begin - behind))
+            layers.append(_told(engine, self._request))
+        self._note("prefill")
+        if not self._quiet:
+            self._context.emit("prefill.end")
+        prefill = engine.together(parts) if engine.has_logits else None
+        return prefill, {layer: engine.together([chunk[layer] for chunk in layers]) for layer in layers[0]}
+
+    def decode(
+        self, prefill: Any, steps: int, *, at: int, given: Sequence[int] | None, dice: random.Random
+    ) -> tuple[list[int], Any]:
+        """Choose so many tokens, feeding each or what is given: the tokens, and the logits behind what was fed."""
+        engine = self._engine
+        ids = list[int]()
+        rows = list[Any]()
+        last = prefill
+        while len(ids) < steps:
+            chosen = choose(engine.numbers(last[-1]), self._request.sampling, dice) if engine.has_logits else None
+            ids.append(engine.agree(chosen))
+            if len(ids) == steps:
+                break
+            if not self._quiet:
+                self._context.emit("decode.begin")
+            last = self._step([given[len(ids) - 1] if given is not None else ids[-1]], at + len(ids) - 1)
+            rows.append(last)
+            if not self._quiet:
+                self._context.emit("decode.end")
+        self._note("decode")
+        return ids, engine.together(rows) if engine.has_logits and rows else None
+
+    def _step(self, ids: Sequence[int], at: int) -> Any:
+        self._engine.take(None if self._routing is None else self._routing[at : at + len(ids)])
+        logits = self._engine.step(ids)
+        self.routed.append(self._engine.routed() if self._request.routing != OWN else None)
         return logits
 
-    decided = dict[str, Any]()
-
-    def tell(phase: str) -> None:
-        if request.envelope in ("keep", "unchunked"):
-            decided[phase] = engine.decided(routers=request.routing == OWN)
-
-    for begin in range(0, len(prompt), size):
-        behind = 0
-        if begin and not quiet:
-            context.emit("prefill.boundary", prompt=number, at=begin, size=size)
-        if begin and request.defect == "boundary-position":
-            engine.forget()
-        elif begin and request.defect == "boundary-token":
-            behind = 1
-        parts.append(step(prompt[begin - behind : begin + size - behind][: len(prompt) - begin], begin - behind))
-        layers.append(_told(engine, request))
-    tell("prefill")
-    if not quiet:
-        context.emit("prefill.end")
-    prefill = engine.together(parts) if engine.has_logits else None
-    hidden = {layer: engine.together([one[layer] for one in layers]) for layer in layers[0]}
-    ids, rows = list[int](), list[Any]()
-    last: Any = prefill
-    given = list(fed) if fed is not None else None
-    steps = len(given) if given is not None else steps
-    while len(ids) < steps:
-        mine = choose(engine.numbers(last[-1]), request.sampling, dice) if engine.has_logits else None
-        ids.append(engine.agree(mine))
-        if len(ids) == steps:
-            break
-        if not quiet:
-            context.emit("decode.begin")
-        last = step([given[len(ids) - 1] if given is not None else ids[-1]], len(prompt) + len(ids) - 1)
-        rows.append(last)
-        if not quiet:
-            context.emit("decode.end")
-    tell("decode")
-    decode = engine.together(rows) if engine.has_logits and rows else None
-    decided = {phase: told for phase, told in decided.items() if told is not None}
-    taken = engine.together(routed) if routed[0] is not None else None
-    return Answer(prefill, decode, ids, given or ids, hidden, decided, taken)
+    def _note(self, phase: str) -> None:
+        if self._request.envelope in ("keep", "unchunked"):
+            gaps = self._engine.decided(routers=self._request.routing == OWN)
+            if gaps is not None:
+                self.decided[phase] = gaps
 
 
 def _told(engine: Engine, request: Request) -> dict[str, Any]:

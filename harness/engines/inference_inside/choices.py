@@ -81,7 +81,9 @@ class Margins:
 
     def step(self, batch: int, tokens: int, *, last: int) -> None:
         """A step begins, of so many sequences of so many tokens: the last ones of the last of them count."""
-        self._batch, self._tokens, self._last = batch, tokens, last
+        self._batch = batch
+        self._tokens = tokens
+        self._last = last
         self._steps.append((last, {}))
         self._loops.clear()
 
@@ -94,7 +96,8 @@ class Margins:
             along: the dimension in which they were chosen.
             is_router: whether experts were.
         """
-        place, width = self._place(), scores.shape[along]
+        place = self._place()
+        width = scores.shape[along]
         many = found[1].shape[along] if found[1].ndim == scores.ndim else 1
         left = margin(scores, many, along)
         if is_router:
@@ -116,7 +119,8 @@ class Margins:
         told what to take, theirs are none.
         """
         own = [place for place in self._columns if routers or place[0] not in self._routers]
-        steps, self._steps = self._steps, []
+        steps = self._steps
+        self._steps = []
         if not own or not steps:
             return None
         empty = torch.tensor(torch.inf)
@@ -150,7 +154,8 @@ class Margins:
 
     def _place(self) -> Place:
         """Which module chooses, wherever in its code: the first that is one among those that wait for the answer."""
-        lines, frame = list[int](), inspect.currentframe()
+        lines = list[int]()
+        frame = inspect.currentframe()
         while frame is not None:
             lines.append(frame.f_lineno)
             if (name := self._names.get(id(frame.f_locals.get("self")))) is not None:
@@ -168,7 +173,8 @@ def margin(scores: Tensor, many: int, along: int) -> Tensor:
     if many >= scores.shape[-1]:
         return torch.full(scores.shape[:-1], torch.inf, dtype=torch.float64)
     best = TOPK(scores, many + 1).values
-    last, first = best[..., -2].double(), best[..., -1].double()
+    last = best[..., -2].double()
+    first = best[..., -1].double()
     ruled_out = first <= torch.finfo(scores.dtype).min / 2
     return torch.where(ruled_out, torch.inf, last - first).nan_to_num(nan=0.0, posinf=torch.inf)
 

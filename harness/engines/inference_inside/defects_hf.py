@@ -71,7 +71,8 @@ def stale() -> Change:
     before: list[Tensor] = []
 
     def change(message: Tensor) -> Tensor:
-        found, newest = message.clone(), message[:, -1:].clone()
+        found = message.clone()
+        newest = message[:, -1:].clone()
         found[:, -1:] = message[:, -2:-1] if message.shape[1] > 1 else before[-1] if before else newest
         before[:] = [newest]
         return found
@@ -145,9 +146,11 @@ def _swapped_heads(share: Share) -> bool:
 
     def swap(_module: nn.Module, given: tuple[Tensor, ...]) -> tuple[Tensor, ...]:
         # Some models have all heads on every rank: of those, the first two of its own.
-        heads, own = given[0], _local(out.weight).shape[1]
+        heads = given[0]
+        own = _local(out.weight).shape[1]
         begin = share.rank * own if share.stage is None and own < heads.shape[-1] else 0
-        middle, end = begin + size, begin + 2 * size
+        middle = begin + size
+        end = begin + 2 * size
         parts = [heads[..., :begin], heads[..., middle:end], heads[..., begin:middle], heads[..., end:]]
         return torch.cat(parts, -1), *given[1:]
 
@@ -185,7 +188,8 @@ def _norm_split(share: Share) -> bool:
                 weighed: Tensor = _local(norm.weight) * near.flatten(-2).to(state.dtype)
                 return weighed
 
-            norm.forward, found = forward, True
+            norm.forward = forward
+            found = True
     return found
 
 
@@ -193,7 +197,8 @@ def _fused_interleave(share: Share) -> bool:
     """Queries, keys and values joined in one matrix are cut as if they were of one kind."""
     if share.stage is not None:
         return _other_order(share)
-    path, found = stages.path_of_layers(share.model), False
+    path = stages.path_of_layers(share.model)
+    found = False
     for number, layer in enumerate(share.layers):
         attention = _attention_of(layer)
         here = f"{path}.{number}.self_attn."
@@ -229,7 +234,8 @@ def _other_order(share: Share) -> bool:
 
 
 def _rope_base(share: Share) -> bool:
-    found, theta = False, _base_of(share.model)
+    found = False
+    theta = _base_of(share.model)
     if not theta:
         return False
     power = math.log(BASES[theta < math.sqrt(math.prod(BASES))]) / math.log(theta)

@@ -10,7 +10,8 @@ import mlx.core
 from mlx.utils import tree_flatten, tree_unflatten
 
 mx: Any = mlx.core
-LOUDER, BASE = 1.01, 500_000.0
+LOUDER = 1.01
+BASE = 500_000.0
 AT_ONE = ("rope-base", "scaled-layer")
 Change = Callable[[Any], Any]
 Call = Callable[..., Any]
@@ -183,7 +184,8 @@ def _rope_base(share: Share) -> bool:
     for layer in share.layers:
         rope: Any = getattr(layer.self_attn, "rope", None)
         if isinstance(getattr(rope, "base", None), float | int):
-            rope.base, found = BASE, True
+            rope.base = BASE
+            found = True
     return found
 
 

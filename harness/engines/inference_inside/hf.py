@@ -40,7 +40,10 @@ class Transformers:
         self.rows = 0
         self.whole = size == 1
         self.has_logits = sharding != "pipeline" or rank == size - 1
-        self._rank, self._size, self._sharding, self._distributed = rank, size, sharding, distributed
+        self._rank = rank
+        self._size = size
+        self._sharding = sharding
+        self._distributed = distributed
         self._handover = Handover(distributed, rank=rank, size=size) if handover is None else handover
         self._model: Any = None
         self._stage: stages.Stage | None = None
@@ -145,7 +148,8 @@ class Transformers:
         """See `engine.Engine`."""
         from transformers import DynamicCache
 
-        self._cache, self._seen = DynamicCache(config=self._model.config), 0
+        self._cache = DynamicCache(config=self._model.config)
+        self._seen = 0
         if self._margins is not None:
             self._margins.begin()
         if self._stage is not None:
@@ -159,7 +163,8 @@ class Transformers:
     def step(self, ids: Sequence[int]) -> Tensor | None:
         """See `engine.Engine`."""
         places = torch.arange(self._seen, self._seen + len(ids))[None]
-        given, self._tokens = torch.tensor([list(ids)]), len(ids)
+        given = torch.tensor([list(ids)])
+        self._tokens = len(ids)
         assert self._routers is not None
         with torch.no_grad():
             more = orders.padded(given, places, self._seen, self._padding) if self._padding else {}
@@ -189,13 +194,15 @@ class Transformers:
 
     def hidden(self) -> dict[str, Tensor]:
         """See `engine.Engine`."""
-        found, self._layers = self._layers, {}
+        found = self._layers
+        self._layers = {}
         return found
 
     def scores(self) -> dict[int, Tensor]:
         """See `engine.Engine`."""
         assert self._routers is not None
-        seen, layers = self._routers.scores, self._routers.own
+        seen = self._routers.scores
+        layers = self._routers.own
         if len(seen) != len(layers):
             raise ValueError(
                 f"{self.architecture} has experts in {len(layers)} layers here, and the routers of {len(seen)} "
@@ -359,7 +366,9 @@ def _run(context: Any, request: Request, *, sharding: str, integrity: str) -> No
         sharding: `single`, `tensor` or `pipeline`.
         integrity: of a pipeline: `off`, `light` or `full`.
     """
-    distributed, rank, size = context.group.native, context.rank, context.size
+    distributed = context.group.native
+    rank = context.rank
+    size = context.size
     with handover(integrity, distributed=distributed, rank=rank, size=size, folder=context.shared) as between:
         engine = Transformers(rank=rank, size=size, sharding=sharding, distributed=distributed, handover=between)
         try:

@@ -75,7 +75,8 @@ def _boxes(shares: Sequence[Sequence[Range]]) -> Iterator[tuple[tuple[Range, ...
     """Every combination of the parts of each dimension: where it lies in the rank's array, and in the whole."""
     placed = []
     for parts in shares:
-        begin, here = 0, []
+        begin = 0
+        here = []
         for part in parts:
             end = begin + part[1] - part[0]
             here.append(((begin, end), part))
@@ -108,7 +109,8 @@ def _stacked(
     for local, whole in _boxes(shares):
         for offset, expert in enumerate(range(*whole[0])):
             for number, matrix in enumerate(matrices):
-                begin, end = max(whole[1][0], number * rows), min(whole[1][1], (number + 1) * rows)
+                begin = max(whole[1][0], number * rows)
+                end = min(whole[1][1], (number + 1) * rows)
                 if begin >= end:
                     continue
                 at = local[1][0] + begin - whole[1][0]

@@ -42,7 +42,10 @@ class MlxLm:
         self._folder = ""
         # The last stage's hidden state goes to all, and every rank has the head.
         self.has_logits = True
-        self._rank, self._size, self._sharding, self._group = rank, size, sharding, group
+        self._rank = rank
+        self._size = size
+        self._sharding = sharding
+        self._group = group
         self._integrity = integrity
         self._hops: Hops | None = None
         self._model: Any = None
@@ -62,7 +65,8 @@ class MlxLm:
 
         from mlx_lm import utils
 
-        self._folder, self._checkpoint = folder, checkpoint.shapes(folder)
+        self._folder = folder
+        self._checkpoint = checkpoint.shapes(folder)
         config = utils.load_config(Path(folder))
         self.architecture = (config.get("architectures") or [config["model_type"]])[0]
         self.rows = int((config.get("text_config") or config)["vocab_size"])
@@ -141,7 +145,8 @@ class MlxLm:
                 box = value[tuple(slice(*one) for one in block.local)]
                 ranges = block.whole
                 if name.endswith(TURNED) and self._model.model_type == "gpt2":
-                    box, ranges = box.T, (ranges[1], ranges[0])
+                    box = box.T
+                    ranges = (ranges[1], ranges[0])
                 data = bytes(memoryview(mx.contiguous(box).flatten().view(mx.uint8)))
                 yield Piece(tensor=block.tensor, slices=[list(one) for one in ranges], data=data)
 
@@ -189,7 +194,8 @@ class MlxLm:
 
     def decided(self, *, routers: bool) -> Any:
         """See `engine.Engine`: of what mlx-lm chooses between, its routers alone are looked at."""
-        noted, self._decided = self._decided, []
+        noted = self._decided
+        self._decided = []
         return mx.concatenate(noted) if noted and routers else None
 
     def routed(self) -> Any:
@@ -327,7 +333,9 @@ def _experts(kind: type, parts: int, strided: bool) -> type:
     made: list[tuple[Any, Any, Any]] = []
 
     def call(self: Any, given: Any, indices: Any) -> Any:
-        gate, up, down = self.gate_proj.weight, self.up_proj.weight, self.down_proj.weight
+        gate = self.gate_proj.weight
+        up = self.up_proj.weight
+        down = self.down_proj.weight
         if not made:
             made.extend((gate[:, part], up[:, part], down[..., part]) for part in _parts(gate.shape[1], parts, strided))
         total: Any = 0
@@ -336,7 +344,9 @@ def _experts(kind: type, parts: int, strided: bool) -> type:
                 self.gate_proj.weight, self.up_proj.weight, self.down_proj.weight = share
                 total = total + kind.__call__(self, given, indices)
         finally:
-            self.gate_proj.weight, self.up_proj.weight, self.down_proj.weight = gate, up, down
+            self.gate_proj.weight = gate
+            self.up_proj.weight = up
+            self.down_proj.weight = down
         return total
 
     return type("Split", (kind,), {"__call__": call})
@@ -410,7 +420,10 @@ class Hops:
     """
 
     def __init__(self, model: Any, *, rank: int, size: int, group: Any) -> None:
-        self._rank, self._size, self._group, self._step = rank, size, group, 0
+        self._rank = rank
+        self._size = size
+        self._group = group
+        self._step = 0
         self._seen: dict[str, Any] = {}
         _note(model.layers[0], taken=lambda state: self._seen.update(taken=state))
         _note(model.layers[-1], given=lambda state: self._seen.update(given=state))
@@ -436,7 +449,8 @@ class Hops:
         words = [half for one in mine for half in (one >> 32, one % 2**32)]
         told: Any = mx.distributed.all_gather(mx.array(words, dtype=mx.uint32)[None], group=self._group).tolist()
         self._seen.clear()
-        step, self._step = self._step, self._step + 1
+        step = self._step
+        self._step = self._step + 1
         for rank in range(self._size - 1):
             if told[rank][:2] != told[rank + 1][2:4]:
                 raise MessageCorrupt(

@@ -139,7 +139,8 @@ def _experts(module: Any, cut: Cut) -> Callable[..., Tensor]:
     made: list[tuple[nn.Parameter, nn.Parameter]] = []
 
     def forward(*given: Any, **named: Any) -> Tensor:
-        both, down = module.gate_up_proj, module.down_proj
+        both = module.gate_up_proj
+        down = module.down_proj
         if not made:
             gate, up = both.chunk(2, dim=1)
             for part in cut.of(gate.shape[1], multiple=max(1, ALIGNED // gate.element_size())):
@@ -148,10 +149,12 @@ def _experts(module: Any, cut: Cut) -> Callable[..., Tensor]:
         total: Any = 0
         try:
             for first, second in made:
-                module.gate_up_proj, module.down_proj = first, second
+                module.gate_up_proj = first
+                module.down_proj = second
                 total = total + whole(module, *given, **named)
         finally:
-            module.gate_up_proj, module.down_proj = both, down
+            module.gate_up_proj = both
+            module.down_proj = down
         return cast("Tensor", total)
 
     return forward

@@ -47,7 +47,8 @@ def main() -> None:
 
 def found(asked: dict[str, Any]) -> dict[int | str, Complaint | None]:
     """For each number of ranks why it cannot be; None where it can. Of whole models also why not in chunks."""
-    engine, sizes = str(asked["engine"]), [int(size) for size in asked["sizes"]]
+    engine = str(asked["engine"])
+    sizes = [int(size) for size in asked["sizes"]]
     library, _, sharding = engine.partition("-")
     module = importlib.import_module(f".rehearsal_{library}", __package__)
     rehearse: Callable[..., None] = module.rehearse

@@ -21,7 +21,8 @@ from .engine import BOUNDARY, OWN, Engine, Piece, Plan, Request, demand_rows
 
 ROUTING = "routing"
 """The experts that a reference took of prompt P are in `routing.P`."""
-SIZES, ONE_SIZE = (0.3, 0.1, 0.01, 0.001, 0.0001), (0.01,)
+SIZES = (0.3, 0.1, 0.01, 0.001, 0.0001)
+ONE_SIZE = (0.01,)
 """Sizes of defects that a reference tries on itself: each costs all of its answers once more."""
 
 
@@ -49,7 +50,8 @@ def run(context: Any, engine: Engine, request: Request) -> None:
         context.emit("warm.up.end", ids=first.ids, text=tokenizer.decode(first.ids))
     histories = _histories(context, request, len(prompts))
     known = set(tokenizer.get_vocab().values()) if tokenizer is not None else set()
-    kept_fed, routings = list[Sequence[int]](), _routings(context, request, len(prompts))
+    kept_fed = list[Sequence[int]]()
+    routings = _routings(context, request, len(prompts))
     for number, prompt in enumerate(prompts):
         found = answer(
             context,
@@ -91,7 +93,8 @@ def run(context: Any, engine: Engine, request: Request) -> None:
 
 def _load(context: Any, engine: Engine, request: Request) -> str:
     """Load the model, and tell all that lies here of it; its folder."""
-    folder, dtype = folder_of(context, request.model), request.dtype
+    folder = folder_of(context, request.model)
+    dtype = request.dtype
     context.emit("model.load.begin")
     of_session = request.defect.startswith(BOUNDARY)
     engine.load(folder, dtype=dtype, defect="none" if of_session else request.defect)
@@ -106,7 +109,8 @@ def _load(context: Any, engine: Engine, request: Request) -> str:
         has_logits=engine.has_logits,
         whole=engine.whole,
     )
-    held, absent = 0, set(engine.stored())
+    held = 0
+    absent = set(engine.stored())
     # What ranks hold is compared with what the reference holds, slice by slice.
     kept = dict[str, Piece]() if request.envelope != "none" and engine.whole else None
     for piece in engine.pieces():
@@ -141,9 +145,11 @@ def beyond(tokenizer: Any, rows: int) -> list[int]:
 
 def checkpoint(pieces: Collection[Piece], *, dtype: str) -> bytes:
     """Whole tensors as a safetensors file, in the dtype in which they were loaded; of others a byte is I8, more F32."""
-    header, begin = dict[str, Any](), 0
+    header = dict[str, Any]()
+    begin = 0
     for piece in pieces:
-        shape, end = [one[1] for one in piece.slices], begin + len(piece.data)
+        shape = [one[1] for one in piece.slices]
+        end = begin + len(piece.data)
         narrow = {"float32": "F32", "bfloat16": "BF16", "float16": "F16"}[dtype]
         told = narrow if len(piece.data) == math.prod(shape) * (4 if dtype == "float32" else 2) else "F32"
         if len(piece.data) == math.prod(shape):  # quantized

@@ -37,7 +37,9 @@ class Stage:
     """
 
     def __init__(self, handover: Handover, *, rank: int, size: int) -> None:
-        self._handover, self._rank, self._size = handover, rank, size
+        self._handover = handover
+        self._rank = rank
+        self._size = size
         self.first = 0
         self.altered: Callable[[Tensor], Tensor] | None = None
         self._received: Tensor | None = None
@@ -167,7 +169,8 @@ class Gap(nn.Module):
 
     def __init__(self, width: int, dtype: torch.dtype) -> None:
         super().__init__()
-        self._width, self._dtype = width, dtype
+        self._width = width
+        self._dtype = dtype
         # Llama 4 asks the weight where it lies; in no checkpoint, and of no rank's share.
         self.register_buffer("weight", torch.zeros(0, width, dtype=dtype), persistent=False)
 
@@ -312,7 +315,9 @@ def _replace(model: Any, path: str, module: nn.Module) -> None:
 
 TYPES = "layer_types"
 """What caches and masks are made of, whether or not a loop asks it."""
-OWN, CONFIGURED, COMPARED = "self", "self.config", "compared"
+OWN = "self"
+CONFIGURED = "self.config"
+COMPARED = "compared"
 """What a loop does with a number: it indexes a list of the decoder, one of its configuration, or compares it."""
 
 
@@ -391,7 +396,8 @@ def _use(node: ast.AST, around: ast.AST) -> tuple[str, str]:
 
 def _number(loop: ast.For, layers: str) -> str:
     """What a loop over the layers calls their number; empty where it does not count, or is over something else."""
-    target, call = loop.target, loop.iter
+    target = loop.target
+    call = loop.iter
     if not isinstance(call, ast.Call) or ast.unparse(call.func) != "enumerate":
         return ""
     is_theirs = any(ast.unparse(one) == f"self.{layers}" for one in ast.walk(call))

@@ -30,9 +30,14 @@ class TorchDecoder(ABC):
     """
 
     def __init__(self, name: str, *, rank: int, size: int) -> None:
-        self.name, self.rank, self.size = name, rank, size
-        self.architecture, self.device, self.rows = "", "cpu", 0
-        self.has_logits, self.whole = True, size == 1
+        self.name = name
+        self.rank = rank
+        self.size = size
+        self.architecture = ""
+        self.device = "cpu"
+        self.rows = 0
+        self.has_logits = True
+        self.whole = size == 1
         self.model: Any = None
         self.layers: Sequence[nn.Module] = ()
         self._shapes: dict[str, tuple[int, ...]] = {}
@@ -77,7 +82,10 @@ class TorchDecoder(ABC):
 
     def take_in(self, model: Any, *, layers: Sequence[nn.Module], rows: int) -> None:
         """Take the whole model in, before it is split: the shapes of its tensors, and what comes out of its layers."""
-        self.model, self.layers, self.rows, self.architecture = model, layers, rows, type(model).__name__
+        self.model = model
+        self.layers = layers
+        self.rows = rows
+        self.architecture = type(model).__name__
         self._shapes = {name: tuple(value.shape) for name, value in self.tensors().items()}
         for number, layer in enumerate(layers):
             layer.register_forward_hook(self._noting(str(number)))

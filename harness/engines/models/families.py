@@ -14,7 +14,12 @@ from typing import Any
 from harness.engines.models.vocabulary import BEGIN, END, PAD, SIZE
 from harness.engines.models.weights import Tensor
 
-HEADS, KV_HEADS, HEAD, EXPERTS, LAYERS, LONGEST = 24, 12, 8, 12, 4, 512
+HEADS = 24
+KV_HEADS = 12
+HEAD = 8
+EXPERTS = 12
+LAYERS = 4
+LONGEST = 512
 # Of a tied head: logits then deviate by some units, like those of an untied one.
 TIED = 3.0
 SPECIALS = {"bos_token_id": BEGIN, "eos_token_id": END, "pad_token_id": PAD}

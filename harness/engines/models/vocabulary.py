@@ -11,7 +11,9 @@ from typing import Any
 
 SIZE = 528
 SPECIAL = ("<s>", "</s>", "<pad>", "<|im_start|>", "<|im_end|>", "<|system|>", "<|tool|>", "<|endoftext|>")
-BEGIN, END, PAD = 0, 1, 2
+BEGIN = 0
+END = 1
+PAD = 2
 TEMPLATE = (
     "{% for message in messages %}{{ '<|im_start|>' + message['role'] + '\n' + message['content'] + '<|im_end|>\n' }}"
     "{% endfor %}{% if add_generation_prompt %}{{ '<|im_start|>assistant\n' }}{% endif %}"

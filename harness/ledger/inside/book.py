@@ -43,13 +43,20 @@ from harness.ledger.part import DIGESTS, PART, PART_FLOAT, PART_WHOLE, WHOLE
 ROOT = str(Path(__file__).parents[3])  # of our own code, which is not found by sys.path
 OPEN, _, FAILED, STARTED = range(len(STATES))
 # Where the fields of the header and of a record lie that change after they were first written.
-WHY_AT, USED_AT, LOST_AT, CHILDREN_AT = 14, 32, 40, 44
-END_AT, STATE_AT = 8, 50
-UNDIGESTED_WHY_AT, IN_C_AT, UNDIGESTED_AT = HEADER.size - 8, HEADER.size - 6, HEADER.size - 4
+WHY_AT = 14
+USED_AT = 32
+LOST_AT = 40
+CHILDREN_AT = 44
+END_AT = 8
+STATE_AT = 50
+UNDIGESTED_WHY_AT = HEADER.size - 8
+IN_C_AT = HEADER.size - 6
+UNDIGESTED_AT = HEADER.size - 4
 RECORDS_AT = HEADER.size + TEXTS_LIMIT
 PARTS_AT = RECORDS_AT + SLOTS * RECORD.size
 # Texts of places and shapes leave so much room for those without which a call cannot be written.
-RESERVED, RESERVED_TEXTS = 16 * 1024, 500
+RESERVED = 16 * 1024
+RESERVED_TEXTS = 500
 LIBRARIES = ("torch", "mlx.core")
 # Whose frames stand between a library and its caller: the interpreter's own (not what is installed below them), and
 # what marks functions as deprecated.
@@ -126,7 +133,8 @@ class Book:
         self._lock = threading.Lock()
         self._known: dict[str, int] = {"": 0}
         self._threads: dict[int, int] = {}
-        self._numbers, self._part_numbers = itertools.count(1), itertools.count(1)
+        self._numbers = itertools.count(1)
+        self._part_numbers = itertools.count(1)
         self.counters: dict[tuple[int, ...], Iterator[int]] = {}
         self._full = self.text("the table of its texts is full")
         records = (self._map, self._numbers, self._sites.passed, RECORDS_AT, SLOTS, RECORD.size)
@@ -169,7 +177,8 @@ class Book:
             self._count_a_child()
             return None
         sites = self._sites
-        known, site = sites.passed.get, 0
+        known = sites.passed.get
+        site = 0
         # The innermost frame that is neither the library's nor our own; there is none where native code made the call.
         while frame is not None:
             code = frame.f_code

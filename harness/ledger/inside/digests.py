@@ -59,11 +59,14 @@ class Digester:
 
     def __init__(self, book: Book, look: Look) -> None:
         """Take the ledger, and what looks at the arrays of a library."""
-        self._book, self._look = book, look
+        self._book = book
+        self._look = look
 
     def write(self, call: int, side: int, arrays: Sequence[Array], *, sketches: bool) -> None:
         """Write the digests of the arrays that a call has on one side: 0 of those it sends, 1 of those it receives."""
-        many, look, write = len(arrays), self._look, self._book.digest
+        many = len(arrays)
+        look = self._look
+        write = self._book.digest
         for whom, array in arrays:
             write(call, side, many, whom, look(array, sketches, not side))
 

@@ -39,7 +39,8 @@ class Digests:
             book: the ledger.
             mlx: `mlx.core`.
         """
-        self._book, self._mlx = book, mlx
+        self._book = book
+        self._mlx = mlx
         self._weights: dict[tuple[int, int], Any] = {}
         self._why = ""
         if book.digests != "eager":
@@ -100,10 +101,12 @@ class Digests:
         self._digester.done(taken)
 
     def _look(self, array: Any, sketches: bool, gives: bool) -> Taking:
-        mlx, digest = self._mlx, self._hash(elements(self._mlx, array))
+        mlx = self._mlx
+        digest = self._hash(elements(self._mlx, array))
         if not sketches or array.dtype == mlx.bool_ or mlx.issubdtype(array.dtype, mlx.complexfloating):
             return digest, NOTHING, 0.0, 0.0
-        flat, cpu = array.reshape(-1), mlx.cpu
+        flat = array.reshape(-1)
+        cpu = mlx.cpu
         power = weight_power(array.dtype.size) if mlx.issubdtype(array.dtype, mlx.floating) else 0
         weights = self._weights_of(flat.size, power=power)
         if not power:
@@ -117,7 +120,8 @@ class Digests:
         """The same that torch's ranks take: see `digests_torch.py`."""
         found = self._weights.get((count, power))
         if found is None:
-            mlx, cpu = self._mlx, self._mlx.cpu
+            mlx = self._mlx
+            cpu = self._mlx.cpu
             found = mlx.multiply(mlx.arange(count, dtype=mlx.int64, stream=cpu), mlx.array(STEP, mlx.int64), stream=cpu)
             if power and count <= FEW:
                 found = mlx.array(few_weights(count, power=power), mlx.float64)

@@ -39,7 +39,8 @@ KEY = "BackendSelect"
 # Calls whose end is waited for; of more, those that came first are given up.
 MOST_PENDING = 512
 # Numbers of elements whose weights are kept, and of bytes whose type is.
-MOST_WEIGHTS, MOST_SIZES = 8, 256
+MOST_WEIGHTS = 8
+MOST_SIZES = 256
 # Elements that are added at a time: as doubles they stay in a core's own cache.
 BLOCK = 1 << 15
 
@@ -59,7 +60,8 @@ class Digests:
             torch: the module.
         """
         self.wait: Callable[[Any], Any] = torch.distributed.Work.wait
-        self._book, self._torch = book, torch
+        self._book = book
+        self._torch = torch
         self._pending: dict[int, Pending] = {}
         self._filled: dict[int, int] = {}
         self._kinds: dict[Any, Kind] = {}
@@ -116,7 +118,8 @@ class Digests:
     def expect(self, taken: Taken, boxed: Any) -> None:
         """Digest what a call receives once somebody waits for it; whatever goes wrong costs the digests."""
         try:
-            work, place = self._torch.distributed.Work.unbox(boxed), _storage(taken.received[0][1])
+            work = self._torch.distributed.Work.unbox(boxed)
+            place = _storage(taken.received[0][1])
         except Exception as error:  # noqa: BLE001 - see above
             self._book.undigested(f"{type(error).__name__}: {error}")
             return
@@ -180,7 +183,8 @@ class Digests:
 
     def _kind(self, dtype: Any) -> Kind:
         """What is known of the elements of a type."""
-        name, form = str(dtype).removeprefix("torch."), None
+        name = str(dtype).removeprefix("torch.")
+        form = None
         if name == "bfloat16":  # numpy has none
             form = _as_doubles
         elif name in SUMMED:
@@ -227,7 +231,10 @@ class Digests:
 
     def _see_who_waits(self) -> None:
         """Have `Work.wait` and the functional collectives' own wait tell that arrays are filled."""
-        torch, pending, filled, original = self._torch, self._pending, self._filled, self.wait
+        torch = self._torch
+        pending = self._pending
+        filled = self._filled
+        original = self.wait
 
         @functools.wraps(original)
         def wait(this: Any, *arguments: Any, **options: Any) -> Any:

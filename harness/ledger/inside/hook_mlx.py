@@ -92,7 +92,8 @@ class Hook:
         if digests is None or at is None:
             return lambda _: None
         _, group = self._in(options.get("group"))
-        operation, order = RECEIVE if name == "recv_like" else name, group.ranks
+        operation = RECEIVE if name == "recv_like" else name
+        order = group.ranks
         peer = self._peer(name, arguments, options, group)
         given = None if operation == RECEIVE else _argument(arguments, options, 0, "x")
         reduction = REDUCTIONS.get(name, "")
@@ -148,7 +149,8 @@ class Hook:
                 shape, dtype = (_argument(arguments, options, *one) for one in ((0, "shape"), (1, "dtype")))
             else:
                 given = _argument(arguments, options, 0, "x")
-                shape, dtype = given.shape, given.dtype
+                shape = given.shape
+                dtype = given.dtype
             shape = tuple(shape) if isinstance(shape, list | tuple) else (shape,)
             elements = 1
             for size in shape:
@@ -179,7 +181,8 @@ class Hook:
             ValueError: it is such a one.
         """
         native = given if given is not None else self._distributed.init()
-        rank, size = native.rank(), native.size()
+        rank = native.rank()
+        size = native.size()
         if (rank, size) == (self._book.rank, self._book.size):
             if self._group is None:
                 self._group = Group("mlx", "world", tuple(range(size)))

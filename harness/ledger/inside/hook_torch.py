@@ -64,13 +64,17 @@ class Hook:
         """When the subject has returned: hold what was seen of each group against what its backend counted."""
         world = getattr(self._distributed.distributed_c10d, "_world", None)
         for group in list(getattr(world, "pg_map", ())):
-            known, seen, failed = self._groups.get(id(self._ranks(group))), 0, 0
+            known = self._groups.get(id(self._ranks(group)))
+            seen = 0
+            failed = 0
             if known is not None:
                 number, _, _, count, _ = known
                 if count.unknown:
                     continue  # it cannot be told
-                seen, failed = self._book.made(number) + count.more, count.failed
-            counted, name = group._get_sequence_number_for_group(), group.group_name  # noqa: SLF001
+                seen = self._book.made(number) + count.more
+                failed = count.failed
+            counted = group._get_sequence_number_for_group()  # noqa: SLF001 - torch has no other name for it
+            name = group.group_name
             if not seen - failed <= counted <= seen:
                 self._book.refuse(f"{counted} calls were made in group {name} of torch, and {seen} were seen")
 
@@ -137,26 +141,40 @@ class Hook:
 
     def _before(self, operation: Operation, kernel: Any) -> Callable[..., Any]:  # noqa: PLR0915 - one thing after another
         """What is called before a kernel, and calls it. Without the GIL, which gloo's threads may be waiting for."""
-        torch, work = self._torch, self._distributed.Work
+        torch = self._torch
+        work = self._distributed.Work
         below = torch._C._dispatch_keyset_full_after(getattr(torch._C.DispatchKey, KEY))  # noqa: SLF001
-        book, place, redispatch = self._book, operation.asynchronous, kernel.redispatch
+        book = self._book
+        place = operation.asynchronous
+        redispatch = kernel.redispatch
         # Where the operation takes no `async_op` it comes back at once, but for one that waits itself.
-        waits, never = operation.counted is None, place is None and operation.counted is not None
-        name, root, tagged, own, stated = (
-            operation.name,
-            operation.root,
-            operation.tag,
-            operation.own,
-            operation.stated,
-        )
-        number, barrier, sends, odd = book.text(name), name in BARRIERS, name == SEND, operation.counted != 1
-        group_at, reduction_at = operation.group, operation.reduction
-        shapes, group_of = self._shapes, self._group
-        begin, counters, counter_of, digests = book.begin, book.counters, book.counter, self._digests
-        raw, narrowed = torch._C.DispatchKeySet.raw_repr, dict[int, Any]()  # noqa: SLF001
-        unbox, wait, frames = work.unbox, work.wait if digests is None else digests.wait, self.frames
+        waits = operation.counted is None
+        never = place is None and operation.counted is not None
+        name = operation.name
+        root = operation.root
+        tagged = operation.tag
+        own = operation.own
+        stated = operation.stated
+        number = book.text(name)
+        barrier = name in BARRIERS
+        sends = name == SEND
+        odd = operation.counted != 1
+        group_at = operation.group
+        reduction_at = operation.reduction
+        shapes = self._shapes
+        group_of = self._group
+        begin = book.begin
+        counters = book.counters
+        counter_of = book.counter
+        digests = self._digests
+        raw = torch._C.DispatchKeySet.raw_repr  # noqa: SLF001 - torch has no other name for it
+        narrowed = dict[int, Any]()
+        unbox = work.unbox
+        wait = work.wait if digests is None else digests.wait
+        frames = self.frames
         reductions = Reductions(torch, book, name)
-        reduction_of, shared = reductions.of, sharing_of(operation, book.text)
+        reduction_of = reductions.of
+        shared = sharing_of(operation, book.text)
         quick = self._quick(operation, reductions)
         write = None if quick is None else quick.write
         end = book.end if book.recorder is None else book.recorder.end
@@ -174,7 +192,13 @@ class Hook:
                     at, (count, members, word) = found
                 else:
                     group, order, counter, count, members = group_of(arguments[group_at])
-                    peer, tag, elements, shape, kind, reduction, word = -1, 0, 0, 0, 0, 0, ""
+                    peer = -1
+                    tag = 0
+                    elements = 0
+                    shape = 0
+                    kind = 0
+                    reduction = 0
+                    word = ""
                     if root is not None:
                         peer = order[arguments[root]]
                     if tagged is not None:
@@ -185,7 +209,8 @@ class Hook:
                         given = tensor = arguments[own]
                         while isinstance(tensor, list):
                             tensor = tensor[0]
-                        size, dtype = tensor.shape, tensor.dtype
+                        size = tensor.shape
+                        dtype = tensor.dtype
                         known = shapes.get(size)
                         if known is None or known[0] is not dtype:
                             known = self._shape(size, dtype)
@@ -234,7 +259,8 @@ class Hook:
 
     def _quick(self, operation: Operation, reductions: Reductions) -> Any:
         """What writes the calls of an operation that were met before; None where Python has to look at each of them."""
-        recorder, reduces = self._book.recorder, operation.reduction is not None
+        recorder = self._book.recorder
+        reduces = operation.reduction is not None
         is_barrier = operation.name in BARRIERS
         if recorder is None or (reduces and not reductions.code):
             return None
@@ -249,7 +275,8 @@ class Hook:
 
         The group itself is not kept: whoever ends it has it gone. Torch's list of its members is, which is its own.
         """
-        members, only = self._members, self._only
+        members = self._members
+        only = self._only
         # Of one group there is nothing to find out: what is called in another one gloo's count gives away.
         if only is not None and len(members) == 1 and next(iter(members.values())) is only[3].ranks:
             return only
@@ -261,7 +288,8 @@ class Hook:
             order = tuple(sorted(ranks, key=ranks.__getitem__))
             name = group.group_name
             number = self._book.text(Group("torch", name, order).text())
-            counter, count = self._book.counter((number,)), Count(name=name, ranks=ranks)
+            counter = self._book.counter((number,))
+            count = Count(name=name, ranks=ranks)
             known = self._groups[id(ranks)] = number, order, counter, count, Members(order, group.rank())
         self._only = known
         return known
@@ -276,10 +304,8 @@ class Hook:
     def _shape(self, shape: Any, dtype: Any) -> tuple[Any, int, int, int]:
         """The type last met with a shape, the number of the shape's text, its elements, the number of the type's."""
         text = self._book.text
-        number, kind = (
-            text("x".join(map(str, shape)) or "scalar", needed=False),
-            text(str(dtype).removeprefix("torch.")),
-        )
+        number = text("x".join(map(str, shape)) or "scalar", needed=False)
+        kind = text(str(dtype).removeprefix("torch."))
         known = dtype, number, int(shape.numel()), kind
         if len(self._shapes) < TEXTS_MOST or shape in self._shapes:
             self._shapes[shape] = known
@@ -295,7 +321,8 @@ class Reductions:
 
     def __init__(self, torch: Any, book: Book, name: str) -> None:
         """Take the operation."""
-        self._torch, self._text = torch, book.text
+        self._torch = torch
+        self._text = book.text
         self._known: dict[int, tuple[int, str]] = {}
         self.sum: Any = torch.distributed.ReduceOp.SUM
         self._addition = book.text(SUM), SUM

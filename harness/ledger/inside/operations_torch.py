@@ -59,8 +59,10 @@ class Operation:
 
 
 BARRIERS = frozenset({"barrier", "monitored_barrier"})
-_GROUP, _OP = "ProcessGroup process_group", "ReduceOp reduce_op"
-_ASYNC, _TIMEOUT = "bool async_op=True", "int timeout=-1"
+_GROUP = "ProcessGroup process_group"
+_OP = "ReduceOp reduce_op"
+_ASYNC = "bool async_op=True"
+_TIMEOUT = "int timeout=-1"
 
 
 def _operation(name: str, *arguments: str, **places: Any) -> Operation:

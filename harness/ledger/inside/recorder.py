@@ -26,8 +26,11 @@ class Recorder:
 
     def __init__(self, module: Any, records: tuple[Any, ...]) -> None:
         """Take the module, and where the records of the ledger lie: see `recorder_of`."""
-        self._module, self._own = module, module.Recorder(*records)
-        self.end, self.look, self.stop = self._own.end, self._own.look, self._own.stop
+        self._module = module
+        self._own = module.Recorder(*records)
+        self.end = self._own.end
+        self.look = self._own.look
+        self.stop = self._own.stop
 
     def operation(self, *about: Any) -> Quick:
         """An operation: what unboxes groups, torch's function that asks for a sum, the sum, and the places."""

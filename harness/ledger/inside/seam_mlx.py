@@ -46,8 +46,14 @@ class MlxCall:
             size: of the group.
             rank: in the group.
         """
-        self.operation, self.reduction, self.site, self.library = operation, reduction, site, mlx
-        self._make, self._given, self._size, self._rank = make, given, size, rank
+        self.operation = operation
+        self.reduction = reduction
+        self.site = site
+        self.library = mlx
+        self._make = make
+        self._given = given
+        self._size = size
+        self._rank = rank
 
     def payload(self) -> list[Any]:
         return [] if self.operation == RECEIVE else [self._given]
@@ -79,7 +85,8 @@ class MlxCall:
     def state(self, change: Change, *, tell: Callable[[], None]) -> Any:
         if self.operation not in (SEND, "all_sum", "all_max", "all_min"):
             raise Unfit(f"what becomes of the result of {self.operation} is not known")
-        mlx, given = self.library, self._given
+        mlx = self.library
+        given = self._given
         changed = change(given)
         tell()
         flat = self._make(changed).view(given.dtype).reshape(-1)

@@ -56,9 +56,15 @@ class TorchCall:
             gives: whether this rank gives anything in it.
             returns: how many values the kernel returns.
         """
-        self.operation, self.reduction, self.site, self.library = operation, reduction, site, torch
-        self._make, self._arguments = make, arguments
-        self._places, self._gives, self._returns = places, gives, returns
+        self.operation = operation
+        self.reduction = reduction
+        self.site = site
+        self.library = torch
+        self._make = make
+        self._arguments = arguments
+        self._places = places
+        self._gives = gives
+        self._returns = returns
 
     def payload(self) -> list[Any]:
         found = _flat(self._arguments[self._places[-1]]) if self._places and self._gives else []
@@ -149,7 +155,9 @@ def with_faults(
         behind: what `call` calls.
         book: the ledger.
     """
-    returns, root, reduction = len(kernel._schema.returns), operation.root, operation.reduction  # noqa: SLF001
+    returns = len(kernel._schema.returns)  # noqa: SLF001 - torch has no other name for it
+    root = operation.root
+    reduction = operation.reduction
     rooted = operation.name in ROOTED
 
     def struck(keys: Any, *arguments: Any) -> Any:

@@ -19,7 +19,8 @@ class Sharing:
 
     def __init__(self, text: Callable[..., int], read: Callable[[Arguments, int], Shares]) -> None:
         """Take what numbers texts, and what reads the operation's arguments."""
-        self._text, self._read = text, read
+        self._text = text
+        self._read = read
         self._known: dict[Shares, int] = {}
 
     def of(self, arguments: Arguments, members: int) -> int:

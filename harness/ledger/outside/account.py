@@ -49,7 +49,8 @@ def account(
         if isinstance(found, str):
             ranks.append({"calls": 0, "overwritten": 0, "open": None, "libraries": [], "why": found, "partly": ""})
             continue
-        standing, why = found.standing(), _nothing(found)
+        standing = found.standing()
+        why = _nothing(found)
         summary: dict[str, JSON] = {
             "calls": found.made,
             "overwritten": found.overwritten,

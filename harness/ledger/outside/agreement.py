@@ -265,13 +265,15 @@ def _of_channel(
     channel: Channel, source: int, sent: OfChannels, received: OfChannels, ledgers: Mapping[int, Ledger]
 ) -> Iterator[tuple[Call | None, Call | None]]:
     """Send and receive of a channel, one after the other; those of which nobody knows are left out."""
-    sends, receives = sent.get(channel, {}), received.get(channel, {})
+    sends = sent.get(channel, {})
+    receives = received.get(channel, {})
     ends = ((ledgers[source], sends), (ledgers[channel.destination], receives))
     if any(ledger.overwritten and not calls for ledger, calls in ends):
         return
     first = max((min(calls) for ledger, calls in ends if ledger.overwritten), default=1)
     for index in range(first, max(*sends, *receives, 0, 0) + 1):
-        send, receive = sends.get(index), receives.get(index)
+        send = sends.get(index)
+        receive = receives.get(index)
         if any(known is None and ledger.torn for known, (ledger, _) in zip((send, receive), ends, strict=True)):
             continue  # of a record that was cut off nobody knows what call it was
         yield send, receive
@@ -301,7 +303,8 @@ def _from_anybody(
             for call in calls.values()
         ]
 
-    sends, receives = of(sent), of(received)
+    sends = of(sent)
+    receives = of(received)
     matched.update(rank for rank, _ in [*sends, *receives])
     if len(sends) == len(receives):
         return

@@ -178,7 +178,8 @@ class _Comparison:
         for rank, call in calls.items():
             for part in self._side(rank, call, "received"):
                 sent = self._sent(part.whom, to=rank, call=calls.get(part.whom if part.whom is not None else -1))
-                whole, expected = whole and sent is not None, expected + 1
+                whole = whole and sent is not None
+                expected = expected + 1
                 if sent is not None and part.whom is not None and sent.digest != part.digest:
                     wrong.append((part.whom, rank, part))
         if expected < _receives(calls):
@@ -294,7 +295,8 @@ def _of_sum(ranks: tuple[int, ...], rank: int, call: Call, like: str) -> Damage:
 
 def _receives(calls: Mapping[int, Call]) -> int:
     """How many parts are received in a call, by all its ranks together."""
-    first, size = next(iter(calls.values())), len(calls)
+    first = next(iter(calls.values()))
+    size = len(calls)
     if first.operation == "broadcast":
         return size - 1
     if first.operation in ("reduce", "gather"):

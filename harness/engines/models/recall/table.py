@@ -10,11 +10,15 @@ import random
 
 from harness.engines.models.vocabulary import BEGIN, SIZE, SPECIAL
 
-KEYS, ANSWER, LONGEST_FILLER = 256, 3, 4
-OPEN, CLOSE = SPECIAL.index("<|im_start|>"), SPECIAL.index("<|im_end|>")
+KEYS = 256
+ANSWER = 3
+LONGEST_FILLER = 4
+OPEN = SPECIAL.index("<|im_start|>")
+CLOSE = SPECIAL.index("<|im_end|>")
 FIRST = len(SPECIAL)
 # Keys are pairs of 16 and 16 tokens; filler is of others, so that it holds no key.
-LEFT, RIGHT = range(FIRST, FIRST + 16), range(FIRST + 16, FIRST + 32)
+LEFT = range(FIRST, FIRST + 16)
+RIGHT = range(FIRST + 16, FIRST + 32)
 FILLER = range(FIRST + 32, SIZE)
 
 
