@@ -153,8 +153,8 @@ def files_of(check: AccountedCheck, history: History) -> dict[str, JSON]:
 
 def is_asked(check: AccountedCheck, history: History) -> bool:
     """Of the reference only the second run is judged, by checks that ask it."""
-    own = history.about().get("arm") == REFERENCE
-    return not own or (check.asks_the_reference and history.reference is not None)
+    is_reference = history.about().get("arm") == REFERENCE
+    return not is_reference or (check.asks_the_reference and history.reference is not None)
 
 
 def _changed(check: AccountedCheck, history: History) -> Iterator[tuple[int | None, str]]:

@@ -126,4 +126,4 @@ def _usual(texts: Mapping[int, str]) -> str | None:
 
 def is_nothing(value: JSON) -> bool:
     """Whether a value is null, empty, or a list of nothing else."""
-    return all(one in NOTHING for one in value) if isinstance(value, list) else value in NOTHING
+    return all(item in NOTHING for item in value) if isinstance(value, list) else value in NOTHING

@@ -64,11 +64,11 @@ class CollectiveCorrectCheck(RankCheck):
             one: [seen.event.values.get("calls") for seen in history.said(one, CODED_END)]
             for one in range(history.size)
         }
-        own = history.said(rank, CODED_END)
-        end = own[0].line if own else None
+        totals = history.said(rank, CODED_END)
+        end = totals[0].line if totals else None
         if ends[rank] != [len(told)]:
             reason = f"it told of {plural(len(told), 'coded call')}, and not that these were all"
-            return RankFinding(rank=rank, passed=False, reason=reason, line=end, missing=not own)
+            return RankFinding(rank=rank, passed=False, reason=reason, line=end, missing=not totals)
         odd = next((one for one, calls in ends.items() if calls and calls != ends[rank]), None)
         if odd is not None:
             reason = f"it began {plural(len(told), 'coded call')}, and rank {odd} {ends[odd][0]}"
@@ -198,8 +198,8 @@ def _instead(call: _Call, source: int | None, digest: str) -> str:
     """Whose elements of which call came instead, where that explains all of them; empty where nothing does."""
     if not DIGEST.fullmatch(digest):
         return ""
-    for words, made in _explanations(call, source):
-        if hashlib.sha256(made).hexdigest() == digest:
+    for words, payload in _explanations(call, source):
+        if hashlib.sha256(payload).hexdigest() == digest:
             return words
     return ""
 

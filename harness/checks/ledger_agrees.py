@@ -108,14 +108,14 @@ def _in_words(difference: Mapping[str, Any], history: History) -> str:
     """Both calls, with the rank and the line of each."""
     sides = [_mapping(difference.get(name)) for name in ("one", "other")]
     first, second = sorted(sides, key=lambda side: side.get("call") is None)
-    made = in_words(first.get("call"))
+    call = in_words(first.get("call"))
     split = _mapping(difference.get("split"))
     apart = (
         f": rank {split.get('from')} gives {_elements(split.get('gives'))} to rank {split.get('to')}, which takes "
         f"{split.get('takes')} of it"
     )
-    told = f"rank {first.get('rank')} made {made}, rank {second.get('rank')} {_made(second, history)}"
-    return told + (apart if split else "")
+    sentence = f"rank {first.get('rank')} made {call}, rank {second.get('rank')} {_made(second, history)}"
+    return sentence + (apart if split else "")
 
 
 def _made(side: Mapping[str, Any], history: History) -> str:

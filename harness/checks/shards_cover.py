@@ -102,16 +102,16 @@ class ShardsCoverCheck(AccountedCheck):
         if not isinstance(shapes, dict) or not isinstance(slices, dict) or not all(map(_is_shape, shapes.values())):
             reason = "it cannot be compared: the account is not one"
             return [RankFinding(rank=rank, passed=False, reason=reason, line=line, uncompared=True) for rank in asked]
-        told = {rank: shards_of(history, rank) for rank in range(history.size)}
+        shards = {rank: shards_of(history, rank) for rank in range(history.size)}
         try:
             plan = plan_of(history) if self.plan is not None else None
         except NotAPlan as error:
             reason = str(error)
             return [RankFinding(rank=rank, passed=False, reason=reason, line=line, uncompared=True) for rank in asked]
         find = self._faults if plan is None else partial(_faults_by, plan)
-        faults = find(shapes, told, history.size)
+        faults = find(shapes, shards, history.size)
         by = f"; {plan.words(shapes)}" if plan is not None else ""
-        return [self._judge(rank, told[rank], slices, shapes, faults, line, by=by) for rank in asked]
+        return [self._judge(rank, shards[rank], slices, shapes, faults, line, by=by) for rank in asked]
 
     def doubts(self, history: History) -> Iterator[tuple[VerdictCode, str]]:
         """A reference tells the same plan in both of its runs."""
@@ -135,23 +135,24 @@ class ShardsCoverCheck(AccountedCheck):
         if not shards:
             why = "it told of no shard" if shards is not None else "what it told of its shards is not that"
             return RankFinding(rank=rank, passed=False, reason=why, line=line, missing=True)
-        for one in shards:
-            if one.tensor not in shapes:
-                why = f"the checkpoint has no tensor {one.tensor}"
-            elif not _lies_in(one.bounds, shapes[one.tensor]):
-                why = f"{_key(one.tensor, one.bounds)} lies outside of the tensor, whose shape is {shapes[one.tensor]}"
-            elif slices.get(_key(one.tensor, one.bounds)) != one.sha256:
-                why = f"{_key(one.tensor, one.bounds)} has other bytes than in the checkpoint"
+        for shard in shards:
+            key = _key(shard.tensor, shard.bounds)
+            if shard.tensor not in shapes:
+                why = f"the checkpoint has no tensor {shard.tensor}"
+            elif not _lies_in(shard.bounds, shapes[shard.tensor]):
+                why = f"{key} lies outside of the tensor, whose shape is {shapes[shard.tensor]}"
+            elif slices.get(key) != shard.sha256:
+                why = f"{key} has other bytes than in the checkpoint"
             else:
                 continue
-            return RankFinding(rank=rank, passed=False, reason=why, line=one.line)
+            return RankFinding(rank=rank, passed=False, reason=why, line=shard.line)
         # What is missing is a fault of every rank: it could lie on any.
         mine = [why for ranks, why in faults.values() if rank in ranks or not ranks]
         if mine:
             return RankFinding(rank=rank, passed=False, reason=mine[0], line=line)
-        own = sum(math.prod(end - begin for begin, end in one.bounds) for one in shards)
+        elements = sum(math.prod(end - begin for begin, end in shard.bounds) for shard in shards)
         total = sum(math.prod(shape) for shape in shapes.values())
-        observed = f"{plural(len(shards), 'slice')}, {own} of {total} parameters ({own / total:.0%}){by}"
+        observed = f"{plural(len(shards), 'slice')}, {elements} of {total} parameters ({elements / total:.0%}){by}"
         return RankFinding(rank=rank, passed=True, observed=observed, line=line)
 
     def _faults(
@@ -186,9 +187,11 @@ def shards_of(history: History, rank: int) -> list[Shard] | None:
         digest = values.get("sha256")
         if not isinstance(name, str) or not isinstance(bounds, list) or not isinstance(digest, str):
             return None
-        if not all(isinstance(one, list) and len(one) == 2 and all(type(end) is int for end in one) for one in bounds):
+        if not all(
+            isinstance(bound, list) and len(bound) == 2 and all(type(end) is int for end in bound) for bound in bounds
+        ):
             return None
-        found.append(Shard(name, tuple((one[0], one[1]) for one in bounds), digest, seen.line))
+        found.append(Shard(name, tuple((bound[0], bound[1]) for bound in bounds), digest, seen.line))
     return found
 
 
@@ -202,7 +205,7 @@ def _faults_by(
     for name, shape, pieces in _held(shapes, told):
         if name in plan.whole:
             for rank in range(size):
-                if _not_once(name, shape, [one for one in pieces if one[0] == rank]) is not None:
+                if _not_once(name, shape, [piece for piece in pieces if piece[0] == rank]) is not None:
                     why = f"it does not hold all of {name} once, which the plan of {plan.engine} leaves whole"
                     faults[f"{name} on rank {rank}"] = frozenset({rank}), why
         elif (fault := _not_once(name, shape, pieces)) is not None:
@@ -257,7 +260,7 @@ def _lies_in(bounds: Bounds, shape: Sequence[int]) -> bool:
 
 
 def _is_shape(value: object) -> bool:
-    return isinstance(value, list) and all(type(one) is int and one >= 0 for one in value)
+    return isinstance(value, list) and all(type(size) is int and size >= 0 for size in value)
 
 
 def _key(name: str, bounds: Bounds) -> str:
@@ -307,15 +310,15 @@ def plan_of(history: History) -> SharingPlan | None:
         for rank in range(history.size)
         for value in [one for one, _ in history.values(rank, "engine.ready", "engine")] or [None]
     }
-    told = plans_in(history.reference) if history.reference is not None else []
-    if said.isdisjoint(engine for engine, _, _ in told):
+    plans = plans_in(history.reference) if history.reference is not None else []
+    if said.isdisjoint(engine for engine, _, _ in plans):
         return None
     if len(said) > 1:
         raise NotAPlan(f"ranks say that they are different engines: {', '.join(sorted(map(str, said)))}")
     (engine,) = said
-    tensors = [values.get("tensor") for name, event, values in told if (name, event) == (engine, WHOLE)]
-    heads = [values for name, event, values in told if (name, event) == (engine, PLAN)]
-    whole = frozenset(one for one in tensors if isinstance(one, str))
+    tensors = [values.get("tensor") for name, event, values in plans if (name, event) == (engine, WHOLE)]
+    heads = [values for name, event, values in plans if (name, event) == (engine, PLAN)]
+    whole = frozenset(tensor for tensor in tensors if isinstance(tensor, str))
     if len(heads) != 1 or not len(whole) == len(tensors) == heads[0].get("whole"):
         raise NotAPlan(f"the plan of {engine} that the reference told says another number of tensors than it names")
     return SharingPlan(str(engine), whole)

@@ -65,7 +65,9 @@ class SurvivorsCheck(RankCheck):
             end = history.exit(rank)
             line = end.line if end is not None else None
             return RankFinding(rank=rank, passed=True, observed=f"ended by fault {fault.fault}", line=line)
-        strikes = [one.struck for one in history.faults if one.fault == self.fault and one.struck is not None]
+        strikes = [
+            strike.struck for strike in history.faults if strike.fault == self.fault and strike.struck is not None
+        ]
         if not strikes:
             reason = f"fault {self.fault} did not strike, so there was nothing to notice"
             return RankFinding(rank=rank, passed=False, reason=reason, missing=True)

@@ -192,7 +192,7 @@ def _refuses(name: str, arguments: Mapping[str, object], inputs: Mapping[str, Pa
             checkpoint.demand_index(str(folder))
         prompts = arguments.get("prompts", ())
         assert isinstance(prompts, list | tuple)
-        _demand_tokens(config, [() if isinstance(one, str) else one for one in prompts])
+        _demand_tokens(config, [() if isinstance(prompt, str) else prompt for prompt in prompts])
         chunked = bool(arguments.get("prefill_chunk")) or arguments.get("envelope") in ("some", "keep")
         if why := rehearsal.refusal(engine, folder, ranks=ranks, dtype=str(arguments["dtype"]), chunked=chunked):
             return why
@@ -215,7 +215,7 @@ def _without_tokenizer(engine: str, arguments: Mapping[str, object]) -> str:
     remedy = "add the files of one (tokenizer.json)"
     prompts = arguments.get("prompts", ())
     assert isinstance(prompts, list | tuple)
-    if any(isinstance(one, str) for one in prompts):
+    if any(isinstance(prompt, str) for prompt in prompts):
         return f"{lacks}, and a prompt is a text: give token ids, or {remedy}"
     if arguments.get("warm_up") or arguments.get("tokenizer", "every-rank") != "every-rank":
         return f"{lacks}, which warm_up and tokenizer are about: leave them out, or {remedy}"

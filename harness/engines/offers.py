@@ -79,7 +79,9 @@ def refusal(engine: str, config: Mapping[str, Any], *, ranks: int, dtype: str = 
     kind = str(config.get("model_type", ""))
     wrapped = str(text.get("model_type", kind))
     known = offers(library)
-    by_class = [known[name] for one in config.get("architectures") or () if (name := f"{kind}:{one}") in known]
+    by_class = [
+        known[name] for architecture in config.get("architectures") or () if (name := f"{kind}:{architecture}") in known
+    ]
     offer = next(iter(by_class), known.get(kind, Offer()))
     called = f"{LIBRARIES[library]} {installed(library)}"
     if not offer.single:
@@ -205,7 +207,7 @@ def offers(library: str) -> Mapping[str, Offer]:
     installed(library)
     place = _folder(library)
     found = dict(_of_transformers(place) if library == "hf" else _of_mlx_lm(place))
-    if not any(one.tensor for one in found.values()):
+    if not any(offer.tensor for offer in found.values()):
         raise ModelError(
             f"{LIBRARIES[library]} {installed(library)} says nowhere what it splits, as far as is understood"
         )
@@ -272,15 +274,15 @@ def _is_by_heads(plan: ast.expr | None) -> bool:
 
 def _of_mlx_lm(folder: Path) -> Iterator[tuple[str, Offer]]:
     trees = {path.stem: ast.parse(path.read_bytes()) for path in (folder / "models").glob("*.py")}
-    own = {name: offer for name in trees if (offer := _of_module(name, trees)) is not None}
-    yield from own.items()
+    known = {name: offer for name in trees if (offer := _of_module(name, trees)) is not None}
+    yield from known.items()
     for node in ast.parse((folder / "utils.py").read_bytes()).body:
         target = node.targets[0] if isinstance(node, ast.Assign) else None
         if isinstance(target, ast.Name) and target.id in REMAPPINGS and isinstance(node, ast.Assign):
             names: dict[Any, str] = ast.literal_eval(node.value)
             for kind, module in names.items():
-                if module in own:
-                    yield kind if isinstance(kind, str) else ":".join(kind), own[module]
+                if module in known:
+                    yield kind if isinstance(kind, str) else ":".join(kind), known[module]
 
 
 def _of_module(name: str, trees: Mapping[str, ast.Module]) -> Offer | None:
@@ -309,7 +311,7 @@ def _of_module(name: str, trees: Mapping[str, ast.Module]) -> Offer | None:
         if "Model" in classes
         else set()
     )
-    mixed = any(isinstance(base, ast.Name) and base.id == PIPELINE for one in classes.values() for base in one.bases)
+    mixed = any(isinstance(base, ast.Name) and base.id == PIPELINE for kind in classes.values() for base in kind.bases)
     return Offer(
         single=True,
         tensor="shard" in own or any(one.tensor for one in above if one),
@@ -320,19 +322,19 @@ def _of_module(name: str, trees: Mapping[str, ast.Module]) -> Offer | None:
 
 def _without_default(node: ast.ClassDef) -> Iterator[str]:
     """The fields of a dataclass that have no default."""
-    for one in node.body:
-        if isinstance(one, ast.AnnAssign) and one.value is None and isinstance(one.target, ast.Name):
-            yield one.target.id
+    for statement in node.body:
+        if isinstance(statement, ast.AnnAssign) and statement.value is None and isinstance(statement.target, ast.Name):
+            yield statement.target.id
 
 
 def _assigned(node: ast.ClassDef) -> dict[str, ast.expr | None]:
     """What a class assigns in its body, with or without a type."""
     found: dict[str, ast.expr | None] = {}
-    for one in node.body:
-        if isinstance(one, ast.Assign):
-            found |= {target.id: one.value for target in one.targets if isinstance(target, ast.Name)}
-        elif isinstance(one, ast.AnnAssign) and isinstance(one.target, ast.Name):
-            found[one.target.id] = one.value
+    for statement in node.body:
+        if isinstance(statement, ast.Assign):
+            found |= {target.id: statement.value for target in statement.targets if isinstance(target, ast.Name)}
+        elif isinstance(statement, ast.AnnAssign) and isinstance(statement.target, ast.Name):
+            found[statement.target.id] = statement.value
     return found
 
 
@@ -368,8 +370,8 @@ def is_told_to_decode(folder: Path, architecture: str) -> bool:
     """
     whole = _classes(folder, architecture).get(architecture)
     constructor = _method(whole, "__init__") if whole is not None else None
-    tests = (one.test for one in ast.walk(constructor) if isinstance(one, ast.If)) if constructor is not None else ()
-    return any(ast.unparse(one) in ("not config.is_decoder", "not self.config.is_decoder") for one in tests)
+    tests = (node.test for node in ast.walk(constructor) if isinstance(node, ast.If)) if constructor is not None else ()
+    return any(ast.unparse(test) in ("not config.is_decoder", "not self.config.is_decoder") for test in tests)
 
 
 def unsplittable(folder: Path, architecture: str) -> str:
@@ -391,7 +393,7 @@ def unsplittable(folder: Path, architecture: str) -> str:
             forward = _method(classes[kind], "forward")
             if forward is not None and len(_parameters(forward)) > 1:
                 return f"{holder.name} has {name} ({kind}), which takes more than the positions"
-        elif kind in classes and {made for _, made in _made(classes[kind])} & {"Linear", "Parameter"}:
+        elif kind in classes and {inner for _, inner in _made(classes[kind])} & {"Linear", "Parameter"}:
             return f"{holder.name} has {name} ({kind}), with numbers of its own beside its layers"
     return ""
 
@@ -400,27 +402,23 @@ def _holder(classes: dict[str, ast.ClassDef], name: str, seen: frozenset[str] = 
     """The class that has the layers: of what a class makes, and of what that makes, the first with a list."""
     if name not in classes or name in seen:
         return None
-    made = [kind for _, kind in _made(classes[name])]
-    if "ModuleList" in made:
+    kinds = [kind for _, kind in _made(classes[name])]
+    if "ModuleList" in kinds:
         return classes[name]
-    found = (_holder(classes, kind, seen | {name}) for kind in made)
-    return next((one for one in found if one is not None), None)
+    found = (_holder(classes, kind, seen | {name}) for kind in kinds)
+    return next((holder for holder in found if holder is not None), None)
 
 
 def _made(node: ast.ClassDef) -> Iterator[tuple[str, str]]:
     """What its constructor makes in every case: attribute and the class it is of."""
     constructor = _method(node, "__init__")
-    for one in constructor.body if constructor is not None else ():
-        target = (
-            one.targets[0] if isinstance(one, ast.Assign) else one.target if isinstance(one, ast.AnnAssign) else None
-        )
-        value = one.value if isinstance(one, ast.Assign | ast.AnnAssign) else None
-        if isinstance(target, ast.Attribute) and isinstance(value, ast.Call):
-            called = value.func
-            kind = (
-                called.attr if isinstance(called, ast.Attribute) else called.id if isinstance(called, ast.Name) else ""
-            )
-            yield target.attr, kind
+    for statement in constructor.body if constructor is not None else ():
+        match statement:
+            case (
+                ast.Assign(targets=[ast.Attribute(attr=name), *_], value=ast.Call(func=called))
+                | ast.AnnAssign(target=ast.Attribute(attr=name), value=ast.Call(func=called))
+            ):
+                yield name, getattr(called, "attr", getattr(called, "id", ""))
 
 
 def _is_embedding(node: ast.ClassDef) -> bool:
@@ -428,11 +426,13 @@ def _is_embedding(node: ast.ClassDef) -> bool:
 
 
 def _method(node: ast.ClassDef, name: str) -> ast.FunctionDef | None:
-    return next((one for one in node.body if isinstance(one, ast.FunctionDef) and one.name == name), None)
+    return next(
+        (function for function in node.body if isinstance(function, ast.FunctionDef) and function.name == name), None
+    )
 
 
 def _parameters(function: ast.FunctionDef) -> list[str]:
-    return [one.arg for one in (*function.args.args, *function.args.kwonlyargs) if one.arg != "self"]
+    return [argument.arg for argument in (*function.args.args, *function.args.kwonlyargs) if argument.arg != "self"]
 
 
 @cache

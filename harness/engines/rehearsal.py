@@ -54,9 +54,9 @@ def refusal(engine: str, folder: Path, *, ranks: int, dtype: str, chunked: bool 
 def _is_made(folder: Path) -> bool:
     """Whether a model has the configuration and the tensors of one that is made here."""
     config = offers.config_of(folder)
-    recipe = next((one for one in MODELS.values() if one.config() == config), None)
+    recipe = next((candidate for candidate in MODELS.values() if candidate.config() == config), None)
     shapes = checkpoint.shapes(str(folder)) if recipe is not None else {}
-    return recipe is not None and shapes == {name: tuple(one.shape) for name, one in recipe.tensors().items()}
+    return recipe is not None and shapes == {name: tuple(tensor.shape) for name, tensor in recipe.tensors().items()}
 
 
 def complaint(engine: str, folder: Path, *, ranks: int, dtype: str) -> str:
@@ -73,9 +73,10 @@ def complaint(engine: str, folder: Path, *, ranks: int, dtype: str) -> str:
     """
     if engine == "hf-tensor" and ranks == 1:
         engine = "hf-single"
-    whole = engine.endswith("-single")
-    size, sizes = (1, (1,)) if whole else (ranks, SIZES if ranks in SIZES else (ranks,))
-    return _known(engine, folder, str(size), dtype=dtype, sizes=sizes)
+    if engine.endswith("-single"):
+        ranks = 1
+    sizes = SIZES if ranks in SIZES else (ranks,)
+    return _known(engine, folder, str(ranks), dtype=dtype, sizes=sizes)
 
 
 def in_chunks(folder: Path, *, dtype: str) -> str:
@@ -91,9 +92,9 @@ def _known(engine: str, folder: Path, what: str, *, dtype: str, sizes: tuple[int
     if (
         what not in found
         and (what != IN_CHUNKS or not found)
-        and (told := _rehearsed(engine, folder, dtype=dtype, sizes=sizes))
+        and (rehearsed := _rehearsed(engine, folder, dtype=dtype, sizes=sizes))
     ):
-        found |= told
+        found |= rehearsed
         _write(place, found)
     return found.get(what, "")
 
@@ -101,7 +102,7 @@ def _known(engine: str, folder: Path, what: str, *, dtype: str, sizes: tuple[int
 def _files(folder: Path) -> dict[str, str]:
     """What of a folder decides how it is loaded: small files by content, tensors by name, dtype and shape."""
     small = {path.name: sha256_of(path) for path in sorted(folder.glob("*.json"))}
-    tensors = {name: [one.dtype, *one.shape] for name, one in checkpoint.stored(str(folder)).items()}
+    tensors = {name: [tensor.dtype, *tensor.shape] for name, tensor in checkpoint.stored(str(folder)).items()}
     return {**small, "tensors": sha256(json.dumps(tensors, sort_keys=True).encode())}
 
 
@@ -124,7 +125,7 @@ def _rehearsed(engine: str, folder: Path, *, dtype: str, sizes: tuple[int, ...])
     asked = {"engine": engine, "folder": str(folder.absolute()), "dtype": dtype, "sizes": sizes}
     try:
         found = json.loads(ask(json.dumps(asked)))
-        return {what: _sentence(engine, what, *one) if one else "" for what, one in found.items()}
+        return {what: _sentence(engine, what, *complaint) if complaint else "" for what, complaint in found.items()}
     except (OSError, subprocess.SubprocessError, ValueError, TypeError):
         return {}
 

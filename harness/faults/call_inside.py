@@ -133,15 +133,15 @@ class Strike:
 
     def _lost(self, call: Call) -> Any:
         _demand_a_sum(call)
-        return self._give(call, lambda now: [call.library.zeros_like(one) for one in now])
+        return self._give(call, lambda now: [call.library.zeros_like(array) for array in now])
 
     def _doubled(self, call: Call) -> Any:
         _demand_a_sum(call)
-        return self._give(call, lambda now: [one + one for one in now])
+        return self._give(call, lambda now: [array + array for array in now])
 
     def _give(self, call: Call, change: Callable[[list[Any]], list[Any]]) -> Any:
         """Make a call with another payload, and tell what both are."""
-        now = [call.copy(one) for one in call.payload()]
+        now = [call.copy(array) for array in call.payload()]
         if not now:
             raise Unfit("the rank gives nothing in it")
         changed = change(now)
@@ -173,20 +173,20 @@ class Strike:
         """Make a call with other arrays, and tell how they differ."""
         if not call.payload():
             raise Unfit("the rank gives nothing in it")
-        told: dict[str, Any] = {}
+        stated: dict[str, Any] = {}
 
         def noted(array: Any) -> Any:
             changed = change(array)
-            told["before"] = [_type_of(array), list(array.shape)]
-            told["after"] = [_type_of(changed), list(changed.shape)]
+            stated["before"] = [_type_of(array), list(array.shape)]
+            stated["after"] = [_type_of(changed), list(changed.shape)]
             return changed
 
-        return call.state(noted, tell=lambda: self._tell(call, **told))
+        return call.state(noted, tell=lambda: self._tell(call, **stated))
 
 
 def _payload(call: Call) -> list[Any] | None:
     try:
-        return [call.copy(one) for one in call.payload()]
+        return [call.copy(array) for array in call.payload()]
     except Unfit:
         return None
 

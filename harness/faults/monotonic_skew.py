@@ -69,18 +69,18 @@ class MonotonicSkewFault(Fault):
     def proof(self, history: History, *, rank: int) -> Proof:
         """Struck, and the offset that the kernel told, beyond that of the rank's host."""
         struck = proof.noted(history, proof.STRUCK, fault=self.id, rank=rank)
-        told = history.noted(RANK_CLOCK, rank)
-        if struck is None or not told:
+        clocks = history.noted(RANK_CLOCK, rank)
+        if struck is None or not clocks:
             return proof.missed(history, rank=rank, what="nobody read its clock")
-        lines = tuple(sorted((struck.line, told[0].line)))
-        ahead = told[0].event.values.get("ahead")
+        lines = tuple(sorted((struck.line, clocks[0].line)))
+        ahead = clocks[0].event.values.get("ahead")
         if type(ahead) is not int:
             return Proof(proved=False, description="what was read of its clock is not a number", lines=lines)
-        own = ahead - _of_host(history, rank)
-        if abs(own - round(self.by * 1e9)) > SLACK_NS:
-            return Proof(proved=False, description=f"its clock was {own / 1e9:g} s ahead", lines=lines)
+        shift = ahead - _of_host(history, rank)
+        if abs(shift - round(self.by * 1e9)) > SLACK_NS:
+            return Proof(proved=False, description=f"its clock was {shift / 1e9:g} s ahead", lines=lines)
         return Proof(
-            proved=True, description=f"its clock was {own / 1e9:g} s ahead, as the kernel tells it", lines=lines
+            proved=True, description=f"its clock was {shift / 1e9:g} s ahead, as the kernel tells it", lines=lines
         )
 
 

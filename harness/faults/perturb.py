@@ -100,12 +100,16 @@ class PerturbFault(Change, FaultAtEvent):
 
     def proof_after(self, found: Landing, history: History, *, rank: int) -> Proof:
         """Event, order, the rank's word, and what the harness has of it."""
-        told = [seen for seen in history.said(rank, TOLD) if seen.event.values.get("fault") == self.id]
-        told = [seen for seen in told if seen.line > found.struck.line]
-        if len(told) != 1:
-            what = f"{self.what} was not reported or kept" if not told else f"{self.what} was changed {len(told)} times"
+        reports = [seen for seen in history.said(rank, TOLD) if seen.event.values.get("fault") == self.id]
+        reports = [seen for seen in reports if seen.line > found.struck.line]
+        if len(reports) != 1:
+            what = (
+                f"{self.what} was not reported or kept"
+                if not reports
+                else f"{self.what} was changed {len(reports)} times"
+            )
             return Proof(proved=False, description=what, lines=found.lines)
-        (seen,) = told
+        (seen,) = reports
         lines = (*found.lines, seen.line)
         values = seen.event.values
         if values.get("of") != self.what or "why" in values:

@@ -39,8 +39,8 @@ def _report(order: Mapping[str, Any], emit: Emit, key: str, values: dict[str, An
     if changed is None:
         emit(TOLD, {"fault": order["fault"], "of": order["value"], "why": f"nothing in it can be {verb(order)}"})
         return values
-    told = {"position": changed.position, "before": changed.before, "after": changed.after}
-    emit(TOLD, {"fault": order["fault"], "of": order["value"], **told})
+    report = {"position": changed.position, "before": changed.before, "after": changed.after}
+    emit(TOLD, {"fault": order["fault"], "of": order["value"], **report})
     return {**values, key: changed.whole}
 
 
@@ -59,5 +59,5 @@ def _keep(order: Mapping[str, Any], emit: Emit, path: Path, suffix: str) -> None
     if changed is None:
         emit(TOLD, {**about, "why": why})
         return
-    told = {"position": changed.position, "before": changed.before, "after": changed.after, "was": was, "sha256": now}
-    emit(TOLD, {**about, **told})
+    report = {"position": changed.position, "before": changed.before, "after": changed.after, "was": was, "sha256": now}
+    emit(TOLD, {**about, **report})

@@ -87,7 +87,7 @@ class StarveFault(FaultAtEvent):
 
 
 def _told(history: History, rank: int, burners: int) -> list[Seen]:
-    return [one for one in history.served(rank, CROWDED) if one.event.values.get("burners") == burners]
+    return [seen for seen in history.served(rank, CROWDED) if seen.event.values.get("burners") == burners]
 
 
 def _grown(first: Seen, second: Seen, key: str) -> int:

@@ -62,8 +62,8 @@ class TorchSettingsFault(FaultAtEvent):
 
     def proof_after(self, found: Landing, history: History, *, rank: int) -> Proof:
         """Event, order, and what torch says it has now and had before."""
-        told = [seen for seen in history.said(rank, SET) if seen.event.values.get("fault") == self.id]
-        seen = proof.first_after(told, found.struck)
+        reports = [seen for seen in history.said(rank, SET) if seen.event.values.get("fault") == self.id]
+        seen = proof.first_after(reports, found.struck)
         if seen is None:
             return Proof(proved=False, description="nothing was set", lines=found.lines)
         lines = (*found.lines, seen.line)

@@ -60,12 +60,12 @@ def parse_model(model: type[M], text: bytes, *, name: str) -> M:
     """
     document = parse_mapping(text, name=name)
     try:
-        made = model.model_validate(document.tree)
+        valid = model.model_validate(document.tree)
     except ValidationError as error:
         raise ScenarioError([*document.problems, *problems_of(error, document, schema=schema_of(model))]) from None
     if document.problems:
         raise ScenarioError(document.problems)
-    return made
+    return valid
 
 
 @cache

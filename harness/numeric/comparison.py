@@ -283,7 +283,9 @@ def number(value: Number | str) -> Number:
 
 
 def _text(value: Number) -> str:
-    return str(value) if isinstance(value, int) else f"{value:.9g}" if kind(value) == "finite" else str(named(value))
+    if isinstance(value, float) and kind(value) == "finite":
+        return f"{value:.9g}"
+    return str(named(value))
 
 
 def _shape(shape: Sequence[int]) -> str:

@@ -284,7 +284,7 @@ def _wrong_values(
 def _mask(values: Sequence[Number]) -> Number | None:
     """The number that stands for a mask, as `unmasked` has it; None where there is none."""
     mask = max(values, key=abs)
-    rest = [one for one in values if one != mask]
+    rest = [value for value in values if value != mask]
     if len(values) - len(rest) < 2 or not rest:
         return None
     least = min(rest) / 2
@@ -295,19 +295,19 @@ def _mask(values: Sequence[Number]) -> Number | None:
 def _filled(values: Any, numbers: Iterator[Number], mask: Number) -> Any:
     """Lists with other numbers in the places that are not masked."""
     if isinstance(values, list):
-        return [_filled(one, numbers, mask) for one in values]
+        return [_filled(value, numbers, mask) for value in values]
     return values if values == mask else next(numbers)
 
 
 def _rolled(values: Any, axis: int, by: int) -> Any:
     if axis:
-        return [_rolled(one, axis - 1, by) for one in values]
+        return [_rolled(value, axis - 1, by) for value in values]
     return [*values[len(values) - by :], *values[: len(values) - by]]
 
 
 def _flat(values: Any) -> Iterator[Number]:
     if isinstance(values, list):
-        for one in values:
-            yield from _flat(one)
+        for value in values:
+            yield from _flat(value)
     else:
         yield values

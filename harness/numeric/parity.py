@@ -164,7 +164,7 @@ class Whole:
                     )
                     times.append(moved.times(limits, self.slack))
             if self.slack.layers is not None:
-                times += [one.times for one in self._layers(self._series[series, number])]
+                times += [layer.times for layer in self._layers(self._series[series, number])]
             if times:
                 worst = max(times)
                 found.append(Sensitivity(number=number or 0, times=worst if worst != math.inf else None))

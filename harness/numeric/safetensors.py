@@ -93,5 +93,5 @@ def slice_of(content: bytes | mmap.mmap, tensor: Tensor, bounds: Sequence[tuple[
 
 
 def _whole(numbers: JSON) -> list[int] | None:
-    fits = isinstance(numbers, list) and all(type(one) is int and one >= 0 for one in numbers)
+    fits = isinstance(numbers, list) and all(type(number) is int and number >= 0 for number in numbers)
     return numbers if fits else None

@@ -92,8 +92,8 @@ class ReadySubject:
     @property
     def module(self) -> str:
         """The name that its code has in an arm."""
-        own = self.file.stem.removesuffix(INSIDE)
-        return f"{self.package}.{own}" if self.package else own
+        name = self.file.stem.removesuffix(INSIDE)
+        return f"{self.package}.{name}" if self.package else name
 
     @property
     def package(self) -> str:

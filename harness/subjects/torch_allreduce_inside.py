@@ -56,18 +56,18 @@ class Collectives:
         """From every rank in turn."""
         rows = []
         for root in range(self._size):
-            one = self.mine() if root == self._rank else torch.zeros_like(self.payload(0))
-            self._distributed.broadcast(one, src=root)
-            rows.append(one)
+            tensor = self.mine() if root == self._rank else torch.zeros_like(self.payload(0))
+            self._distributed.broadcast(tensor, src=root)
+            rows.append(tensor)
         return torch.stack(rows)
 
     def reduce(self) -> Tensor:
         """To every rank in turn; what is left in a rank that is not the receiver means nothing."""
         rows = self.mine()
         for root in range(self._size):
-            one = self.mine()
-            self._distributed.reduce(one, dst=root)
-            rows = one if root == self._rank else rows
+            tensor = self.mine()
+            self._distributed.reduce(tensor, dst=root)
+            rows = tensor if root == self._rank else rows
         return rows
 
     def all_gather(self) -> Tensor:
@@ -87,10 +87,10 @@ class Collectives:
         """From every rank in turn: this rank's row of each."""
         received = []
         for root in range(self._size):
-            one = torch.zeros_like(self.payload(0))
+            tensor = torch.zeros_like(self.payload(0))
             rows = list(self.rows(self.mine())) if root == self._rank else None
-            self._distributed.scatter(one, rows, src=root)
-            received.append(one)
+            self._distributed.scatter(tensor, rows, src=root)
+            received.append(tensor)
         return torch.stack(received)
 
     def reduce_scatter(self) -> Tensor:

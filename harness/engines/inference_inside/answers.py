@@ -189,10 +189,12 @@ def envelope(
     for order in (None, *orders):
         with nullcontext() if order is None else order.inside():
             for number, prompt in enumerate(prompts):
-                for one in ways[number]:
-                    if one.order is order:
-                        other = again(prompt, number=number, fed=fed[number], chunk=one.chunk, routing=routings[number])
-                        _variant(context, one, other, number)
+                for variant in ways[number]:
+                    if variant.order is order:
+                        other = again(
+                            prompt, number=number, fed=fed[number], chunk=variant.chunk, routing=routings[number]
+                        )
+                        _variant(context, variant, other, number)
 
 
 @dataclass(frozen=True)
@@ -227,7 +229,7 @@ def asked(request: Request, prompt: Sequence[int], number: int, orders: Sequence
             ways.append((f"{order.words}, prefill in chunks of {half}", order, half))
     found = [Variant(count, words, order, chunk) for count, (words, order, chunk) in enumerate(ways)]
     if request.envelope == "some":
-        return [one for one in found if (one.count - SOME * number) % len(found) < SOME]
+        return [variant for variant in found if (variant.count - SOME * number) % len(found) < SOME]
     return found
 
 

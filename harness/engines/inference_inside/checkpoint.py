@@ -52,7 +52,7 @@ def has_tokenizer(folder: str) -> bool:
 def dtypes_of(folder: str) -> list[str]:
     """In which dtypes a checkpoint keeps its tensors, as safetensors calls them; none of one of another format."""
     try:
-        return sorted({one.dtype for one in stored(folder).values()})
+        return sorted({tensor.dtype for tensor in stored(folder).values()})
     except ValueError:  # an adapter for another engine reads what it likes
         return []
 
@@ -73,10 +73,10 @@ def stored(folder: str) -> dict[str, Stored]:
         raise ValueError(f"{INDEX} names {lost[0]}, which is not there: fetch it")
     found: dict[str, Stored] = {}
     for path in files:
-        for name, one in header(path).items():
+        for name, tensor in header(path).items():
             if name in found:
                 raise ValueError(f"{name} lies in {found[name].file.name} and in {path.name}: remove one of them")
-            found[name] = one
+            found[name] = tensor
     for name, file in named.items():
         if name not in found or found[name].file.name != file:
             raise ValueError(f"{INDEX} says that {file} holds {name}, which it does not: fetch both of one revision")
@@ -89,7 +89,7 @@ def stored(folder: str) -> dict[str, Stored]:
 
 def shapes(folder: str) -> dict[str, tuple[int, ...]]:
     """Every tensor of a checkpoint with its shape. Raises ValueError, as `stored`."""
-    return {name: one.shape for name, one in stored(folder).items()}
+    return {name: tensor.shape for name, tensor in stored(folder).items()}
 
 
 def demand_index(folder: str) -> None:
@@ -129,23 +129,26 @@ def header(path: Path) -> dict[str, Stored]:
     try:
         with path.open("rb") as file:
             size = int.from_bytes(file.read(8), "little")
-            told: dict[str, Any] = json.loads(file.read(min(size, many)))
-        told.pop("__metadata__", None)
+            entries: dict[str, Any] = json.loads(file.read(min(size, many)))
+        entries.pop("__metadata__", None)
         found = {
             name: Stored(
                 path,
-                str(one["dtype"]),
-                tuple(map(int, one["shape"])),
-                8 + size + int(one["data_offsets"][0]),
-                8 + size + int(one["data_offsets"][1]),
+                str(entry["dtype"]),
+                tuple(map(int, entry["shape"])),
+                8 + size + int(entry["data_offsets"][0]),
+                8 + size + int(entry["data_offsets"][1]),
             )
-            for name, one in told.items()
+            for name, entry in entries.items()
         }
     except (ValueError, KeyError, TypeError, IndexError, AttributeError) as error:
         raise ValueError(f"{path.name} is not a safetensors file that can be read ({error}): fetch it again") from None
-    for name, one in found.items():
-        if one.end > many:
+    for name, tensor in found.items():
+        if tensor.end > many:
             raise ValueError(f"{path.name} ends within {name}: it was cut off; fetch it again")
-        if one.end - one.begin != math.prod(one.shape) * WIDTHS.get(one.dtype, 0) and one.dtype in WIDTHS:
+        if (
+            tensor.end - tensor.begin != math.prod(tensor.shape) * WIDTHS.get(tensor.dtype, 0)
+            and tensor.dtype in WIDTHS
+        ):
             raise ValueError(f"{path.name} holds {name} in another number of bytes than its shape: fetch it again")
     return found

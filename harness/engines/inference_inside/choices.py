@@ -118,14 +118,14 @@ class Margins:
         A choice that there was not in a step, or that left nothing out, has an infinite margin. Where `routers` are
         told what to take, theirs are none.
         """
-        own = [place for place in self._columns if routers or place[0] not in self._routers]
+        places = [place for place in self._columns if routers or place[0] not in self._routers]
         steps = self._steps
         self._steps = []
-        if not own or not steps:
+        if not places or not steps:
             return None
         empty = torch.tensor(torch.inf)
         return torch.cat(
-            [torch.stack([noted.get(one, empty).expand(many) for one in own], 1) for many, noted in steps]
+            [torch.stack([noted.get(place, empty).expand(many) for place in places], 1) for many, noted in steps]
         ).float()
 
     def _note(self, place: Place, margins: Tensor, *, anew: bool = False) -> None:
@@ -148,9 +148,9 @@ class Margins:
 
     def _of_loop(self, calls: list[tuple[int, Tensor]]) -> Tensor:
         begins = (at for at in range(len(calls) - 1, 0, -1) if calls[at][0] < calls[at - 1][0])
-        own = [left for _, left in calls[next(begins, 0) :]][-self._last :]
-        before = torch.full((self._last - len(own),), torch.inf, dtype=own[0].dtype)
-        return torch.cat([before, torch.stack(own)])
+        margins = [left for _, left in calls[next(begins, 0) :]][-self._last :]
+        before = torch.full((self._last - len(margins),), torch.inf, dtype=margins[0].dtype)
+        return torch.cat([before, torch.stack(margins)])
 
     def _place(self) -> Place:
         """Which module chooses, wherever in its code: the first that is one among those that wait for the answer."""
@@ -231,7 +231,9 @@ class Routers:
     def __enter__(self) -> None:
         self.scores.clear()
         self.chosen.clear()
-        names = ("topk", "max") if self._margins is not None else ("topk",) if self.own else ()
+        names: tuple[str, ...] = ("topk",) if self.own else ()
+        if self._margins is not None:
+            names = ("topk", "max")
         self._whole = [(place, name, getattr(place, name)) for name in names for place in (torch, Tensor)]
         for place, name, whole in self._whole:
             setattr(place, name, self._watching(whole, count=name == "topk"))

@@ -71,11 +71,12 @@ def stale() -> Change:
     before: list[Tensor] = []
 
     def change(message: Tensor) -> Tensor:
-        found = message.clone()
+        altered = message.clone()
         newest = message[:, -1:].clone()
-        found[:, -1:] = message[:, -2:-1] if message.shape[1] > 1 else before[-1] if before else newest
+        last = before[-1] if before else newest
+        altered[:, -1:] = message[:, -2:-1] if message.shape[1] > 1 else last
         before[:] = [newest]
-        return found
+        return altered
 
     return change
 
@@ -147,8 +148,8 @@ def _swapped_heads(share: Share) -> bool:
     def swap(_module: nn.Module, given: tuple[Tensor, ...]) -> tuple[Tensor, ...]:
         # Some models have all heads on every rank: of those, the first two of its own.
         heads = given[0]
-        own = _local(out.weight).shape[1]
-        begin = share.rank * own if share.stage is None and own < heads.shape[-1] else 0
+        width = _local(out.weight).shape[1]
+        begin = share.rank * width if share.stage is None and width < heads.shape[-1] else 0
         middle = begin + size
         end = begin + 2 * size
         parts = [heads[..., :begin], heads[..., middle:end], heads[..., begin:middle], heads[..., end:]]
@@ -208,9 +209,9 @@ def _fused_interleave(share: Share) -> bool:
         for kind in ("weight", "bias"):
             given = [getattr(getattr(attention, f"{name}_proj", None), kind, None) for name in "qkv"]
             names = [f"{here}{name}_proj.{kind}" for name in "qkv"]
-            if any(one is None for one in given) or not whole.keys() >= set(names):
+            if any(parameter is None for parameter in given) or not whole.keys() >= set(names):
                 continue
-            parts = [_local(one) for one in given]
+            parts = [_local(parameter) for parameter in given]
             fused = torch.cat([whole[name] for name in names])
             if fused.shape[0] != share.size * sum(part.shape[0] for part in parts):
                 continue  # a plan may leave them whole
@@ -245,9 +246,13 @@ def _rope_base(share: Share) -> bool:
         found = found or not torch.equal(inverse**power, inverse)  # that of two numbers has no base
         # Some go back to what they began with, and PhiMoE's works them out in each step.
         named = {**dict(module.named_buffers(recurse=False)), **vars(module)}
-        kept = {id(one): one for name, one in named.items() if name.endswith("inv_freq") and isinstance(one, Tensor)}
-        for one in kept.values():
-            one.copy_(one**power)
+        kept = {
+            id(buffer): buffer
+            for name, buffer in named.items()
+            if name.endswith("inv_freq") and isinstance(buffer, Tensor)
+        }
+        for buffer in kept.values():
+            buffer.copy_(buffer**power)
         if callable(make := getattr(module, "rope_init_fn", None)):
             module.rope_init_fn = _of_power(make, power)
     return found
@@ -263,8 +268,8 @@ def _of_power(make: Callable[..., tuple[Tensor, float]], power: float) -> Callab
 
 def _base_of(model: Any) -> float:
     """Of the rotations of a model; 0 where it is not one for all layers, or there is none."""
-    told = getattr(model.config.get_text_config(), "rope_parameters", None) or {}
-    return float(told.get("rope_theta") or 0)
+    parameters = getattr(model.config.get_text_config(), "rope_parameters", None) or {}
+    return float(parameters.get("rope_theta") or 0)
 
 
 def _other_router(share: Share) -> bool:
@@ -305,7 +310,7 @@ def _out_of(layer: Any) -> Any:
     """The matrix behind the heads of a layer; None where there is none by that name."""
     attention = _attention_of(layer)
     found = (getattr(attention, name, None) for name in OUT)
-    return next((one for one in found if isinstance(getattr(one, "weight", None), Tensor)), None)
+    return next((module for module in found if isinstance(getattr(module, "weight", None), Tensor)), None)
 
 
 def _router_of(layer: Any) -> Any:

@@ -70,7 +70,9 @@ def stale() -> Change:
 
     def change(message: Any) -> Any:
         newest = message[:, -1:]
-        last = message[:, -2:-1] if message.shape[1] > 1 else before[-1] if before else newest
+        last = before[-1] if before else newest
+        if message.shape[1] > 1:
+            last = message[:, -2:-1]
         before[:] = [newest]
         return mx.concatenate([message[:, :-1], last], axis=1)
 
@@ -167,7 +169,7 @@ def _fused_interleave(share: Share) -> bool:
         for kind in ("weight", "bias"):
             names = [f"model.layers.{number}.self_attn.{name}_proj.{kind}" for name in "qkv"]
             whole = [share.whole(name) for name in names]
-            if any(one is None for one in whole):
+            if any(tensor is None for tensor in whole):
                 continue
             fused = mx.concatenate(whole)
             begin = fused.shape[0] * share.rank // share.size

@@ -217,10 +217,14 @@ def takes_a_request(entry: Callable[..., None]) -> Callable[..., None]:
 
     So a slip in `with` is found before the first trial, and a report does not doubt that an argument was used.
     """
-    own = [one for one in inspect.signature(entry).parameters.values() if one.kind is not Parameter.VAR_KEYWORD]
-    named = {one.name for one in own}
-    further = [Parameter(one.name, Parameter.KEYWORD_ONLY, default=one.default) for one in fields(Request)]
-    found = [*own, *(one for one in further if one.name not in named)]
+    parameters = [
+        parameter
+        for parameter in inspect.signature(entry).parameters.values()
+        if parameter.kind is not Parameter.VAR_KEYWORD
+    ]
+    named = {parameter.name for parameter in parameters}
+    further = [Parameter(field.name, Parameter.KEYWORD_ONLY, default=field.default) for field in fields(Request)]
+    found = [*parameters, *(parameter for parameter in further if parameter.name not in named)]
     entry.__signature__ = inspect.Signature(found)  # type: ignore[attr-defined]
     return entry
 

@@ -73,7 +73,7 @@ class Transformers:
         self._checkpoint = checkpoint.shapes(folder)
         self.rows = config.get_text_config().vocab_size
         of_all: dict[str, Any] = {"dtype": DTYPES[dtype], "local_files_only": True, "output_loading_info": True}
-        told: Any = {"missing_keys": (), "unexpected_keys": ()}
+        loading: Any = {"missing_keys": (), "unexpected_keys": ()}
         if self._sharding == "pipeline":
             self._stage = stages.Stage(self._handover, rank=self._rank, size=self._size)
             self._model = self._stage.load(folder, config, dtype=DTYPES[dtype])
@@ -82,10 +82,10 @@ class Transformers:
 
             refuse_tensor(config, self._size)
             plan = DistributedConfig(tp_size=self._size, tp_plan="auto")
-            self._model, told = auto.from_pretrained(folder, distributed_config=plan, **of_all)
+            self._model, loading = auto.from_pretrained(folder, distributed_config=plan, **of_all)
         else:
-            self._model, told = auto.from_pretrained(folder, **of_all)
-        stages.demand_whole(told)
+            self._model, loading = auto.from_pretrained(folder, **of_all)
+        stages.demand_whole(loading)
         self._model.eval()
         if defect != "none":
             share = defects_hf.Share(
@@ -116,8 +116,8 @@ class Transformers:
                 # side by side, `[batch, tokens, states, width]`.
                 if state.ndim == 4 and tuple(state.shape[:2]) == self._batch:
                     state = state.flatten(2)
-                own = state.flatten(0, -3)[-1] if state.ndim > 2 else state
-                self._layers[name] = own[-self._tokens :].detach()
+                last = state.flatten(0, -3)[-1] if state.ndim > 2 else state
+                self._layers[name] = last[-self._tokens :].detach()
 
         return note
 
@@ -132,9 +132,9 @@ class Transformers:
                 continue  # a buffer that is worked out anew, and is in no checkpoint
             local = found.to_local() if hasattr(found, "to_local") else found
             for block in layout.blocks(rename(name), _shares(found), self._checkpoint, base=base):
-                box = local.detach()[tuple(slice(*one) for one in block.local)].contiguous()
+                box = local.detach()[tuple(slice(*bounds) for bounds in block.local)].contiguous()
                 data = box.reshape(-1).view(torch.uint8).numpy().tobytes()
-                yield Piece(tensor=block.tensor, slices=[list(one) for one in block.whole], data=data)
+                yield Piece(tensor=block.tensor, slices=[list(bounds) for bounds in block.whole], data=data)
 
     def stored(self) -> Collection[str]:
         """See `engine.Engine`."""
@@ -170,19 +170,19 @@ class Transformers:
             more = orders.padded(given, places, self._seen, self._padding) if self._padding else {}
             if self._stage is not None:
                 self._stage.receive(tokens=len(ids))
-            told = {
+            arguments = {
                 "input_ids": given,
                 "position_ids": places,
                 "past_key_values": self._cache,
                 "use_cache": True,
                 **more,
             }
-            batch, tokens = told["input_ids"].shape
+            batch, tokens = arguments["input_ids"].shape
             self._batch = (batch, tokens)
             if self._margins is not None:
                 self._margins.step(batch, tokens, last=len(ids))
             with self._routers:
-                logits = self._model(**told).logits
+                logits = self._model(**arguments).logits
             if self._stage is not None:
                 self._stage.send()
         self._seen += len(ids)
@@ -217,7 +217,11 @@ class Transformers:
     def routed(self) -> Tensor | None:
         """See `engine.Engine`."""
         assert self._routers is not None
-        return torch.stack([one[-self._tokens :] for one in self._routers.chosen], 1) if self._routers.chosen else None
+        return (
+            torch.stack([experts[-self._tokens :] for experts in self._routers.chosen], 1)
+            if self._routers.chosen
+            else None
+        )
 
     def take(self, experts: Any) -> None:
         """See `engine.Engine`."""
@@ -281,10 +285,10 @@ class Transformers:
                 self.begin()
                 found.append(self.step([token % self.rows for token in range(PROBE)]))
         self.begin()
-        one, other = found
-        if one is None or other is None:
+        alone, padded = found
+        if alone is None or padded is None:
             return True
-        return bool((one - other).abs().max() <= torch.finfo(one.dtype).eps ** 0.5 * one.abs().max())
+        return bool((alone - padded).abs().max() <= torch.finfo(alone.dtype).eps ** 0.5 * alone.abs().max())
 
 
 def refuse_tensor(config: Any, size: int) -> None:

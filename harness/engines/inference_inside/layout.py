@@ -42,8 +42,8 @@ def blocks(
     A parameter that nothing of the checkpoint goes by is told under its own name.
     """
     known = _known(name, checkpoint, base)
-    if known is None and (made := _experts(name, checkpoint)) is not None:
-        yield from _stacked(made, shares, checkpoint)
+    if known is None and (stack := _experts(name, checkpoint)) is not None:
+        yield from _stacked(stack, shares, checkpoint)
         return
     for local, whole in _boxes(shares):
         yield Block(local, known or name, whole)
@@ -58,17 +58,17 @@ def whole_shape(
     """
     if (known := _known(name, checkpoint, base)) is not None:
         return checkpoint[known][::-1] if turned else checkpoint[known]
-    if (made := _experts(name, checkpoint)) is None:
+    if (stack := _experts(name, checkpoint)) is None:
         return None
-    prefix, matrices = made
-    number = sum(1 for one in checkpoint if one.startswith(prefix) and one.endswith(f".{matrices[0]}.weight"))
+    prefix, matrices = stack
+    number = sum(1 for tensor in checkpoint if tensor.startswith(prefix) and tensor.endswith(f".{matrices[0]}.weight"))
     rows, columns = checkpoint[f"{prefix}0.{matrices[0]}.weight"]
     return number, rows * len(matrices), columns
 
 
 def _known(name: str, checkpoint: Mapping[str, Any], base: str) -> str | None:
     tries = (name, name.removeprefix(base), name.replace(".mlp.", ".block_sparse_moe."), base + name)
-    return next((one for one in tries if one in checkpoint), None)
+    return next((tensor for tensor in tries if tensor in checkpoint), None)
 
 
 def _boxes(shares: Sequence[Sequence[Range]]) -> Iterator[tuple[tuple[Range, ...], tuple[Range, ...]]]:

@@ -142,13 +142,13 @@ class MlxLm:
         """See `engine.Engine`."""
         for name, value in self._named():
             for block in self._blocks(name, value):
-                box = value[tuple(slice(*one) for one in block.local)]
+                box = value[tuple(slice(*bounds) for bounds in block.local)]
                 ranges = block.whole
                 if name.endswith(TURNED) and self._model.model_type == "gpt2":
                     box = box.T
                     ranges = (ranges[1], ranges[0])
                 data = bytes(memoryview(mx.contiguous(box).flatten().view(mx.uint8)))
-                yield Piece(tensor=block.tensor, slices=[list(one) for one in ranges], data=data)
+                yield Piece(tensor=block.tensor, slices=[list(bounds) for bounds in ranges], data=data)
 
     def stored(self) -> Collection[str]:
         """See `engine.Engine`."""
@@ -181,7 +181,7 @@ class MlxLm:
         noted = self._hops.arrays if self._hops is not None else []
         if self._gaps:
             self._decided.append(mx.stack([gap[-1] for gap in self._gaps], axis=-1))
-        mx.eval(logits, [one.state for one in self._cache], list(self._layers.values()), noted, self._decided)
+        mx.eval(logits, [layer.state for layer in self._cache], list(self._layers.values()), noted, self._decided)
         if self._hops is not None:
             self._hops.check()
         return logits
@@ -317,30 +317,32 @@ def _parts(length: int, parts: int, strided: bool) -> Iterator[Any]:
 
 
 def _linear(parts: int, strided: bool) -> type:
-    made: list[tuple[Any, Any]] = []
+    shares: list[tuple[Any, Any]] = []
 
     def call(self: Any, given: Any) -> Any:
         weight = self.weight
-        if not made:
-            made.extend((part, weight[:, part].T) for part in _parts(weight.shape[1], parts, strided))
-        total = sum(given[..., part] @ share for part, share in made)
+        if not shares:
+            shares.extend((part, weight[:, part].T) for part in _parts(weight.shape[1], parts, strided))
+        total = sum(given[..., part] @ share for part, share in shares)
         return total + self.bias if "bias" in self else total
 
     return type("Split", (nn.Linear,), {"__call__": call})
 
 
 def _experts(kind: type, parts: int, strided: bool) -> type:
-    made: list[tuple[Any, Any, Any]] = []
+    shares: list[tuple[Any, Any, Any]] = []
 
     def call(self: Any, given: Any, indices: Any) -> Any:
         gate = self.gate_proj.weight
         up = self.up_proj.weight
         down = self.down_proj.weight
-        if not made:
-            made.extend((gate[:, part], up[:, part], down[..., part]) for part in _parts(gate.shape[1], parts, strided))
+        if not shares:
+            shares.extend(
+                (gate[:, part], up[:, part], down[..., part]) for part in _parts(gate.shape[1], parts, strided)
+            )
         total: Any = 0
         try:
-            for share in made:
+            for share in shares:
                 self.gate_proj.weight, self.up_proj.weight, self.down_proj.weight = share
                 total = total + kind.__call__(self, given, indices)
         finally:
@@ -357,8 +359,8 @@ def parts_of(layer: Any) -> Iterator[tuple[str, Any]]:
     for name, part in layer.children().items():
         if not isinstance(part, nn.Module) or part_name(name) == ROUTER:
             continue
-        own: Any = tree_flatten(part.parameters())
-        if any("." in path and value.ndim > 1 for path, value in own):
+        parameters: Any = tree_flatten(part.parameters())
+        if any("." in path and value.ndim > 1 for path, value in parameters):
             yield part_name(name), part
 
 
@@ -445,21 +447,21 @@ class Hops:
         from harness.integrity.digest import digest
 
         states = [self._seen.get(name) for name in ("taken", "given", "final")]
-        mine = [EMPTY if one is None else digest(_bytes(one)) for one in states]
-        words = [half for one in mine for half in (one >> 32, one % 2**32)]
-        told: Any = mx.distributed.all_gather(mx.array(words, dtype=mx.uint32)[None], group=self._group).tolist()
+        mine = [EMPTY if state is None else digest(_bytes(state)) for state in states]
+        words = [half for state in mine for half in (state >> 32, state % 2**32)]
+        gathered: Any = mx.distributed.all_gather(mx.array(words, dtype=mx.uint32)[None], group=self._group).tolist()
         self._seen.clear()
         step = self._step
         self._step = self._step + 1
         for rank in range(self._size - 1):
-            if told[rank][:2] != told[rank + 1][2:4]:
+            if gathered[rank][:2] != gathered[rank + 1][2:4]:
                 raise MessageCorrupt(
                     f"the hidden state of step {step} changed on its way from rank {rank + 1} to rank {rank}",
                     peer=f"rank {rank + 1}",
                     sequence=step,
                 )
         for rank in range(self._size):
-            if told[rank][4:] != told[0][2:4] and told[rank][4:] != [EMPTY, EMPTY]:
+            if gathered[rank][4:] != gathered[0][2:4] and gathered[rank][4:] != [EMPTY, EMPTY]:
                 raise MessageCorrupt(
                     f"the last hidden state of step {step} changed on its way from rank 0 to rank {rank}",
                     peer="rank 0",

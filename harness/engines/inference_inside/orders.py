@@ -62,9 +62,9 @@ def split(model: nn.Module, cut: Cut) -> Iterator[None]:
 def parts_of(layer: nn.Module) -> Iterator[tuple[str, nn.Module]]:
     """What a layer adds up, each by its name: its attention, its feed-forward part, with all matrices they have."""
     for name, part in layer.named_children():
-        inner = [found for found in part.modules() if found is not part]
+        inner = [module for module in part.modules() if module is not part]
         whole = bool(inner) and not isinstance(part, nn.ModuleList) and part_name(name) != ROUTER
-        if whole and any(found.ndim > 1 for found in part.parameters()):
+        if whole and any(parameter.ndim > 1 for parameter in part.parameters()):
             yield part_name(name), part
 
 
@@ -104,14 +104,14 @@ ALIGNED = 16
 
 
 def _linear(module: nn.Linear, cut: Cut) -> Forward:
-    made: list[tuple[Any, Tensor]] = []
+    shares: list[tuple[Any, Tensor]] = []
 
     def forward(given: Tensor) -> Tensor:
         weight = module.weight
-        if not made:
-            made.extend((part, weight[:, part]) for part in cut.of(weight.shape[1]))
+        if not shares:
+            shares.extend((part, weight[:, part]) for part in cut.of(weight.shape[1]))
         total: Any = 0
-        for part, share in made:
+        for part, share in shares:
             total = total + functional.linear(given[..., part], share)
         bias: Tensor | None = module.bias
         return cast("Tensor", total if bias is None else total + bias)
@@ -120,14 +120,14 @@ def _linear(module: nn.Linear, cut: Cut) -> Forward:
 
 
 def _conv(module: Any, cut: Cut) -> Forward:
-    made: list[tuple[Any, Tensor]] = []
+    shares: list[tuple[Any, Tensor]] = []
 
     def forward(given: Tensor) -> Tensor:
         weight = module.weight
-        if not made:
-            made.extend((part, weight[part]) for part in cut.of(weight.shape[0]))
+        if not shares:
+            shares.extend((part, weight[part]) for part in cut.of(weight.shape[0]))
         total: Any = 0
-        for part, share in made:
+        for part, share in shares:
             total = total + given[..., part] @ share
         return cast("Tensor", total + module.bias)
 
@@ -136,19 +136,19 @@ def _conv(module: Any, cut: Cut) -> Forward:
 
 def _experts(module: Any, cut: Cut) -> Callable[..., Tensor]:
     whole = type(module).forward
-    made: list[tuple[nn.Parameter, nn.Parameter]] = []
+    shares: list[tuple[nn.Parameter, nn.Parameter]] = []
 
     def forward(*given: Any, **named: Any) -> Tensor:
         both = module.gate_up_proj
         down = module.down_proj
-        if not made:
+        if not shares:
             gate, up = both.chunk(2, dim=1)
             for part in cut.of(gate.shape[1], multiple=max(1, ALIGNED // gate.element_size())):
                 first = nn.Parameter(torch.cat([gate[:, part], up[:, part]], 1), requires_grad=False)
-                made.append((first, nn.Parameter(down[..., part].contiguous(), requires_grad=False)))
+                shares.append((first, nn.Parameter(down[..., part].contiguous(), requires_grad=False)))
         total: Any = 0
         try:
-            for first, second in made:
+            for first, second in shares:
                 module.gate_up_proj = first
                 module.down_proj = second
                 total = total + whole(module, *given, **named)

@@ -30,12 +30,12 @@ class Origins(TorchDispatchMode):  # type: ignore[no-untyped-call]  # torch leav
         self._parts: Any = WeakTensorKeyDictionary()
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        made = func(*args, **(kwargs or {}))
+        result = func(*args, **(kwargs or {}))
         if func.overloadpacket not in OF_THE_SHAPE and (come := self.of((args, kwargs))):
-            for one in tree_leaves(made):
-                if isinstance(one, Tensor):
-                    self._parts[one] = self._parts.get(one, frozenset()) | come
-        return made
+            for leaf in tree_leaves(result):
+                if isinstance(leaf, Tensor):
+                    self._parts[leaf] = self._parts.get(leaf, frozenset()) | come
+        return result
 
     def mark(self, tensor: Tensor, part: int) -> Tensor:
         """A tensor that comes of that part alone; the same one."""
@@ -44,7 +44,7 @@ class Origins(TorchDispatchMode):  # type: ignore[no-untyped-call]  # torch leav
 
     def of(self, tree: Any) -> frozenset[int]:
         """The parts that the tensors in nested lists and mappings came of."""
-        found = (self._parts.get(one, frozenset()) for one in tree_leaves(tree) if isinstance(one, Tensor))
+        found = (self._parts.get(leaf, frozenset()) for leaf in tree_leaves(tree) if isinstance(leaf, Tensor))
         return frozenset[int]().union(*found)
 
     def given(self, part: int, given: tuple[Any, ...], named: dict[str, Any]) -> Any:

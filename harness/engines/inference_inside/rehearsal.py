@@ -82,7 +82,7 @@ def complaint(attempt: Callable[[], None]) -> Complaint | None:
 def _place(error: Exception) -> str:
     """The last line of a model's own file that an error came through; empty where it came through none."""
     frames = traceback.extract_tb(error.__traceback__)
-    of_models = [one for one in frames if "models" in Path(one.filename).parts]
+    of_models = [frame for frame in frames if "models" in Path(frame.filename).parts]
     return f" ({Path(of_models[-1].filename).name}: {of_models[-1].line})" if of_models else ""
 
 

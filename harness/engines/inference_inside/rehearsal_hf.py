@@ -125,9 +125,9 @@ def _steps(engine: Transformers, followed: Chunks | None = None) -> None:
 def _read(folder: str, *, skip: Callable[[str], bool]) -> dict[str, Tensor]:
     """As `stages.read`, of the headers alone."""
     found: dict[str, Tensor] = {}
-    for name, one in checkpoint.stored(folder).items():
+    for name, tensor in checkpoint.stored(folder).items():
         if not skip(name):
-            found[name] = torch.empty(one.shape, dtype=stages.DTYPES.get(one.dtype, torch.uint8))
+            found[name] = torch.empty(tensor.shape, dtype=stages.DTYPES.get(tensor.dtype, torch.uint8))
     return found
 
 
@@ -140,8 +140,8 @@ def _loader(auto: Any) -> Callable[..., Any]:
         config = of_decoder(transformers.AutoConfig.from_pretrained(folder, local_files_only=True))
         with torch.device("meta"):
             kind = type(auto.from_config(config))
-        own = _read(folder, skip=lambda _name: False)
-        return kind.from_pretrained(None, config=config, state_dict=own, **named)
+        state = _read(folder, skip=lambda _name: False)
+        return kind.from_pretrained(None, config=config, state_dict=state, **named)
 
     return load
 

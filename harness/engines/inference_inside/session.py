@@ -19,6 +19,8 @@ from .answers import answer, keep
 from .checkpoint import dtypes_of, has_tokenizer
 from .engine import BOUNDARY, OWN, Engine, Piece, Plan, Request, demand_rows
 
+NAMES = {"float32": "F32", "bfloat16": "BF16", "float16": "F16"}
+"""What safetensors calls a dtype."""
 ROUTING = "routing"
 """The experts that a reference took of prompt P are in `routing.P`."""
 SIZES = (0.3, 0.1, 0.01, 0.001, 0.0001)
@@ -35,9 +37,11 @@ def run(context: Any, engine: Engine, request: Request) -> None:
     if request.envelope == "unchunked" and request.prefill_chunk:
         raise ValueError("envelope: unchunked beside a prefill_chunk: leave one of them out")
     folder = _load(context, engine, request)
-    told = has_tokenizer(folder)  # of a model without one, ids are all that is told
+    has_texts = has_tokenizer(folder)  # of a model without one, ids are all that is told
     # The bug of `rank-0-only`: whoever is not rank 0 goes on without one.
-    tokenizer = load_tokenizer(folder) if told and (request.tokenizer == "every-rank" or context.rank == 0) else None
+    tokenizer = (
+        load_tokenizer(folder) if has_texts and (request.tokenizer == "every-rank" or context.rank == 0) else None
+    )
     prompts = [encode(tokenizer, prompt) for prompt in request.prompts]
     context.emit("tokenizer.ready", prompts=prompts)
     demand_rows(prompts, engine.rows)
@@ -78,14 +82,16 @@ def run(context: Any, engine: Engine, request: Request) -> None:
         for layer, values in sorted(found.hidden.items()):
             context.keep(f"hidden.{layer}.{number}", values)
         context.emit("generated", prompt=number, ids=found.ids)
-        if told:
+        if has_texts:
             assert tokenizer is not None
             # Rows that pad an embedding have no token: what is generated of them is no text, and nobody would see it.
             unknown = sorted(set(found.ids) - known)
             context.emit("detokenized", prompt=number, text=tokenizer.decode(found.ids), unknown=unknown)
     if request.envelope != "none":
         answers.envelope(context, engine, request, prompts, kept_fed, routings=routings)
-    sizes = SIZES if request.envelope == "keep" else ONE_SIZE if request.sensitivity == "keep" else ()
+    sizes: Sequence[float] = ONE_SIZE if request.sensitivity == "keep" else ()
+    if request.envelope == "keep":
+        sizes = SIZES
     answers.sensitivity(context, engine, request, prompts, kept_fed, sizes=sizes, routings=routings)
     if request.influence == "keep":
         answers.influence(context, engine, request, prompts[0], routing=routings[0])
@@ -148,13 +154,15 @@ def checkpoint(pieces: Collection[Piece], *, dtype: str) -> bytes:
     header = dict[str, Any]()
     begin = 0
     for piece in pieces:
-        shape = [one[1] for one in piece.slices]
+        shape = [end for _, end in piece.slices]
         end = begin + len(piece.data)
-        narrow = {"float32": "F32", "bfloat16": "BF16", "float16": "F16"}[dtype]
-        told = narrow if len(piece.data) == math.prod(shape) * (4 if dtype == "float32" else 2) else "F32"
-        if len(piece.data) == math.prod(shape):  # quantized
-            told = "I8"
-        header[piece.tensor] = {"dtype": told, "shape": shape, "data_offsets": [begin, end]}
+        elements = math.prod(shape)
+        kept_as = "F32"
+        if len(piece.data) == elements:  # quantized
+            kept_as = "I8"
+        elif len(piece.data) == elements * (4 if dtype == "float32" else 2):
+            kept_as = NAMES[dtype]
+        header[piece.tensor] = {"dtype": kept_as, "shape": shape, "data_offsets": [begin, end]}
         begin = end
     text = json.dumps(header).encode()
     # Joined once: of a large model a copy more is what the machine may not have.
@@ -195,10 +203,12 @@ def _histories(context: Any, request: Request, prompts: int) -> list[Sequence[in
     """What is fed after each prompt, whatever is chosen; None where it is what was chosen."""
     if request.follow == "reference":
         values = json.loads(Path(context.inputs["reference"], "values.json").read_text())
-        told = values["generated.ids"]
-        if len(told) != prompts:
-            raise ValueError(f"the reference answered {len(told)} prompts, this session has {prompts}: give both alike")
-        return list(told)
+        histories = values["generated.ids"]
+        if len(histories) != prompts:
+            raise ValueError(
+                f"the reference answered {len(histories)} prompts, this session has {prompts}: give both alike"
+            )
+        return list(histories)
     if request.teacher and len(request.teacher) != prompts:
         raise ValueError(f"teacher has {len(request.teacher)} lists for {prompts} prompts: give one for each")
     return list(request.teacher) or [None] * prompts

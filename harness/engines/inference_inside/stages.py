@@ -80,20 +80,20 @@ class Stage:
                 f"{type(skeleton).__name__} has {many} layers, and {number} in a cache: hf-pipeline cannot split it"
             )
         self._prefix = f"{path}."
-        beside = parts_beside(skeleton, path)
+        parts = parts_beside(skeleton, path)
         tied = is_tied(skeleton)
-        foreign = [one for one, belongs in beside.items() if not self._has(belongs, tied=tied)]
+        foreign = [part for part, belongs in parts.items() if not self._has(belongs, tied=tied)]
         base = skeleton.base_model_prefix
-        own = read(folder, skip=lambda name: self._is_foreign(name, foreign, begin, end, base))
+        state = read(folder, skip=lambda name: self._is_foreign(name, foreign, begin, end, base))
         # transformers' own loader renames and stacks what checkpoints name otherwise. What is missing, the other
         # ranks' layers, it fills with numbers; they are removed below.
-        model, told = type(skeleton).from_pretrained(
-            None, config=config, state_dict=own, dtype=dtype, output_loading_info=True
+        model, loading = type(skeleton).from_pretrained(
+            None, config=config, state_dict=state, dtype=dtype, output_loading_info=True
         )
-        demand_whole(told, missing=lambda name: not self._is_foreign(name, foreign, begin, end, ""))
-        for one in foreign:
-            is_embedding = isinstance(model.get_submodule(one), nn.Embedding)
-            _replace(model, one, Gap(text.hidden_size, dtype) if is_embedding else Through(dtype))
+        demand_whole(loading, missing=lambda name: not self._is_foreign(name, foreign, begin, end, ""))
+        for part in foreign:
+            is_embedding = isinstance(model.get_submodule(part), nn.Embedding)
+            _replace(model, part, Gap(text.hidden_size, dtype) if is_embedding else Through(dtype))
         layers = layers_of(model)
         kept = nn.ModuleList(list(layers)[begin:end])
         _replace(model, path, kept)
@@ -122,7 +122,7 @@ class Stage:
         for full in (name, f"{base}.{name}"):
             if match := re.match(re.escape(self._prefix) + r"(\d+)\.", full):
                 return not begin <= int(match[1]) < end
-            if any(full.startswith(f"{one}.") for one in foreign):
+            if any(full.startswith(f"{part}.") for part in foreign):
                 return True
         return False
 
@@ -228,12 +228,12 @@ def path_of_layers(model: Any) -> str:
         if isinstance(module, nn.ModuleList)
         and name.count(".") <= 2
         # Granite has a list of rotary embeddings, one for each base.
-        and all(any(True for _ in one.parameters()) for one in module)
+        and all(any(True for _ in layer.parameters()) for layer in module)
     }
     found = [name for name, module in lists.items() if len(module) == number]
-    if len(found) != 1 and (own := _called_layers(model)) is not None:
+    if len(found) != 1 and (layers := _called_layers(model)) is not None:
         # A tower beside the decoder may have as many, and LongCat counts two for each.
-        found = [name for name, module in lists.items() if module is own]
+        found = [name for name, module in lists.items() if module is layers]
     if len(found) != 1:
         raise ValueError(f"{type(model).__name__} has {len(found)} lists of {number} layers, and no rule says which")
     return str(found[0])
@@ -249,7 +249,7 @@ def _called_layers(model: Any) -> nn.ModuleList | None:
 def is_tied(model: Any) -> bool:
     """Whether embedding and head are one matrix, whatever the configurations of the whole and of its text say."""
     entrance, head = (
-        getattr(one, "weight", None) for one in (model.get_input_embeddings(), model.get_output_embeddings())
+        getattr(module, "weight", None) for module in (model.get_input_embeddings(), model.get_output_embeddings())
     )
     return entrance is not None and head is entrance
 
@@ -298,13 +298,13 @@ def read(folder: str, *, skip: Callable[[str], bool]) -> dict[str, Tensor]:
         ValueError: as `checkpoint.stored`, or a dtype that is not a float's.
     """
     found: dict[str, Tensor] = {}
-    for name, one in checkpoint.stored(folder).items():
+    for name, tensor in checkpoint.stored(folder).items():
         if skip(name):
             continue
-        if one.dtype not in DTYPES:
-            raise ValueError(f"{name} is of dtype {one.dtype}: hf-pipeline takes {', '.join(DTYPES)}")
-        data = torch.frombuffer(one.read(), dtype=torch.uint8)
-        found[name] = data.view(DTYPES[one.dtype]).reshape(one.shape)
+        if tensor.dtype not in DTYPES:
+            raise ValueError(f"{name} is of dtype {tensor.dtype}: hf-pipeline takes {', '.join(DTYPES)}")
+        data = torch.frombuffer(tensor.read(), dtype=torch.uint8)
+        found[name] = data.view(DTYPES[tensor.dtype]).reshape(tensor.shape)
     return found
 
 
@@ -373,12 +373,15 @@ def found_by_number(forward: Any, layers: str) -> Iterator[tuple[str, str]]:
         tree = ast.parse(textwrap.dedent(inspect.getsource(inspect.unwrap(forward))))
     except OSError:
         return
-    given = {one.arg for one in ast.walk(tree) if isinstance(one, ast.arg)} - {"self"}
+    given = {argument.arg for argument in ast.walk(tree) if isinstance(argument, ast.arg)} - {"self"}
     for loop in ast.walk(tree):
         if isinstance(loop, ast.For) and (number := _number(loop, layers)):
             for line in loop.body:
                 for node, around in _uses(line, line, number):
-                    if around is line or not {one.id for one in ast.walk(around) if isinstance(one, ast.Name)} & given:
+                    if (
+                        around is line
+                        or not {name.id for name in ast.walk(around) if isinstance(name, ast.Name)} & given
+                    ):
                         yield _use(node, around)
 
 
@@ -400,7 +403,7 @@ def _number(loop: ast.For, layers: str) -> str:
     call = loop.iter
     if not isinstance(call, ast.Call) or ast.unparse(call.func) != "enumerate":
         return ""
-    is_theirs = any(ast.unparse(one) == f"self.{layers}" for one in ast.walk(call))
+    is_theirs = any(ast.unparse(node) == f"self.{layers}" for node in ast.walk(call))
     first = target.elts[0] if isinstance(target, ast.Tuple) else None
     return first.id if is_theirs and isinstance(first, ast.Name) else ""
 

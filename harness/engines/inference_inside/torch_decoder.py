@@ -103,9 +103,9 @@ class TorchDecoder(ABC):
         """See `engine.Engine`."""
         for name, value in self.tensors().items():
             for block in layout.blocks(name, self.shares(name, value, self._shapes[name]), self._shapes):
-                part = value[tuple(slice(*one) for one in block.local)].detach().contiguous()
+                part = value[tuple(slice(*bounds) for bounds in block.local)].detach().contiguous()
                 data = part.reshape(-1).view(torch.uint8).numpy().tobytes()
-                yield Piece(tensor=block.tensor, slices=[list(one) for one in block.whole], data=data)
+                yield Piece(tensor=block.tensor, slices=[list(bounds) for bounds in block.whole], data=data)
 
     def stored(self) -> Collection[str]:
         """See `engine.Engine`."""
@@ -144,7 +144,7 @@ class TorchDecoder(ABC):
     @contextmanager
     def scaled(self, layer: int, factor: float) -> Iterator[None]:
         """See `engine.Engine`."""
-        before = [(one, one.detach().clone()) for one in self.matrices(self.layers[layer])]
+        before = [(matrix, matrix.detach().clone()) for matrix in self.matrices(self.layers[layer])]
         if not before:
             raise ValueError(f"no matrix was found in layer {layer}: let the adapter say in `matrices` which they are")
         with torch.no_grad():

@@ -50,7 +50,7 @@ def files(name: str) -> dict[str, bytes]:
 
 def _weights(name: str, recipe: Recipe, tensors: Mapping[str, Tensor]) -> bytes:
     if recipe.pinned is None:
-        return safetensors({key: draw(key, one, seed=recipe.seed) for key, one in tensors.items()})
+        return safetensors({key: draw(key, tensor, seed=recipe.seed) for key, tensor in tensors.items()})
     path, pinned = recipe.pinned
     try:
         data = lzma.decompress(path.read_bytes())

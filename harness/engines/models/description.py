@@ -55,6 +55,6 @@ def _header(path: Path) -> dict[str, list[int]]:
             size = int.from_bytes(file.read(8), "little")
             # What claims a longer header than any model has is cut off, and is then not JSON.
             header = json.loads(file.read(min(size, MOST_HEADER)))
-        return {name: list(one["shape"]) for name, one in header.items() if name != "__metadata__"}
+        return {name: list(tensor["shape"]) for name, tensor in header.items() if name != "__metadata__"}
     except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
         raise ModelError(f"{path.name} is not a safetensors file that can be read ({error}): fetch it again") from None

@@ -122,8 +122,8 @@ def decoder(
     """The whole checkpoint of a model of Llama's build; the first layer may be another."""
     out = {"model.embed_tokens.weight": Tensor(shape=(SIZE, shape.width), deviation=shape.embedding)}
     for number in range(shape.layers):
-        own = first if first is not None and number == 0 else layer
-        out |= {f"model.layers.{number}.{name}": tensor for name, tensor in own.items()}
+        size = first if first is not None and number == 0 else layer
+        out |= {f"model.layers.{number}.{name}": tensor for name, tensor in size.items()}
     out["model.norm.weight"] = Tensor(shape=(shape.width,), deviation=0.2, middle=shape.last_norm_middle)
     if not shape.tied:
         out["lm_head.weight"] = Tensor(shape=(SIZE, shape.width), deviation=3 * root(shape.width))

@@ -268,7 +268,9 @@ class Hook:
             return None
         places = (-1 if is_barrier else operation.own, operation.group, operation.root, operation.tag)
         adder = reductions.code if reduces else None
-        return recorder.operation(self._unbox, adder, reductions.sum, *(-1 if one is None else one for one in places))
+        return recorder.operation(
+            self._unbox, adder, reductions.sum, *(-1 if place is None else place for place in places)
+        )
 
     def _group(self, boxed: Any) -> Known:
         """What is known of a group.

@@ -62,7 +62,7 @@ class MlxCall:
         return array  # nothing changes one
 
     def bytes_of(self, arrays: list[Any]) -> bytes:
-        return b"".join(elements(self.library, one) for one in arrays)
+        return b"".join(elements(self.library, array) for array in arrays)
 
     def make(self) -> Any:
         return self._make(self._given)

@@ -76,7 +76,7 @@ class TorchCall:
         return array.detach().clone()
 
     def bytes_of(self, arrays: list[Any]) -> bytes:
-        return b"".join(elements(one) for one in arrays)
+        return b"".join(elements(array) for array in arrays)
 
     def make(self) -> Any:
         return self._make(*self._arguments)

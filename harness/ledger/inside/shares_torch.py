@@ -54,7 +54,7 @@ def sharing_of(operation: Operation, text: Callable[..., int]) -> Callable[[Argu
 
 
 def _bundle(tensors: Sequence[Any]) -> Shares:
-    return Shares(gives=tuple(one.numel() for one in tensors)) if len(tensors) > 1 else Shares()
+    return Shares(gives=tuple(tensor.numel() for tensor in tensors)) if len(tensors) > 1 else Shares()
 
 
 def _all_to_all_single(given: Arguments, members: int) -> Shares:

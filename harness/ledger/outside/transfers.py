@@ -126,7 +126,9 @@ class _Comparison:
             return call.peer is None or call.peer in self._ledgers
         members = call.group.ranks
         return (
-            call.operation not in WITHOUT_PAYLOAD and len(members) > 1 and all(one in self._ledgers for one in members)
+            call.operation not in WITHOUT_PAYLOAD
+            and len(members) > 1
+            and all(member in self._ledgers for member in members)
         )
 
     def _side(self, rank: int, call: Call, side: str) -> list[Part]:
@@ -275,7 +277,7 @@ class _Comparison:
     def _like(self, digest: int, *, near: int, call: Call) -> str:
         """What was received in place of what was sent, if somebody sent that at all; the sender's own comes first."""
         found = [(rank, self._calls[rank].get(part.call)) for rank, part in self._senders.get(digest, ())]
-        known = [(rank, one) for rank, one in found if one is not None]
+        known = [(rank, part) for rank, part in found if part is not None]
         if not known:
             return ""
         rank, one = min(known, key=lambda item: (item[0] != near, abs(item[1].number - call.number), item[0]))
@@ -325,12 +327,12 @@ def _off(result: Sketch, given: Mapping[int, Sketch], *, dtype: str, elements: i
     """By how much a result is off what its parts give; None where it is right."""
     if dtype in WHOLE_BITS:
         modulus = 1 << WHOLE_BITS[dtype]
-        off = (int(result.total) - sum(int(one.total) for one in given.values())) % modulus
+        off = (int(result.total) - sum(int(sketch.total) for sketch in given.values())) % modulus
         return _Off(total=off, tolerance=0.0, modulus=modulus) if off else None
     unit = ROUNDING.get(dtype, 2.0**-8)
     terms = (len(given) - 1) * unit
-    size = sum(one.size for one in given.values())
+    size = sum(sketch.size for sketch in given.values())
     # Higham, Accuracy and Stability of Numerical Algorithms, 4.2: any order of so many additions, for each element.
     tolerance = size * (terms / (1 - terms) + 4 * (elements + len(given)) * OF_SKETCHES)
-    total = result.total - sum(one.total for one in given.values())
+    total = result.total - sum(sketch.total for sketch in given.values())
     return _Off(total=total, tolerance=tolerance, modulus=0) if not abs(total) <= tolerance else None
