@@ -31,7 +31,7 @@ class NotAnArray(ValueError):
     """A file that is not an array of numbers in NumPy's format; the message says why."""
 
 
-class Header(NamedTuple):
+class ArrayHeader(NamedTuple):
     """What a file says of its array.
 
     Attributes:
@@ -57,7 +57,7 @@ def _literal(text: str) -> Any:
     return ast.literal_eval(text)
 
 
-def header(file: BinaryIO, *, name: str) -> Header:
+def header(file: BinaryIO, *, name: str) -> ArrayHeader:
     """Read the header of an array's file, which is at its beginning.
 
     Args:
@@ -99,6 +99,6 @@ def header(file: BinaryIO, *, name: str) -> Header:
         raise NotAnArray("its header says a shape that is larger than any array")
     begin = 8 + width + length
     size = begin + math.prod(sizes) * int(descr[2:])
-    return Header(
+    return ArrayHeader(
         dtype=dtype, shape=sizes, bytes=size, begin=begin, descr=descr, fortran=found["fortran_order"] is True
     )

@@ -7,8 +7,8 @@ import mmap
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from harness.numeric.array import HEADER_LIMIT, Header, NotAnArray, header
-from harness.numeric.comparison import Comparison, Tally, coarser
+from harness.numeric.array import HEADER_LIMIT, ArrayHeader, NotAnArray, header
+from harness.numeric.comparison import Comparison, ComparisonTally, coarser
 from harness.numeric.tolerance import Tolerance
 
 if TYPE_CHECKING:
@@ -33,7 +33,7 @@ class ArrayFile(NamedTuple):
     name: str
     content: bytes | mmap.mmap
 
-    def load(self) -> tuple[Header, Array]:
+    def load(self) -> tuple[ArrayHeader, Array]:
         """Read it.
 
         Raises:
@@ -105,7 +105,7 @@ def compare(found: ArrayFile, expected: ArrayFile, tolerance: Tolerance) -> Comp
         return Comparison(
             shape=list(head.shape), expected_shape=list(other.shape), dtype=head.dtype, expected_dtype=other.dtype
         )
-    tally = Tally(head.shape, tolerance, dtype=coarser(head.dtype, other.dtype))
+    tally = ComparisonTally(head.shape, tolerance, dtype=coarser(head.dtype, other.dtype))
     for ours, theirs in zip(_chunks(left, head.dtype), _chunks(right, other.dtype), strict=True):
         _count(tally, ours, theirs)
     return tally.comparison(dtype=head.dtype, expected_dtype=other.dtype)
@@ -123,7 +123,7 @@ def _chunks(array: Array, dtype: str) -> Iterator[Array]:
         yield chunk.astype({"f": np.float64, "b": np.uint8}.get(chunk.dtype.kind, chunk.dtype))
 
 
-def _count(tally: Tally, found: Array, expected: Array) -> None:
+def _count(tally: ComparisonTally, found: Array, expected: Array) -> None:
     """Count a chunk: by float64 what is clear, by exact arithmetic what is not."""
     import numpy as np
 

@@ -25,7 +25,7 @@ class NotSafetensors(ValueError):
     """A file that is not of this format; the message says why."""
 
 
-class Tensor(NamedTuple):
+class StoredTensor(NamedTuple):
     """One tensor: bytes of an element, an axis each, and where it begins in the file."""
 
     width: int
@@ -33,7 +33,7 @@ class Tensor(NamedTuple):
     begin: int
 
 
-def tensors(content: bytes | mmap.mmap) -> dict[str, Tensor]:
+def tensors(content: bytes | mmap.mmap) -> dict[str, StoredTensor]:
     """Read what a file holds, by name.
 
     Raises:
@@ -61,11 +61,11 @@ def tensors(content: bytes | mmap.mmap) -> dict[str, Tensor]:
             raise NotSafetensors(f"what its header says of {name} is not dtype, shape and data_offsets")
         if place[1] - place[0] != math.prod(shape) * width or not place[0] <= place[1] <= room:
             raise NotSafetensors(f"{name} has another size than its shape asks, or lies outside of the file")
-        found[name] = Tensor(width, tuple(shape), 8 + length + place[0])
+        found[name] = StoredTensor(width, tuple(shape), 8 + length + place[0])
     return found
 
 
-def slice_of(content: bytes | mmap.mmap, tensor: Tensor, bounds: Sequence[tuple[int, int]]) -> bytes:
+def slice_of(content: bytes | mmap.mmap, tensor: StoredTensor, bounds: Sequence[tuple[int, int]]) -> bytes:
     """The bytes of a slice, in C order.
 
     Args:

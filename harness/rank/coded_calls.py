@@ -57,7 +57,7 @@ class Coded:
         dtype: str = "float32",
         other: int = 0,
         reduction: str = "sum",
-    ) -> Call:
+    ) -> CodedCall:
         """Begin the next call.
 
         Args:
@@ -78,7 +78,7 @@ class Coded:
         frame = sys._getframe(1)  # noqa: SLF001 - what every tracer uses
         values = {"operation": operation, "elements": elements, "dtype": dtype, "other": other, "reduction": reduction}
         site = f"{frame.f_code.co_filename.rpartition('/')[2]}:{frame.f_lineno}"
-        return Call(self, {"sequence": self._sequence, **values, "site": site})
+        return CodedCall(self, {"sequence": self._sequence, **values, "site": site})
 
     def skip(self) -> None:
         """Take no part in the next call."""
@@ -127,7 +127,7 @@ class Coded:
         return seam_mlx.elements(self._library, array)
 
 
-class Call:
+class CodedCall:
     """One coded call of one rank.
 
     Attributes:

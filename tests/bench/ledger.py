@@ -24,7 +24,7 @@ import torch
 import torch.distributed as dist
 from harness.ledger.file import ARTEFACT
 from harness.ledger.inside.book import Book
-from harness.ledger.inside.hook_torch import Hook
+from harness.ledger.inside.hook_torch import TorchHook
 from harness.ledger.inside.recorder import module_of
 
 OURS, NOW = [], {"inner": 0.0, "inside": False}
@@ -52,7 +52,7 @@ def ours(function, *, call):
             OURS.append(took) if call else OURS.append(OURS.pop() + took)
     return timed
 
-class Timed(Hook):
+class Timed(TorchHook):
     # Neither this lambda nor the clock around the hook stands between a kernel and its caller.
     frames = staticmethod(lambda depth: sys._getframe(depth + 2))
 

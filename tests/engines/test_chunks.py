@@ -46,7 +46,7 @@ def read(*kinds: str, inside: bool = False) -> Any:
         for layer in layers:
             layer.mixer = layer.kept = Keeper()
     cache = SimpleNamespace(layers=[] if inside else [layer.kept for layer in layers])
-    with torch.no_grad(), origins.Chunks(layers) as followed:
+    with torch.no_grad(), origins.ChunkOrigins(layers) as followed:
         for tokens in (8, 8, 1):
             followed.step_from(cache)
             state = torch.ones(tokens, 4)

@@ -44,7 +44,7 @@ def attention(name: str) -> Callable[[], Any]:
 
 
 def share(model: Any, rank: int, *, folder: Path = Path(), stage: Any = None) -> Any:
-    return defects.Share(model=model, stage=stage, rank=rank, size=2, folder=str(folder))
+    return defects.TransformersShare(model=model, stage=stage, rank=rank, size=2, folder=str(folder))
 
 
 @pytest.mark.parametrize("rank", [0, 1])

@@ -75,13 +75,13 @@ def test_what_reaches_a_stage_beside_the_hidden_state_is_seen(leaks: bool) -> No
     whole = Decoder()
     whole.leaks = leaks
     if not leaks:
-        with torch.no_grad(), origins.Followed(whole.embed, whole.layers, [0, 2]):
+        with torch.no_grad(), origins.StageOrigins(whole.embed, whole.layers, [0, 2]):
             whole(torch.tensor([1, 2]))
         return
     with (
         torch.no_grad(),
-        pytest.raises(origins.Leak, match="layer 2 takes more than the hidden state"),
-        origins.Followed(whole.embed, whole.layers, [0, 2]),
+        pytest.raises(origins.StageLeak, match="layer 2 takes more than the hidden state"),
+        origins.StageOrigins(whole.embed, whole.layers, [0, 2]),
     ):
         whole(torch.tensor([1, 2]))
 

@@ -30,7 +30,7 @@ Change = Callable[[Tensor], Tensor]
 
 
 @dataclass(frozen=True, kw_only=True)
-class Share:
+class TransformersShare:
     """What one rank holds of a model.
 
     Attributes:
@@ -55,7 +55,7 @@ class Share:
         return self.rank == self.size - 1
 
 
-def spoil(share: Share, defect: str) -> None:
+def spoil(share: TransformersShare, defect: str) -> None:
     """Put a defect in.
 
     Raises:
@@ -88,10 +88,10 @@ def half(message: Tensor) -> Tensor:
     return found
 
 
-def _message(change: Callable[[], Change]) -> Callable[[Share], bool]:
+def _message(change: Callable[[], Change]) -> Callable[[TransformersShare], bool]:
     """Change what the last rank puts into a sum, or gets of the stage before it."""
 
-    def act(share: Share) -> bool:
+    def act(share: TransformersShare) -> bool:
         if share.stage is None:
             return _summed_anew(share.layers[0], share, change() if share.is_last else None, biased=False)
         if share.is_last:
@@ -101,12 +101,12 @@ def _message(change: Callable[[], Change]) -> Callable[[Share], bool]:
     return act
 
 
-def _bias_per_rank(share: Share) -> bool:
+def _bias_per_rank(share: TransformersShare) -> bool:
     done = [_summed_anew(layer, share, None, biased=True) for layer in share.layers if share.stage is None]
     return bool(done) and all(done)
 
 
-def _summed_anew(layer: Any, share: Share, change: Change | None, *, biased: bool) -> bool:
+def _summed_anew(layer: Any, share: TransformersShare, change: Change | None, *, biased: bool) -> bool:
     """Sum the output of attention over the ranks as the engine does, but for what is changed: a part, or the bias."""
     out = _out_of(layer)
     if not _is_summed(out):
@@ -139,7 +139,7 @@ def _is_summed(out: Any) -> bool:
     return any(hasattr(place, "dim") and place.dim % 2 == 1 for place in places)
 
 
-def _swapped_heads(share: Share) -> bool:
+def _swapped_heads(share: TransformersShare) -> bool:
     out = _out_of(share.layers[-1])
     size = getattr(_attention_of(share.layers[-1]), "head_dim", None)
     if out is None or size is None:
@@ -160,7 +160,7 @@ def _swapped_heads(share: Share) -> bool:
     return True
 
 
-def _dropped_layer(share: Share) -> bool:
+def _dropped_layer(share: TransformersShare) -> bool:
     def drop(_module: nn.Module, given: tuple[Any, ...], named: dict[str, Any], output: Any) -> Any:
         state = given[0] if given else named["hidden_states"]
         return (state, *output[1:]) if isinstance(output, tuple) else state
@@ -171,7 +171,7 @@ def _dropped_layer(share: Share) -> bool:
     return True
 
 
-def _norm_split(share: Share) -> bool:
+def _norm_split(share: TransformersShare) -> bool:
     """A norm over all heads becomes one over those of each rank."""
     found = False
     for layer in share.layers if share.stage is None else ():
@@ -194,7 +194,7 @@ def _norm_split(share: Share) -> bool:
     return found
 
 
-def _fused_interleave(share: Share) -> bool:
+def _fused_interleave(share: TransformersShare) -> bool:
     """Queries, keys and values joined in one matrix are cut as if they were of one kind."""
     if share.stage is not None:
         return _other_order(share)
@@ -223,7 +223,7 @@ def _fused_interleave(share: Share) -> bool:
     return found
 
 
-def _other_order(share: Share) -> bool:
+def _other_order(share: TransformersShare) -> bool:
     """Read a fused matrix head by head, which is kind by kind."""
     for layer in share.layers:
         if (fused := getattr(_attention_of(layer), "c_attn", None)) is None:
@@ -234,7 +234,7 @@ def _other_order(share: Share) -> bool:
     return True
 
 
-def _rope_base(share: Share) -> bool:
+def _rope_base(share: TransformersShare) -> bool:
     found = False
     theta = _base_of(share.model)
     if not theta:
@@ -272,7 +272,7 @@ def _base_of(model: Any) -> float:
     return float(parameters.get("rope_theta") or 0)
 
 
-def _other_router(share: Share) -> bool:
+def _other_router(share: TransformersShare) -> bool:
     """The last rank asks the experts as another rank's router says."""
     routers = [router for layer in share.layers if (router := _router_of(layer)) is not None]
     if not routers or _router_of(share.layers[-1]) is None:
@@ -293,7 +293,7 @@ def _other_router(share: Share) -> bool:
     return True
 
 
-def _scaled_layer(share: Share) -> bool:
+def _scaled_layer(share: TransformersShare) -> bool:
     for parameter in share.layers[-1].parameters() if share.is_last else ():
         if parameter.ndim > 1:
             _local(parameter).mul_(LOUDER)
@@ -323,7 +323,7 @@ def _local(tensor: Any) -> Tensor:
     return found
 
 
-DEFECTS: dict[str, Callable[[Share], bool]] = {
+DEFECTS: dict[str, Callable[[TransformersShare], bool]] = {
     "bias-per-rank": _bias_per_rank,
     "stale-position": _message(stale),
     "half-message": _message(lambda: half),

@@ -18,7 +18,7 @@ Call = Callable[..., Any]
 
 
 @dataclass(frozen=True, kw_only=True)
-class Share:
+class MlxShare:
     """What one rank holds of a model.
 
     Attributes:
@@ -53,7 +53,7 @@ class Share:
         return None
 
 
-def spoil(share: Share, defect: str) -> None:
+def spoil(share: MlxShare, defect: str) -> None:
     """Put a defect in.
 
     Raises:
@@ -85,10 +85,10 @@ def half(message: Any) -> Any:
     return mx.concatenate([message[..., :middle], mx.zeros_like(message[..., middle:])], axis=-1)
 
 
-def _message(change: Callable[[], Change]) -> Callable[[Share], bool]:
+def _message(change: Callable[[], Change]) -> Callable[[MlxShare], bool]:
     """Change what the last rank puts into a sum, or gets of the stage before it."""
 
-    def act(share: Share) -> bool:
+    def act(share: MlxShare) -> bool:
         if not share.is_last:
             return True
         if share.sharding == "tensor":
@@ -100,7 +100,7 @@ def _message(change: Callable[[], Change]) -> Callable[[Share], bool]:
     return act
 
 
-def _bias_per_rank(share: Share) -> bool:
+def _bias_per_rank(share: MlxShare) -> bool:
     done = [_summed_anew(layer, None) for layer in share.layers if share.sharding == "tensor"]
     return bool(done) and all(done)
 
@@ -122,7 +122,7 @@ def _summed_anew(layer: Any, change: Change | None) -> bool:
     return True
 
 
-def _swapped_heads(share: Share) -> bool:
+def _swapped_heads(share: MlxShare) -> bool:
     attention = share.layers[-1].self_attn
     size = attention.o_proj.weight.shape[1] // _heads(attention)
 
@@ -138,7 +138,7 @@ def _heads(attention: Any) -> int:
     return int(getattr(attention, "n_heads", None) or attention.num_attention_heads)
 
 
-def _dropped_layer(share: Share) -> bool:
+def _dropped_layer(share: MlxShare) -> bool:
     def dropped(call: Call, state: Any, *rest: Any, **named: Any) -> Any:
         call(state, *rest, **named)  # its cache goes on
         return state
@@ -149,7 +149,7 @@ def _dropped_layer(share: Share) -> bool:
     return True
 
 
-def _norm_split(share: Share) -> bool:
+def _norm_split(share: MlxShare) -> bool:
     """A norm over all heads becomes one over those of each rank."""
     found = False
     for layer in share.layers:
@@ -161,7 +161,7 @@ def _norm_split(share: Share) -> bool:
     return found
 
 
-def _fused_interleave(share: Share) -> bool:
+def _fused_interleave(share: MlxShare) -> bool:
     """Queries, keys and values joined in one matrix are cut as if they were of one kind."""
     if share.sharding != "tensor":
         return False
@@ -181,7 +181,7 @@ def _fused_interleave(share: Share) -> bool:
     return True
 
 
-def _rope_base(share: Share) -> bool:
+def _rope_base(share: MlxShare) -> bool:
     found = False
     for layer in share.layers:
         rope: Any = getattr(layer.self_attn, "rope", None)
@@ -191,7 +191,7 @@ def _rope_base(share: Share) -> bool:
     return found
 
 
-def _other_router(share: Share) -> bool:
+def _other_router(share: MlxShare) -> bool:
     """The last rank asks the experts as another rank's router says."""
     routers = [_router_of(layer) for layer in share.layers]
     if routers[-1] is None:
@@ -209,7 +209,7 @@ def _router_of(layer: Any) -> Any:
     return getattr(block, "gate", None)
 
 
-def _scaled_layer(share: Share) -> bool:
+def _scaled_layer(share: MlxShare) -> bool:
     if share.is_last:
         scale(share.layers[-1], LOUDER)
     return True
@@ -231,7 +231,7 @@ def _around(module: Any, act: Callable[..., Any]) -> None:
     module.__class__ = type(kind.__name__, (kind,), {"__call__": call})
 
 
-DEFECTS: dict[str, Callable[[Share], bool]] = {
+DEFECTS: dict[str, Callable[[MlxShare], bool]] = {
     "bias-per-rank": _bias_per_rank,
     "stale-position": _message(stale),
     "half-message": _message(lambda: half),

@@ -88,7 +88,7 @@ class Transformers:
         stages.demand_whole(loading)
         self._model.eval()
         if defect != "none":
-            share = defects_hf.Share(
+            share = defects_hf.TransformersShare(
                 model=self._model, stage=self._stage, rank=self._rank, size=self._size, folder=folder
             )
             with torch.no_grad():

@@ -14,7 +14,7 @@ Range = tuple[int, int]
 
 
 @dataclass(frozen=True)
-class Block:
+class ParameterBlock:
     """A box of a parameter as a rank holds it.
 
     Attributes:
@@ -30,7 +30,7 @@ class Block:
 
 def blocks(
     name: str, shares: Sequence[Sequence[Range]], checkpoint: Mapping[str, tuple[int, ...]], *, base: str = ""
-) -> Iterator[Block]:
+) -> Iterator[ParameterBlock]:
     """The boxes that a parameter consists of.
 
     Args:
@@ -46,7 +46,7 @@ def blocks(
         yield from _stacked(stack, shares, checkpoint)
         return
     for local, whole in _boxes(shares):
-        yield Block(local, known or name, whole)
+        yield ParameterBlock(local, known or name, whole)
 
 
 def whole_shape(
@@ -102,7 +102,7 @@ def _experts(name: str, checkpoint: Mapping[str, Any]) -> tuple[str, tuple[str, 
 
 def _stacked(
     made: tuple[str, tuple[str, ...]], shares: Sequence[Sequence[Range]], checkpoint: Mapping[str, tuple[int, ...]]
-) -> Iterator[Block]:
+) -> Iterator[ParameterBlock]:
     """The boxes of a stack `[experts, rows, columns]`, expert by expert and matrix by matrix."""
     prefix, matrices = made
     rows = checkpoint[f"{prefix}0.{matrices[0]}.weight"][0]
@@ -114,7 +114,7 @@ def _stacked(
                 if begin >= end:
                     continue
                 at = local[1][0] + begin - whole[1][0]
-                yield Block(
+                yield ParameterBlock(
                     ((local[0][0] + offset, local[0][0] + offset + 1), (at, at + end - begin), local[2]),
                     f"{prefix}{expert}.{matrix}.weight",
                     ((begin - number * rows, end - number * rows), whole[2]),

@@ -88,7 +88,7 @@ class MlxLm:
         mx.eval(self._model.parameters())
         demand_known(self._names(), self._checkpoint)
         if defect != "none":
-            share = defects_mlx.Share(
+            share = defects_mlx.MlxShare(
                 model=self._model, sharding=self._sharding, rank=self._rank, size=self._size, folder=folder
             )
             defects_mlx.spoil(share, defect)
@@ -130,7 +130,7 @@ class MlxLm:
         for name, value in self._named():
             yield from (block.tensor for block in self._blocks(name, value))
 
-    def _blocks(self, name: str, value: Any) -> Iterator[layout.Block]:
+    def _blocks(self, name: str, value: Any) -> Iterator[layout.ParameterBlock]:
         whole = layout.whole_shape(name, self._checkpoint, base="model.", turned=name.endswith(TURNED)) or value.shape
         shares = [
             [(0, size)] if here == size else [(self._rank * here, (self._rank + 1) * here)]

@@ -1,7 +1,7 @@
 """Which parts of a computation each tensor came of, followed without numbers.
 
-`Chunks` shows whether a layer reads a second chunk of a prompt after the whole of the first one; `Followed` whether a
-stage takes anything of the stages before it but the hidden state.
+`ChunkOrigins` shows whether a layer reads a second chunk of a prompt after the whole of the first
+one; `StageOrigins` whether a stage takes anything of the stages before it but the hidden state.
 """
 
 from __future__ import annotations
@@ -62,7 +62,7 @@ class Forgetful(ValueError):
     """A layer reads a second chunk as if a part of what it keeps of the first were not there."""
 
 
-class Chunks(Origins):  # type: ignore[no-untyped-call]  # torch leaves the hook of its class untyped
+class ChunkOrigins(Origins):  # type: ignore[no-untyped-call]  # torch leaves the hook of its class untyped
     """Around the steps of a prompt in two chunks and a token more: what each layer makes its output of.
 
     Layers that keep a state beside keys and values, in the cache (Jamba's, Zamba's) or in themselves
@@ -119,11 +119,11 @@ class Chunks(Origins):  # type: ignore[no-untyped-call]  # torch leaves the hook
                 )
 
 
-class Leak(ValueError):
+class StageLeak(ValueError):
     """A layer takes something else of the layers before its stage than the hidden state."""
 
 
-class Followed(Origins):  # type: ignore[no-untyped-call]  # torch leaves the hook of its class untyped
+class StageOrigins(Origins):  # type: ignore[no-untyped-call]  # torch leaves the hook of its class untyped
     """Around forward passes of the whole model: which stage the numbers of each tensor come from.
 
     Some decoders give a layer what an earlier one chose, or the embeddings once more (Zamba, GLM's sparse attention): a
@@ -156,7 +156,7 @@ class Followed(Origins):  # type: ignore[no-untyped-call]  # torch leaves the ho
     def _left(self, number: int, stage: int) -> Any:
         def leave(_module: nn.Module, _given: Any, output: Any) -> None:
             if others := self.of(output) - {stage}:
-                raise Leak(
+                raise StageLeak(
                     f"layer {number} takes more than the hidden state of the layers that are stage "
                     f"{min(others)}'s: hf-pipeline cannot split it"
                 )

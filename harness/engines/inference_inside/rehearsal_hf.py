@@ -15,7 +15,7 @@ from torch._subclasses import fake_tensor
 
 from . import checkpoint, stages
 from .hf import Transformers, of_decoder
-from .origins import Chunks, Followed
+from .origins import ChunkOrigins, StageOrigins
 from .rehearsal import STEPS
 
 # What says that an answer depends on numbers, or that such a tensor lacks an operation: nothing of the model.
@@ -70,7 +70,7 @@ def in_chunks(folder: str, *, dtype: str) -> None:
     """
     with fake_tensor.FakeTensorMode(allow_non_fake_inputs=True):
         engine = _loaded(folder, "single", rank=0, size=1, dtype=dtype)
-        with Chunks(list(stages.layers_of(vars(engine)["_model"]))) as followed:
+        with ChunkOrigins(list(stages.layers_of(vars(engine)["_model"]))) as followed:
             _steps(engine, followed)
     followed.demand_memory()
 
@@ -93,7 +93,7 @@ def _followed(folder: str, *, size: int, dtype: str) -> None:
         model: Any = vars(engine)["_model"]
         layers = list(stages.layers_of(model))
         begins = [stages.share(len(layers), size=size, rank=rank)[0] for rank in range(size)]
-        with Followed(model.get_input_embeddings(), layers, begins):
+        with StageOrigins(model.get_input_embeddings(), layers, begins):
             _steps(engine)
 
 
@@ -112,7 +112,7 @@ def _loaded(folder: str, sharding: str, *, rank: int, size: int, dtype: str, dis
     return engine
 
 
-def _steps(engine: Transformers, followed: Chunks | None = None) -> None:
+def _steps(engine: Transformers, followed: ChunkOrigins | None = None) -> None:
     engine.begin()
     for tokens in STEPS:
         if followed is not None:

@@ -15,7 +15,7 @@ from pathlib import Path
 
 from harness.engines.models.catalogue import MODELS, ModelError, Recipe
 from harness.engines.models.vocabulary import as_json, tokenizer_files
-from harness.engines.models.weights import Tensor, draw, safetensors
+from harness.engines.models.weights import DrawnTensor, draw, safetensors
 from harness.forms import manifest
 from harness.forms.cache import cache_folder
 from harness.forms.digest import fold, sha256, sha256_of
@@ -48,7 +48,7 @@ def files(name: str) -> dict[str, bytes]:
     }
 
 
-def _weights(name: str, recipe: Recipe, tensors: Mapping[str, Tensor]) -> bytes:
+def _weights(name: str, recipe: Recipe, tensors: Mapping[str, DrawnTensor]) -> bytes:
     if recipe.pinned is None:
         return safetensors({key: draw(key, tensor, seed=recipe.seed) for key, tensor in tensors.items()})
     path, pinned = recipe.pinned

@@ -10,7 +10,7 @@ from typing import Any
 from harness.engines.models import families
 from harness.engines.models.families import EXPERTS, HEAD, HEADS, KV_HEADS, Shape
 from harness.engines.models.vocabulary import SIZE
-from harness.engines.models.weights import Tensor
+from harness.engines.models.weights import DrawnTensor
 
 
 class ModelError(Exception):
@@ -35,7 +35,7 @@ class Recipe:
 
     does: str
     config: Callable[[], dict[str, Any]]
-    tensors: Callable[[], dict[str, Tensor]]
+    tensors: Callable[[], dict[str, DrawnTensor]]
     seed: int = 1
     pinned: tuple[Path, str] | None = None
 
@@ -57,10 +57,10 @@ def _sparse(
     bias: str = "",
     **further: Any,
 ) -> dict[str, Any]:
-    def tensors() -> dict[str, Tensor]:
+    def tensors() -> dict[str, DrawnTensor]:
         layer = dict(families.attention(shape)) | dict(families.experts(prefix, names, shape))
         if bias:
-            layer[bias] = Tensor(shape=(EXPERTS,), deviation=0.05)
+            layer[bias] = DrawnTensor(shape=(EXPERTS,), deviation=0.05)
         return families.decoder(shape, layer)
 
     return {"config": lambda: families.common(model_type, architecture, shape) | further, "tensors": tensors}
@@ -69,10 +69,10 @@ def _sparse(
 def _first_dense(model_type: str, architecture: str, shape: Shape, *, inner: int, **further: Any) -> dict[str, Any]:
     """A first layer without experts, and in the others one that every token takes beside those that are chosen."""
 
-    def tensors() -> dict[str, Tensor]:
+    def tensors() -> dict[str, DrawnTensor]:
         sparse = dict(families.attention(shape)) | dict(families.experts("mlp", QWEN, shape))
         sparse |= dict(families.gated("mlp.shared_experts", QWEN, shape))
-        sparse["mlp.gate.e_score_correction_bias"] = Tensor(shape=(EXPERTS,), deviation=0.05)
+        sparse["mlp.gate.e_score_correction_bias"] = DrawnTensor(shape=(EXPERTS,), deviation=0.05)
         first = dict(families.attention(shape)) | dict(families.dense(replace(shape, inner=inner)))
         return families.decoder(shape, sparse, first=first)
 

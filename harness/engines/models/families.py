@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from harness.engines.models.vocabulary import BEGIN, END, PAD, SIZE
-from harness.engines.models.weights import Tensor
+from harness.engines.models.weights import DrawnTensor
 
 HEADS = 24
 KV_HEADS = 12
@@ -80,57 +80,66 @@ def common(model_type: str, architecture: str, shape: Shape) -> dict[str, Any]:
     }
 
 
-def attention(shape: Shape) -> Iterator[tuple[str, Tensor]]:
+def attention(shape: Shape) -> Iterator[tuple[str, DrawnTensor]]:
     """The tensors of a layer that are not its feed-forward part, below `model.layers.N`."""
     # Queries and keys are drawn wide: attention that looks everywhere alike would hide positions that are off.
     sizes = {"q": (shape.heads * HEAD, 1.6), "k": (shape.kv_heads * HEAD, 1.6), "v": (shape.kv_heads * HEAD, 1.0)}
     for name, (rows, gain) in sizes.items():
-        yield f"self_attn.{name}_proj.weight", Tensor(shape=(rows, shape.width), deviation=gain * root(shape.width))
+        yield (
+            f"self_attn.{name}_proj.weight",
+            DrawnTensor(shape=(rows, shape.width), deviation=gain * root(shape.width)),
+        )
         if shape.bias:
-            yield f"self_attn.{name}_proj.bias", Tensor(shape=(rows,), deviation=0.3)
+            yield f"self_attn.{name}_proj.bias", DrawnTensor(shape=(rows,), deviation=0.3)
     inside = shape.heads * HEAD
-    yield "self_attn.o_proj.weight", Tensor(shape=(shape.width, inside), deviation=root(inside))
+    yield "self_attn.o_proj.weight", DrawnTensor(shape=(shape.width, inside), deviation=root(inside))
     for name, size in zip("qk", shape.head_norms or (), strict=False):
-        yield f"self_attn.{name}_norm.weight", Tensor(shape=(size,), deviation=0.3, middle=1.0)
+        yield f"self_attn.{name}_norm.weight", DrawnTensor(shape=(size,), deviation=0.3, middle=1.0)
     for name in shape.norms:
-        yield f"{name}.weight", Tensor(shape=(shape.width,), deviation=0.2, middle=shape.norm_middle)
+        yield f"{name}.weight", DrawnTensor(shape=(shape.width,), deviation=0.2, middle=shape.norm_middle)
 
 
-def dense(shape: Shape) -> Iterator[tuple[str, Tensor]]:
+def dense(shape: Shape) -> Iterator[tuple[str, DrawnTensor]]:
     """A feed-forward part with a gate."""
     yield from gated("mlp", ("gate_proj", "up_proj", "down_proj"), shape)
 
 
-def gated(prefix: str, names: tuple[str, str, str], shape: Shape) -> Iterator[tuple[str, Tensor]]:
+def gated(prefix: str, names: tuple[str, str, str], shape: Shape) -> Iterator[tuple[str, DrawnTensor]]:
     """Gate and up `[inner, width]`, down `[width, inner]`."""
     for name in names[:2]:
-        yield f"{prefix}.{name}.weight", Tensor(shape=(shape.inner, shape.width), deviation=1.4 * root(shape.width))
-    yield f"{prefix}.{names[2]}.weight", Tensor(shape=(shape.width, shape.inner), deviation=1.4 * root(shape.inner))
+        yield (
+            f"{prefix}.{name}.weight",
+            DrawnTensor(shape=(shape.inner, shape.width), deviation=1.4 * root(shape.width)),
+        )
+    yield (
+        f"{prefix}.{names[2]}.weight",
+        DrawnTensor(shape=(shape.width, shape.inner), deviation=1.4 * root(shape.inner)),
+    )
 
 
-def experts(prefix: str, names: tuple[str, str, str], shape: Shape) -> Iterator[tuple[str, Tensor]]:
+def experts(prefix: str, names: tuple[str, str, str], shape: Shape) -> Iterator[tuple[str, DrawnTensor]]:
     """A router and its experts."""
     # Drawn wide, so that the router seldom hesitates between two experts.
-    yield f"{prefix}.gate.weight", Tensor(shape=(EXPERTS, shape.width), deviation=2 * root(shape.width))
+    yield f"{prefix}.gate.weight", DrawnTensor(shape=(EXPERTS, shape.width), deviation=2 * root(shape.width))
     for number in range(EXPERTS):
         yield from gated(f"{prefix}.experts.{number}", names, shape)
 
 
 def decoder(
-    shape: Shape, layer: Mapping[str, Tensor], *, first: Mapping[str, Tensor] | None = None
-) -> dict[str, Tensor]:
+    shape: Shape, layer: Mapping[str, DrawnTensor], *, first: Mapping[str, DrawnTensor] | None = None
+) -> dict[str, DrawnTensor]:
     """The whole checkpoint of a model of Llama's build; the first layer may be another."""
-    out = {"model.embed_tokens.weight": Tensor(shape=(SIZE, shape.width), deviation=shape.embedding)}
+    out = {"model.embed_tokens.weight": DrawnTensor(shape=(SIZE, shape.width), deviation=shape.embedding)}
     for number in range(shape.layers):
         size = first if first is not None and number == 0 else layer
         out |= {f"model.layers.{number}.{name}": tensor for name, tensor in size.items()}
-    out["model.norm.weight"] = Tensor(shape=(shape.width,), deviation=0.2, middle=shape.last_norm_middle)
+    out["model.norm.weight"] = DrawnTensor(shape=(shape.width,), deviation=0.2, middle=shape.last_norm_middle)
     if not shape.tied:
-        out["lm_head.weight"] = Tensor(shape=(SIZE, shape.width), deviation=3 * root(shape.width))
+        out["lm_head.weight"] = DrawnTensor(shape=(SIZE, shape.width), deviation=3 * root(shape.width))
     return out
 
 
-def gpt2(shape: Shape) -> dict[str, Tensor]:
+def gpt2(shape: Shape) -> dict[str, DrawnTensor]:
     """GPT-2's checkpoint, as its authors named it: fused queries, keys and values, matrices the other way round."""
     width = shape.width
     sizes = {
@@ -140,20 +149,20 @@ def gpt2(shape: Shape) -> dict[str, Tensor]:
         "mlp.c_proj": (4 * width, width),
     }
     out = {
-        "wte.weight": Tensor(shape=(SIZE, width), deviation=3 * root(width)),
-        "wpe.weight": Tensor(shape=(LONGEST, width), deviation=3 * root(width)),
+        "wte.weight": DrawnTensor(shape=(SIZE, width), deviation=3 * root(width)),
+        "wpe.weight": DrawnTensor(shape=(LONGEST, width), deviation=3 * root(width)),
     }
     for number in range(shape.layers):
         for name, (rows, columns) in sizes.items():
-            out[f"h.{number}.{name}.weight"] = Tensor(shape=(rows, columns), deviation=2.5 * root(rows))
-            out[f"h.{number}.{name}.bias"] = Tensor(shape=(columns,), deviation=0.3)
+            out[f"h.{number}.{name}.weight"] = DrawnTensor(shape=(rows, columns), deviation=2.5 * root(rows))
+            out[f"h.{number}.{name}.bias"] = DrawnTensor(shape=(columns,), deviation=0.3)
         for name in ("ln_1", "ln_2"):
             out |= _layer_norm(f"h.{number}.{name}", width)
     return out | _layer_norm("ln_f", width)
 
 
-def _layer_norm(name: str, width: int) -> dict[str, Tensor]:
+def _layer_norm(name: str, width: int) -> dict[str, DrawnTensor]:
     return {
-        f"{name}.weight": Tensor(shape=(width,), deviation=0.2, middle=1.0),
-        f"{name}.bias": Tensor(shape=(width,), deviation=0.2),
+        f"{name}.weight": DrawnTensor(shape=(width,), deviation=0.2, middle=1.0),
+        f"{name}.bias": DrawnTensor(shape=(width,), deviation=0.2),
     }

@@ -17,7 +17,7 @@ BITS = 24
 
 
 @dataclass(frozen=True, kw_only=True)
-class Tensor:
+class DrawnTensor:
     """A tensor to be drawn.
 
     Attributes:
@@ -35,7 +35,7 @@ class Tensor:
         return math.prod(self.shape)
 
 
-def draw(name: str, tensor: Tensor, *, seed: int) -> Any:
+def draw(name: str, tensor: DrawnTensor, *, seed: int) -> Any:
     """Uniform numbers, `[*tensor.shape]` float32; every tensor of a model has a stream of its own."""
     import numpy as np
 

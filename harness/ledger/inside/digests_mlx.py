@@ -29,7 +29,7 @@ from harness.ledger.inside.seam_mlx import elements
 from harness.ledger.part import EVERYONE, NOTHING
 
 
-class Digests:
+class MlxDigests:
     """Takes the digests of one rank's calls."""
 
     def __init__(self, book: Book, mlx: Any) -> None:

@@ -45,7 +45,7 @@ MOST_SIZES = 256
 BLOCK = 1 << 15
 
 
-class Digests:
+class TorchDigests:
     """Takes the digests of one rank's calls.
 
     Attributes:
@@ -62,9 +62,9 @@ class Digests:
         self.wait: Callable[[Any], Any] = torch.distributed.Work.wait
         self._book = book
         self._torch = torch
-        self._pending: dict[int, Pending] = {}
+        self._pending: dict[int, PendingDigests] = {}
         self._filled: dict[int, int] = {}
-        self._kinds: dict[Any, Kind] = {}
+        self._kinds: dict[Any, NumberForm] = {}
         self._weights: dict[tuple[int, int], tuple[list[Any], list[Any]]] = {}
         self._absolute: Any = None
         self._sizes: dict[int, Any] = {}
@@ -126,7 +126,7 @@ class Digests:
         while len(self._pending) >= MOST_PENDING:
             self._give_up(next(iter(self._pending)))
         # The object stays the same one for whoever asks for it, as long as it is held.
-        self._pending[id(work)] = Pending(work, taken, place)
+        self._pending[id(work)] = PendingDigests(work, taken, place)
         self._filled[place] = id(work)
 
     def conclude(self) -> None:
@@ -181,7 +181,7 @@ class Digests:
         found = self._sizes[size] = ctypes.c_char * size
         return found
 
-    def _kind(self, dtype: Any) -> Kind:
+    def _kind(self, dtype: Any) -> NumberForm:
         """What is known of the elements of a type."""
         name = str(dtype).removeprefix("torch.")
         form = None
@@ -192,7 +192,7 @@ class Digests:
 
             form = functools.partial(_as_numbers, np.frombuffer, np.dtype(SUMMED[name]))
         power = weight_power(dtype.itemsize) if dtype.is_floating_point else 0
-        found = self._kinds[dtype] = Kind(dtype.itemsize, not dtype.is_complex, form, power)
+        found = self._kinds[dtype] = NumberForm(dtype.itemsize, not dtype.is_complex, form, power)
         return found
 
     def _weights_of(self, count: int, *, power: int) -> tuple[list[Any], list[Any]]:
@@ -223,7 +223,7 @@ class Digests:
         if (known := self._forget(work)) is not None:
             self._digester.done(known.taken)
 
-    def _forget(self, work: int) -> Pending | None:
+    def _forget(self, work: int) -> PendingDigests | None:
         known = self._pending.pop(work, None)
         if known is not None and self._filled.get(known.place) == work:
             self._filled.pop(known.place, None)
@@ -259,7 +259,7 @@ class Digests:
         self._library.impl("wait_tensor", wait_tensor, KEY, with_keyset=True)
 
 
-class Pending(NamedTuple):
+class PendingDigests(NamedTuple):
     """A call for which somebody is to wait.
 
     Attributes:
@@ -273,7 +273,7 @@ class Pending(NamedTuple):
     place: int
 
 
-class Kind(NamedTuple):
+class NumberForm(NamedTuple):
     """What is known of the elements of a type.
 
     Attributes:

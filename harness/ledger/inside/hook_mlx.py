@@ -16,7 +16,7 @@ from typing import Any
 from harness.ledger.file import RECEIVE, SEND, Group
 from harness.ledger.inside import seam
 from harness.ledger.inside.book import STARTED, Book
-from harness.ledger.inside.digests_mlx import Digests
+from harness.ledger.inside.digests_mlx import MlxDigests
 from harness.ledger.inside.seam_mlx import MlxCall
 
 REDUCTIONS = {"all_sum": "sum", "all_max": "max", "all_min": "min", "sum_scatter": "sum"}
@@ -26,7 +26,7 @@ OTHERS = frozenset({"init", "is_available", "Group"})
 PAIRS = (SEND, RECEIVE, "recv_like")
 
 
-class Hook:
+class MlxHook:
     """Writes the calls of MLX's distributed module into a rank's ledger."""
 
     def __init__(self, book: Book, mlx: Any) -> None:
@@ -36,7 +36,7 @@ class Hook:
         self._tracing = threading.local()
         self._group: Group | None = None
         self._number = 0
-        self._digests = Digests(book, mlx) if book.digests else None
+        self._digests = MlxDigests(book, mlx) if book.digests else None
 
     def install(self) -> None:
         """Stand in front of every function, or say in the ledger why not."""
@@ -226,7 +226,7 @@ def _argument(arguments: tuple[Any, ...], options: dict[str, Any], place: int, n
 def install(book: Book, mlx: Any) -> Callable[[], None]:
     """Begin to write MLX's calls; returns what is to be called when the subject has returned."""
     try:
-        Hook(book, mlx).install()
+        MlxHook(book, mlx).install()
     except Exception as error:  # noqa: BLE001 - whatever another release does, the rank goes on
         book.refuse(f"MLX {getattr(mlx, '__version__', '')}: {type(error).__name__}: {error}")
     return lambda: None  # nobody else counts MLX's calls

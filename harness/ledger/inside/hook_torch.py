@@ -19,9 +19,9 @@ from typing import Any
 from harness.ledger.file import SEND, TEXTS_MOST, Group
 from harness.ledger.inside.book import OPEN, STARTED, Book
 from harness.ledger.inside.digests import SKETCHED as SUM
-from harness.ledger.inside.digests_torch import Digests
+from harness.ledger.inside.digests_torch import TorchDigests
 from harness.ledger.inside.operations_torch import BARRIERS, NOT_CALLS, OPERATIONS, Counted, Operation
-from harness.ledger.inside.seam_torch import Behind, reduction_of, with_faults
+from harness.ledger.inside.seam_torch import KernelBehindLedger, reduction_of, with_faults
 from harness.ledger.inside.shares_torch import sharing_of
 from harness.ledger.inside.sides_torch import Members
 
@@ -30,7 +30,7 @@ from harness.ledger.inside.sides_torch import Members
 KEY = "BackendSelect"
 
 
-class Hook:
+class TorchHook:
     """Writes the calls of torch's process groups into a rank's ledger."""
 
     frames = staticmethod(sys._getframe)  # noqa: SLF001 - what every tracer uses
@@ -46,7 +46,7 @@ class Hook:
         self._only: Known | None = None
         self._shapes: dict[Any, tuple[Any, int, int, int]] = {}
         self._library: Any = None
-        self._digests = Digests(book, torch) if book.digests else None
+        self._digests = TorchDigests(book, torch) if book.digests else None
 
     def install(self) -> None:
         """Stand in front of every kernel, or say in the ledger why not. To be called once."""
@@ -135,7 +135,7 @@ class Hook:
         """What is called before a kernel; nothing stands there that was not asked for."""
         if not self._book.is_struck:
             return self._before(operation, kernel)
-        behind = Behind(kernel)
+        behind = KernelBehindLedger(kernel)
         call = self._before(operation, behind)
         return with_faults(self._torch, operation, kernel, call, behind=behind, book=self._book)
 
@@ -400,6 +400,6 @@ def _elements(given: Any) -> int:
 
 def install(book: Book, torch: Any) -> Callable[[], None]:
     """Begin to write torch's calls; returns what is to be called when the subject has returned."""
-    hook = Hook(book, torch)
+    hook = TorchHook(book, torch)
     hook.install()
     return hook.leave

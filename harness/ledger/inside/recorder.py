@@ -21,7 +21,7 @@ class Quick(Protocol):
         """Keep the record that lies there, under all that it followed from."""
 
 
-class Recorder:
+class LedgerRecorder:
     """What is made in C of one ledger."""
 
     def __init__(self, module: Any, records: tuple[Any, ...]) -> None:
@@ -60,7 +60,7 @@ def module_of(path: str) -> ModuleType | None:
     return module
 
 
-def recorder_of(module: ModuleType | None, records: tuple[Any, ...]) -> Recorder | None:
+def recorder_of(module: ModuleType | None, records: tuple[Any, ...]) -> LedgerRecorder | None:
     """Make the recorder of a ledger.
 
     Args:
@@ -72,5 +72,5 @@ def recorder_of(module: ModuleType | None, records: tuple[Any, ...]) -> Recorder
         None where there is no module, or it was made for records of another form.
     """
     with contextlib.suppress(ValueError):
-        return None if module is None else Recorder(module, records)
+        return None if module is None else LedgerRecorder(module, records)
     return None

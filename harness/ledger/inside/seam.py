@@ -19,7 +19,7 @@ class Unfit(Exception):
     """A call to which what was ordered cannot be done; the message says why, as a clause."""
 
 
-class Call(Protocol):
+class StruckCall(Protocol):
     """A call that a subject makes, before anything was done about it."""
 
     @property
@@ -71,27 +71,27 @@ class Call(Protocol):
         """Make it once more behind what the first time gave."""
 
 
-class Strike(Protocol):
+class WaitingStrike(Protocol):
     """A fault that waits for its call."""
 
-    def takes(self, call: Call) -> bool:
+    def takes(self, call: StruckCall) -> bool:
         """Whether this is its call; asked once for each, in the order in which they come."""
 
-    def act(self, call: Call) -> Any:
+    def act(self, call: StruckCall) -> Any:
         """Make the call otherwise; returns what the subject gets."""
 
 
-waiting: list[Strike] = []
+waiting: list[WaitingStrike] = []
 """Faults that were ordered; asked before each call of the rank."""
 _lock = threading.Lock()
 
 
-def expect(strike: Strike) -> None:
+def expect(strike: WaitingStrike) -> None:
     """Ask a fault before each call from now on."""
     waiting.append(strike)
 
 
-def made(call: Call) -> Any:
+def made(call: StruckCall) -> Any:
     """Make a call, or have the fault make it that takes it."""
     with _lock:
         # Each of them counts the calls, also those that another one takes.

@@ -120,7 +120,7 @@ class TorchCall:
         return self._make(*arguments)
 
 
-class Behind:
+class KernelBehindLedger:
     """A kernel behind the ledger, which a fault may give other arguments than the ledger saw."""
 
     def __init__(self, kernel: Any) -> None:
@@ -143,7 +143,7 @@ class Behind:
 
 
 def with_faults(
-    torch: Any, operation: Operation, kernel: Any, call: Callable[..., Any], *, behind: Behind, book: Book
+    torch: Any, operation: Operation, kernel: Any, call: Callable[..., Any], *, behind: KernelBehindLedger, book: Book
 ) -> Callable[..., Any]:
     """A call of an operation that faults may strike.
 

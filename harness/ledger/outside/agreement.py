@@ -34,7 +34,7 @@ class Side:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Difference:
+class LedgerDifference:
     """Two calls that belong together and are not alike.
 
     Attributes:
@@ -70,7 +70,7 @@ class Agreement:
         matched: rank to how many of its calls were held against another rank's.
     """
 
-    difference: Difference | None
+    difference: LedgerDifference | None
     matched: Mapping[int, int]
 
 
@@ -94,7 +94,7 @@ def calls_together(ledgers: Mapping[int, Ledger]) -> list[list[dict[int, Call]]]
     return groups
 
 
-def _collectives(ledgers: Mapping[int, Ledger], matched: Counter[int]) -> Iterator[Difference]:
+def _collectives(ledgers: Mapping[int, Ledger], matched: Counter[int]) -> Iterator[LedgerDifference]:
     """The first difference of each group."""
     for steps in _steps(ledgers):
         for there in steps:
@@ -135,7 +135,7 @@ def _of_group(
         }
 
 
-def _difference(there: Mapping[int, Call | None], ledgers: Mapping[int, Ledger]) -> Difference | None:
+def _difference(there: Mapping[int, Call | None], ledgers: Mapping[int, Ledger]) -> LedgerDifference | None:
     """Whether the calls of one index differ."""
     # What one ledger could not hold is not known to differ.
     held = not any(call is not None and call.shares.unheld for call in there.values())
@@ -148,10 +148,10 @@ def _difference(there: Mapping[int, Call | None], ledgers: Mapping[int, Ledger])
     second = next(rank for rank, fact in facts.items() if fact != facts[first])
     ranks = odd if 2 * many > len(facts) else list(facts)
     one, other = (Side(rank=rank, call=there[rank], last=_last(ledgers[rank])) for rank in (first, second))
-    return Difference(ranks=tuple(sorted(ranks)), one=one, other=other)
+    return LedgerDifference(ranks=tuple(sorted(ranks)), one=one, other=other)
 
 
-def _contradiction(calls: Mapping[int, Call]) -> Difference | None:
+def _contradiction(calls: Mapping[int, Call]) -> LedgerDifference | None:
     """Whether calls that are alike in all else differ in what ranks give each other."""
     stated = {
         rank: Stated(operation=call.operation, elements=call.elements, root=call.peer, shares=call.shares)
@@ -166,7 +166,7 @@ def _contradiction(calls: Mapping[int, Call]) -> Difference | None:
     ):
         return None
     one, other = (Side(rank=rank, call=calls[rank]) for rank in (found.source, found.destination))
-    return Difference(ranks=found.ranks, one=one, other=other, split=found)
+    return LedgerDifference(ranks=found.ranks, one=one, other=other, split=found)
 
 
 class Demanded(NamedTuple):
@@ -188,7 +188,7 @@ def _demanded(call: Call | None, *, bundled: bool) -> Demanded | None:
     return Demanded(call.operation, call.dtype, elements, call.reduction, call.peer, parts)
 
 
-class Channel(NamedTuple):
+class PairChannel(NamedTuple):
     """What sends and receives have in common that belong together."""
 
     group: Group
@@ -221,10 +221,10 @@ def pairs_together(ledgers: Mapping[int, Ledger]) -> list[list[Pair]]:
     return channels
 
 
-OfChannels = Mapping[Channel, Mapping[int, Call]]
+OfChannels = Mapping[PairChannel, Mapping[int, Call]]
 
 
-def _pairs(ledgers: Mapping[int, Ledger], matched: Counter[int]) -> Iterator[Difference]:
+def _pairs(ledgers: Mapping[int, Ledger], matched: Counter[int]) -> Iterator[LedgerDifference]:
     """The first difference of each channel."""
     sent, received = _channels(ledgers)
     for wide in [channel for channel in received if channel.source is None]:
@@ -239,18 +239,18 @@ def _pairs(ledgers: Mapping[int, Ledger], matched: Counter[int]) -> Iterator[Dif
 
 def _channels(ledgers: Mapping[int, Ledger]) -> tuple[OfChannels, OfChannels]:
     """The sends and the receives of each channel, by their index."""
-    sent: defaultdict[Channel, dict[int, Call]] = defaultdict(dict)
-    received: defaultdict[Channel, dict[int, Call]] = defaultdict(dict)
+    sent: defaultdict[PairChannel, dict[int, Call]] = defaultdict(dict)
+    received: defaultdict[PairChannel, dict[int, Call]] = defaultdict(dict)
     for rank, ledger in ledgers.items():
         for call in ledger.calls:
             if call.operation == SEND and call.peer is not None and call.peer in ledgers:
-                sent[Channel(call.group, rank, call.peer, call.tag)][call.index] = call
+                sent[PairChannel(call.group, rank, call.peer, call.tag)][call.index] = call
             elif call.operation == RECEIVE and (call.peer is None or call.peer in ledgers):
-                received[Channel(call.group, call.peer, rank, call.tag)][call.index] = call
+                received[PairChannel(call.group, call.peer, rank, call.tag)][call.index] = call
     return sent, received
 
 
-def _known_sources(sent: OfChannels, received: OfChannels) -> list[tuple[Channel, int]]:
+def _known_sources(sent: OfChannels, received: OfChannels) -> list[tuple[PairChannel, int]]:
     """The channels of which it is known which send belongs to which receive, each with its source."""
     pooled = {channel for channel in received if channel.source is None}
     channels = sorted(sent.keys() | received.keys(), key=repr)
@@ -262,7 +262,7 @@ def _known_sources(sent: OfChannels, received: OfChannels) -> list[tuple[Channel
 
 
 def _of_channel(
-    channel: Channel, source: int, sent: OfChannels, received: OfChannels, ledgers: Mapping[int, Ledger]
+    channel: PairChannel, source: int, sent: OfChannels, received: OfChannels, ledgers: Mapping[int, Ledger]
 ) -> Iterator[tuple[Call | None, Call | None]]:
     """Send and receive of a channel, one after the other; those of which nobody knows are left out."""
     sends = sent.get(channel, {})
@@ -284,12 +284,12 @@ def _fit(send: Call, receive: Call) -> bool:
 
 
 def _from_anybody(
-    wide: Channel,
+    wide: PairChannel,
     sent: OfChannels,
     received: OfChannels,
     ledgers: Mapping[int, Ledger],
     matched: Counter[int],
-) -> Iterator[Difference]:
+) -> Iterator[LedgerDifference]:
     """A rank that takes from whoever sends: which belong together nobody can say, how many there have to be all can."""
     members = [rank for rank in wide.group.ranks if rank in ledgers]
     if len(members) < len(wide.group.ranks) or any(ledgers[rank].overwritten for rank in members):
@@ -319,13 +319,13 @@ def _from_anybody(
 
 def _apart(
     source: int, send: Call | None, destination: int, receive: Call | None, ledgers: Mapping[int, Ledger]
-) -> Difference:
+) -> LedgerDifference:
     """The two ends of a channel; the one that made a call comes first."""
     sides = [
         Side(rank=rank, call=call, last=_last(ledgers[rank])) for rank, call in ((source, send), (destination, receive))
     ]
     one, other = sides if send is not None else sides[::-1]
-    return Difference(ranks=tuple(sorted({source, destination})), one=one, other=other)
+    return LedgerDifference(ranks=tuple(sorted({source, destination})), one=one, other=other)
 
 
 def _last(ledger: Ledger) -> Call | None:

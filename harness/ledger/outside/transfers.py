@@ -87,10 +87,10 @@ def transfers(ledgers: Mapping[int, Ledger]) -> Transfers:
     Calls with ranks that are not among them are left out. So is what follows the first call in which two ranks of a
     group are out of step, or that was not digested: it counts as not compared.
     """
-    return _Comparison(ledgers).made()
+    return _TransferComparison(ledgers).made()
 
 
-class _Comparison:
+class _TransferComparison:
     """One comparison."""
 
     def __init__(self, ledgers: Mapping[int, Ledger]) -> None:

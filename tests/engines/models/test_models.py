@@ -16,7 +16,7 @@ from harness.engines.models import MODELS, ModelError, cached, digest, files, wr
 from harness.engines.models.description import describe
 from harness.engines.models.families import EXPERTS, HEADS, KV_HEADS
 from harness.engines.models.vocabulary import SIZE
-from harness.engines.models.weights import Tensor, draw, safetensors
+from harness.engines.models.weights import DrawnTensor, draw, safetensors
 from harness.forms.digest import fold, sha256_of
 from tests.engines.models.pinned import DIGESTS
 
@@ -29,7 +29,7 @@ def test_a_model_is_the_same_bytes_everywhere(name: str) -> None:
 
 def test_numbers_are_ours() -> None:
     """They follow from name and seed alone, differ from tensor to tensor, and deviate as asked."""
-    tensor = Tensor(shape=(100, 100), deviation=0.5, middle=1.0)
+    tensor = DrawnTensor(shape=(100, 100), deviation=0.5, middle=1.0)
     one = draw("a", tensor, seed=1)
     assert (one == draw("a", tensor, seed=1)).all()
     assert (one != draw("b", tensor, seed=1)).any()
@@ -37,7 +37,7 @@ def test_numbers_are_ours() -> None:
     assert one.dtype.name == "float32"
     assert abs(float(one.mean()) - 1.0) < 0.02
     assert abs(float(one.std()) - 0.5) < 0.01
-    assert float(draw("a", Tensor(shape=(2,), deviation=0.5), seed=1)[0]) == 0.3744213581085205
+    assert float(draw("a", DrawnTensor(shape=(2,), deviation=0.5), seed=1)[0]) == 0.3744213581085205
 
 
 def test_a_file_of_ours_is_read_by_the_library(tmp_path: Path) -> None:
@@ -45,7 +45,8 @@ def test_a_file_of_ours_is_read_by_the_library(tmp_path: Path) -> None:
     from safetensors.numpy import load_file
 
     arrays = {
-        name: draw(name, Tensor(shape=shape, deviation=1.0), seed=1) for name, shape in {"b": (3, 5), "a": (7,)}.items()
+        name: draw(name, DrawnTensor(shape=shape, deviation=1.0), seed=1)
+        for name, shape in {"b": (3, 5), "a": (7,)}.items()
     }
     (tmp_path / "x.safetensors").write_bytes(safetensors(arrays))
     found = load_file(tmp_path / "x.safetensors")
