@@ -42,7 +42,7 @@ def worlds() -> Iterator[Worlds]:
 @pytest.mark.whole
 @pytest.mark.parametrize(
     ("engine", "file", "fault", "at"),
-    [("hf-pipeline", "handover.py", TORCH, [1]), ("mlx-pipeline", "mlx_hops.py", MLX, [0, 1])],
+    [("hf-pipeline", "handover.py", TORCH, [1]), ("mlx-pipeline", "/mlx.py", MLX, [0, 1])],
 )
 def test_a_stage_that_receives_something_else_ends_by_one_clear_error(
     worlds: Worlds, engine: str, file: str, fault: bytes, at: list[int]
