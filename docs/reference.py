@@ -349,8 +349,8 @@ def _sentence(text: str) -> str:
 
 def engines() -> str:
     """docs/engines.md, with the table of what the installed libraries offer of the models that are made here."""
-    from harness.models import MODELS
-    from harness.models.engines import ENGINES, LIBRARIES, installed, refusal
+    from harness.engines.models import MODELS
+    from harness.engines.offers import ENGINES, LIBRARIES, installed, refusal
 
     rows, refused = [], dict[tuple[str, str], list[str]]()
     for name, recipe in MODELS.items():

@@ -459,7 +459,8 @@ def _strange_file(kind: object, point: importlib.metadata.EntryPoint) -> str:
         {
             name
             for name in _imported(body)
-            if name.partition(".")[0] not in may and not f"{name}.".startswith("harness.rank.")
+            if name.partition(".")[0] not in may
+            and not f"{name}.".startswith(("harness.ledger.inside.", "harness.rank."))
         }
     )
     if strange and key == "inside_file":

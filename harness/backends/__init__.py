@@ -9,7 +9,7 @@ from harness.backends.backend import Backend, BackendProperties, Opened, PeerGon
 from harness.backends.gloo import Gloo
 from harness.backends.mlx_ring import MlxRing
 from harness.backends.nccl import Nccl
-from harness.backends.none import Nothing
+from harness.backends.none import NoBackend
 from harness.plugins import Registry
 from harness.reason import Skip, SkipCode
 
@@ -28,7 +28,7 @@ __all__ = [
 ]
 
 KINDS: Registry[Backend] = Registry(
-    "rankproof.backends", Backend, {"gloo": Gloo(), "mlx-ring": MlxRing(), "nccl": Nccl(), "none": Nothing()}
+    "rankproof.backends", Backend, {"gloo": Gloo(), "mlx-ring": MlxRing(), "nccl": Nccl(), "none": NoBackend()}
 )
 
 

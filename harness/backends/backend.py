@@ -64,7 +64,7 @@ class BackendProperties:
             types: name of its type, and of those it descends from where they are known.
             message: its message.
         """
-        return any(one.type in types and re.search(one.message, message) for one in self.peer_gone)
+        return any(reason.type in types and re.search(reason.message, message) for reason in self.peer_gone)
 
 
 class Ports(Protocol):

@@ -70,7 +70,8 @@ class MlxRing(Backend):
             for rank in range(size)
         ]
         if turn:
-            ranks[-2]["turn"], ranks[-1]["turn"] = {"descriptor": size}, {"descriptor": size + 1}
+            ranks[-2]["turn"] = {"descriptor": size}
+            ranks[-1]["turn"] = {"descriptor": size + 1}
         return Rendezvous(ranks=ranks, descriptors=descriptors, env=_numbered(size))
 
     def prepare_across(self, *, addresses: Sequence[str]) -> Rendezvous:
@@ -96,10 +97,10 @@ class MlxRing(Backend):
         size = len(addresses)
         places = list(map(list, zip(addresses, ports, strict=True)))
         across = sys.platform.startswith("linux")
-        own: dict[str, Any] = {"places": places, "held": None, "turn": None, "tables": None, "across": across}
-        last = {**own, "door": {"descriptor": 0}} if across else own
+        shared: dict[str, Any] = {"places": places, "held": None, "turn": None, "tables": None, "across": across}
+        last = {**shared, "door": {"descriptor": 0}} if across else shared
         opened = [Opened(rank=size - 1, port=ports[-1], backlog=size)] if across else []
-        return Rendezvous(ranks=[*[own] * (size - 1), last], opened=opened, env=_numbered(size))
+        return Rendezvous(ranks=[*[shared] * (size - 1), last], opened=opened, env=_numbered(size))
 
 
 def _numbered(size: int) -> list[dict[str, str]]:

@@ -222,7 +222,8 @@ class TurnAcross:
 
 def _child(do: Callable[[int], None]) -> int:
     """Have a child of this process do something, which ends with it; its pid."""
-    parent, child = os.getpid(), os.fork()
+    parent = os.getpid()
+    child = os.fork()
     if child == 0:
         try:
             die_with_parent(parent)
@@ -236,9 +237,11 @@ def is_listed(table: int, port: int) -> bool:
     """Whether a socket listens on this port of a test host, by the host's table of TCP connections (Linux)."""
     # Local address and port in hexadecimal, the remote ones, and the state: 0A is that of a socket that listens.
     listening = re.compile(rb":%04X 0{8}:0000 0A " % port)
-    found, place = b"", 0
+    found = b""
+    place = 0
     while data := os.pread(table, 65536, place):
-        found, place = found + data, place + len(data)
+        found = found + data
+        place = place + len(data)
     return listening.search(found) is not None
 
 

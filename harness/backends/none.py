@@ -9,7 +9,7 @@ from typing import ClassVar
 from harness.backends.backend import OF_PYTHON, Backend, BackendProperties, Rendezvous
 
 
-class Nothing(Backend):
+class NoBackend(Backend):
     """Ranks that do not communicate over anything the harness knows of: programs, independent processes."""
 
     description: ClassVar = "no group: programs, and ranks whose channels are their own"

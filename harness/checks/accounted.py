@@ -83,7 +83,8 @@ class AccountedCheck(RankCheck):
         noted = [seen for seen in history.noted(ARTEFACTS_ACCOUNTED) if seen.event.values.get("check") == self.id]
         if len(noted) != 1:
             return self._uncompared(history, "what the ranks kept was not looked at")
-        values, line = noted[0].event.values, noted[0].line
+        values = noted[0].event.values
+        line = noted[0].line
         if values.get("files") != files_of(self, history):
             return self._uncompared(history, "what was looked at is not what was kept", line=line)
         for rank, name in _changed(self, history):
@@ -152,8 +153,8 @@ def files_of(check: AccountedCheck, history: History) -> dict[str, JSON]:
 
 def is_asked(check: AccountedCheck, history: History) -> bool:
     """Of the reference only the second run is judged, by checks that ask it."""
-    own = history.about().get("arm") == REFERENCE
-    return not own or (check.asks_the_reference and history.reference is not None)
+    is_reference = history.about().get("arm") == REFERENCE
+    return not is_reference or (check.asks_the_reference and history.reference is not None)
 
 
 def _changed(check: AccountedCheck, history: History) -> Iterator[tuple[int | None, str]]:

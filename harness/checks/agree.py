@@ -95,7 +95,8 @@ class AgreeCheck(ValueCheck):
     @classmethod
     def lint(cls, checks: Mapping[int, Self], draft: Draft) -> Iterator[Problem]:
         """The rank that others are compared with is there, is not alone, and says who of two is right."""
-        sizes, stated = draft.sizes(), draft.must_fail
+        sizes = draft.sizes()
+        stated = draft.must_fail
         for index, check in checks.items() if sizes else ():
             place = ("checks", index)
             if check.against is not None and check.against >= sizes[0]:
@@ -125,4 +126,4 @@ def _usual(texts: Mapping[int, str]) -> str | None:
 
 def is_nothing(value: JSON) -> bool:
     """Whether a value is null, empty, or a list of nothing else."""
-    return all(one in NOTHING for one in value) if isinstance(value, list) else value in NOTHING
+    return all(item in NOTHING for item in value) if isinstance(value, list) else value in NOTHING

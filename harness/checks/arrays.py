@@ -113,7 +113,8 @@ class AgainstCheck(RankCheck):
 
     def judge_array(self, history: History, rank: int) -> RankFinding:
         """By what the harness found the arrays to differ by, which anybody who has them can work out again."""
-        name, digests = str(self.of[1]), []
+        name = str(self.of[1])
+        digests = []
         other, whose = self.other(history, rank=rank)
         for events, one, word in ((history, rank, f"rank {rank}"), (other, whose, self.whose)):
             seen = artefact_found(events, one, name) if events else None
@@ -131,7 +132,8 @@ class AgainstCheck(RankCheck):
         if compared is None:
             return RankFinding(rank=rank, passed=False, reason=f"{name} was not compared", uncompared=True)
         values = compared.event.values
-        fault, comparison = values.get("why"), values.get("comparison")
+        fault = values.get("why")
+        comparison = values.get("comparison")
         if [values.get("found"), values.get("expected")] != digests:
             fault = "what was compared is not what was kept"
         if fault is not None or not isinstance(comparison, dict):
@@ -152,14 +154,18 @@ class AgainstCheck(RankCheck):
             found = [artefact_found(events, one, name) for events, one in sides]
             digests = [seen.event.values.get("sha256") for seen in found if seen is not None]
         else:
-            event, key = str(getattr(self, "event", "")), str(getattr(self, "key", ""))
+            event = str(getattr(self, "event", ""))
+            key = str(getattr(self, "key", ""))
             digests = [canonical([value for value, _ in events.values(one, event, key)]) for events, one in sides]
         return len(digests) == len(sides) and len(set(digests)) == 1
 
     def lint_against(self, index: int, draft: Draft) -> Iterator[Problem]:
         """The rank that others are compared with is there, and is not among them; so is the reference."""
-        sizes, place, against = draft.sizes(), ("checks", index, "against"), self.of[0]
-        compares, is_a = draft.has("subject", "compare"), getattr(self, "against", None) == A
+        sizes = draft.sizes()
+        place = ("checks", index, "against")
+        against = self.of[0]
+        compares = draft.has("subject", "compare")
+        is_a = getattr(self, "against", None) == A
         if against == "reference" and compares != is_a:
             what = "is called a in a comparison" if compares else "is for subject.compare, which is not there"
             yield draft.problem(place, what, suggestion=A if compares else None)

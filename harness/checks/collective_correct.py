@@ -64,11 +64,11 @@ class CollectiveCorrectCheck(RankCheck):
             one: [seen.event.values.get("calls") for seen in history.said(one, CODED_END)]
             for one in range(history.size)
         }
-        own = history.said(rank, CODED_END)
-        end = own[0].line if own else None
+        totals = history.said(rank, CODED_END)
+        end = totals[0].line if totals else None
         if ends[rank] != [len(told)]:
             reason = f"it told of {plural(len(told), 'coded call')}, and not that these were all"
-            return RankFinding(rank=rank, passed=False, reason=reason, line=end, missing=not own)
+            return RankFinding(rank=rank, passed=False, reason=reason, line=end, missing=not totals)
         odd = next((one for one, calls in ends.items() if calls and calls != ends[rank]), None)
         if odd is not None:
             reason = f"it began {plural(len(told), 'coded call')}, and rank {odd} {ends[odd][0]}"
@@ -177,14 +177,16 @@ def _first(values: Mapping[str, Any], call: _Call, source: int | None, place: in
     """The first wrong element, as the rank told it, beside what it must be; that one is, where that cannot be so."""
     first = values.get("first")
     told = first if isinstance(first, dict) else {}
-    index, got = told.get("index"), told.get("got")
+    index = told.get("index")
+    got = told.get("got")
     step = coded.width(call.dtype)
     right = call.made(source)
     is_told = told.get("part") == place and type(index) is int and 0 <= index < call.elements and isinstance(got, str)
     if not is_told or not re.fullmatch(rf"[0-9a-f]{{{2 * step}}}", str(got)):
         return "not all elements are right"
     assert isinstance(index, int)
-    wanted, found = right[index * step : (index + 1) * step], bytes.fromhex(str(got))
+    wanted = right[index * step : (index + 1) * step]
+    found = bytes.fromhex(str(got))
     if wanted == found:
         return "not all elements are right"
     shown = f"{coded.decoded(found, call.dtype):g}, not {coded.decoded(wanted, call.dtype):g}"
@@ -196,8 +198,8 @@ def _instead(call: _Call, source: int | None, digest: str) -> str:
     """Whose elements of which call came instead, where that explains all of them; empty where nothing does."""
     if not DIGEST.fullmatch(digest):
         return ""
-    for words, made in _explanations(call, source):
-        if hashlib.sha256(made).hexdigest() == digest:
+    for words, payload in _explanations(call, source):
+        if hashlib.sha256(payload).hexdigest() == digest:
             return words
     return ""
 

@@ -58,13 +58,13 @@ class EnvironmentAgreesCheck(RankCheck):
         asked = self.ranks.of(history.size)
         parts = {rank: self._missing(history, rank) for rank in asked}
         for moment in MOMENTS:
-            told = {rank: found for rank in asked if (found := _told(history, rank, moment)) is not None}
-            differing = self._differing({rank: self._keys(seen) for rank, seen in told.items()})
+            values = {rank: found for rank in asked if (found := _told(history, rank, moment)) is not None}
+            differing = self._differing({rank: self._keys(seen) for rank, seen in values.items()})
             for rank, keys in differing.items():
                 if parts[rank].passed or parts[rank].missing:
                     more = f", and {len(keys) - SHOWN} more" if len(keys) > SHOWN else ""
                     reason = "; ".join(keys[:SHOWN]) + more
-                    parts[rank] = RankFinding(rank=rank, passed=False, reason=reason, line=told[rank].line)
+                    parts[rank] = RankFinding(rank=rank, passed=False, reason=reason, line=values[rank].line)
         return over_ranks(self.id, self.kind, parts.values())
 
     def _missing(self, history: History, rank: int) -> RankFinding:
@@ -154,8 +154,8 @@ def _minority(values: Mapping[int, JSON]) -> dict[int, str]:
         return {}
     text, count = counts.most_common(1)[0]
     if 2 * count > len(texts):
-        return {rank: f"is {_short(own)}, elsewhere {_short(text)}" for rank, own in texts.items() if own != text}
-    return {rank: f"is {_short(own)}, and no value has a majority" for rank, own in texts.items()}
+        return {rank: f"is {_short(value)}, elsewhere {_short(text)}" for rank, value in texts.items() if value != text}
+    return {rank: f"is {_short(value)}, and no value has a majority" for rank, value in texts.items()}
 
 
 def _short(text: str) -> str:

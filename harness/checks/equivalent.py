@@ -21,7 +21,8 @@ from harness.numeric.envelope import ODD, Slack
 from harness.numeric.parity import NAME, PHASES, UNREADABLE, work_out
 from harness.reason import VerdictCode
 
-GENERATED, SENSITIVITY = "generated", "sensitivity"
+GENERATED = "generated"
+SENSITIVITY = "sensitivity"
 
 
 class EquivalentCheck(AccountedCheck):
@@ -74,17 +75,18 @@ class EquivalentCheck(AccountedCheck):
             return tokens_of(events, rank or 0) if events is not None else {}
 
         ranks = [sources.ranks[rank] for rank in range(history.size)]
-        own = history.about().get("arm") == REFERENCE
-        found = work_out(sources.reference, ranks, tokens=tokens, slack=self._slack, needles=own)
+        is_reference = history.about().get("arm") == REFERENCE
+        found = work_out(sources.reference, ranks, tokens=tokens, slack=self._slack, needles=is_reference)
         return found.values()
 
     def judge_account(self, history: History, account: Mapping[str, JSON], line: int) -> list[RankFinding]:
-        asked, parity = self.ranks.of(history.size), Parity.of(account)
+        asked = self.ranks.of(history.size)
+        parity = Parity.of(account)
         if parity is None or len(parity.ranks) != history.size:
             reason = "it cannot be compared: the account is not one"
             return [RankFinding(rank=rank, passed=False, reason=reason, line=line, uncompared=True) for rank in asked]
         odd = _odd_ones(history)
-        keeps = any(one.keeps and not one.why for one in parity.ranks)
+        keeps = any(judged.keeps and not judged.why for judged in parity.ranks)
         smallest = smallest_seen(history.reference, parity) if history.reference is not None else ""
         parts = [self._judge(rank, parity, odd, keeps=keeps, line=line) for rank in asked]
         seen = f"; seen would be {smallest}" if smallest else ""
@@ -94,41 +96,43 @@ class EquivalentCheck(AccountedCheck):
         ]
 
     def _judge(self, rank: int, parity: Parity, odd: Mapping[int, str], *, keeps: bool, line: int) -> RankFinding:
-        own = parity.ranks[rank]
-        if own.why or not keeps:
-            why = own.why or "no rank kept logits that could be compared"
-            missing = not own.keeps and not keeps
+        departure = parity.ranks[rank]
+        if departure.why or not keeps:
+            why = departure.why or "no rank kept logits that could be compared"
+            missing = not departure.keeps and not keeps
             return RankFinding(
                 rank=rank,
                 passed=False,
-                reason=f"DIVERGENT: {why}" if own.lacks else why,
+                reason=f"DIVERGENT: {why}" if departure.lacks else why,
                 line=line,
                 missing=missing,
-                uncompared=not missing and own.lacks != "shape",
-                lacks="shape" if own.lacks == "shape" else "",
+                uncompared=not missing and departure.lacks != "shape",
+                lacks="shape" if departure.lacks == "shape" else "",
             )
         if parity.unseen:
             what = "of scores that the reference's routers" if self.layers is None else "that the reference"
             reason = f"{plural(parity.unseen, 'array')} {what} kept no rank did"
             return RankFinding(rank=rank, passed=False, reason=reason, line=line, uncompared=True)
-        if own.keeps and (own.phases.keys() != parity.phases.keys() or not own.phases.keys() <= set(PHASES)):
+        if departure.keeps and (
+            departure.phases.keys() != parity.phases.keys() or not departure.phases.keys() <= set(PHASES)
+        ):
             reason = "the account contradicts itself: a phase was not compared"
             return RankFinding(rank=rank, passed=False, reason=reason, line=line, uncompared=True)
-        for phase, found in own.phases.items():
+        for phase, found in departure.phases.items():
             if wrong := found.contradiction(parity.phases[phase], self._slack):
                 reason = f"the account contradicts itself: {wrong}"
                 return RankFinding(rank=rank, passed=False, reason=reason, line=line, uncompared=True)
-        if wrong := self._unjudged(own):
+        if wrong := self._unjudged(departure):
             return RankFinding(rank=rank, passed=False, reason=wrong, line=line, uncompared=True)
-        why = odd.get(rank) or self._complaint(own, parity)
+        why = odd.get(rank) or self._complaint(departure, parity)
         if why:
             reason = f"DIVERGENT: {why}"
             # Tokens are chosen from what is not finite: they say nothing more.
-            beyond = sum(phase.beyond for phase in own.phases.values())
-            unbounded = sum(phase.unbounded for phase in own.phases.values())
+            beyond = sum(phase.beyond for phase in departure.phases.values())
+            unbounded = sum(phase.unbounded for phase in departure.phases.values())
             lacks: Literal["", "nonfinite"] = "nonfinite" if unbounded and beyond == unbounded else ""
             return RankFinding(rank=rank, passed=False, observed=reason, reason=reason, line=line, lacks=lacks)
-        return RankFinding(rank=rank, passed=True, observed=self._agreement(own, parity), line=line)
+        return RankFinding(rank=rank, passed=True, observed=self._agreement(departure, parity), line=line)
 
     def _unjudged(self, own: RankParity) -> str:
         """Why hidden states cannot be judged, where they are to be; empty where they can."""
@@ -170,15 +174,16 @@ class EquivalentCheck(AccountedCheck):
 
     def _agreement(self, own: RankParity, parity: Parity) -> str:
         """IDENTICAL or EQUIVALENT, and how near."""
-        parts, what = [], "choice" if parity.choices else "router"
+        parts = []
+        what = "choice" if parity.choices else "router"
         for phase, found in own.phases.items():
             limits = parity.phases[phase]
             apart = f" ({limits.apart} apart: a {what} was undecided)" if limits.apart else ""
             near = "bit for bit" if found.identical else f"off by {found.most or 0.0:.3g} at most"
             parts.append(f"{plural(found.positions, f'{phase} position')}{apart} {near}")
         if not own.keeps:
-            beside = "alone" if self.layers is None else f"and {plural(own.layers, 'hidden state')}"
-            return f"EQUIVALENT by {plural(own.tokens, 'token')} {beside}: it keeps no logits"
+            extent = "alone" if self.layers is None else f"and {plural(own.layers, 'hidden state')}"
+            return f"EQUIVALENT by {plural(own.tokens, 'token')} {extent}: it keeps no logits"
         if own.flips:
             parts.append(f"{own.flips} of {own.tokens} tokens are others, each a tie")
         identical = all(one.identical for one in own.phases.values()) and not own.flips
@@ -240,15 +245,20 @@ class EquivalentCheck(AccountedCheck):
     def _seen(self, history: History, parity: Parity) -> bool:
         """Whether a defect of the stated size, or a smaller one, was measured and would have been seen."""
         sizes = dict(sizes_of(history))
-        stated = [one for one in parity.sensitivity if one.number in sizes and sizes[one.number][0] <= (self.sees or 0)]
-        return any(one.times is None or one.times > 1 for one in stated)
+        stated = [
+            defect
+            for defect in parity.sensitivity
+            if defect.number in sizes and sizes[defect.number][0] <= (self.sees or 0)
+        ]
+        return any(defect.times is None or defect.times > 1 for defect in stated)
 
 
 def tokens_of(history: History, rank: int) -> dict[int, list[int]]:
     """The tokens that a rank says it generated, by prompt; what is not a list of whole numbers is none."""
     found: dict[int, list[int]] = {}
     for seen in history.said(rank, GENERATED):
-        prompt, ids = seen.event.values.get("prompt"), seen.event.values.get("ids")
+        prompt = seen.event.values.get("prompt")
+        ids = seen.event.values.get("ids")
         if (
             type(prompt) is int
             and prompt not in found
@@ -273,7 +283,8 @@ def sizes_of(history: History) -> Iterator[tuple[int, tuple[float, str]]]:
     """The defects of known size that the reference measured: number, size and what they are."""
     for seen in history.said(0, SENSITIVITY):
         values = seen.event.values
-        number, size = values.get("defect"), values.get("size")
+        number = values.get("defect")
+        size = values.get("size")
         if type(number) is int and isinstance(size, int | float) and not isinstance(size, bool) and math.isfinite(size):
             yield number, (float(size), str(values.get("what", "")))
 
@@ -300,7 +311,9 @@ def smallest_seen(history: History, parity: Parity) -> str:
     """The smallest defect that was measured and would have been seen, with the largest that would not; or nothing."""
     sizes = dict(sizes_of(history))
     seen = [
-        sizes[one.number] for one in parity.sensitivity if one.number in sizes and (one.times is None or one.times > 1)
+        sizes[defect.number]
+        for defect in parity.sensitivity
+        if defect.number in sizes and (defect.times is None or defect.times > 1)
     ]
     hidden = [
         sizes[one.number]
@@ -320,8 +333,8 @@ def _odd_in_words(reference: History | None, parity: Parity) -> str:
         odd = parity.phases[phase].odd if phase in parity.phases else None
         if odd is None or reference is None:
             continue
-        told = [seen.event.values for seen in reference.said(0, "envelope")]
-        order = next((str(one.get("order")) for one in told if one.get("number") == odd), f"number {odd}")
+        orders = [seen.event.values for seen in reference.said(0, "envelope")]
+        order = next((str(values.get("order")) for values in orders if values.get("number") == odd), f"number {odd}")
         return (
             f"; its variant {order!r} lies more than {ODD} times as far from it in {phase} as another one: that is no "
             "noise, the model computes something else there"
@@ -345,9 +358,11 @@ def _odd_ones(history: History) -> dict[int, str]:
 
 
 def _difference(said: list[dict[int, list[int]]], rank: int, other: int) -> str:
-    one, two = said[rank], said[other]
+    one = said[rank]
+    two = said[other]
     for prompt in sorted(one.keys() | two.keys()):
-        ours, theirs = one.get(prompt), two.get(prompt)
+        ours = one.get(prompt)
+        theirs = two.get(prompt)
         if ours is None or theirs is None or len(ours) != len(theirs):
             return f"its tokens of prompt {prompt} are not as many as those of rank {other}"
         for step, (left, right) in enumerate(zip(ours, theirs, strict=True)):

@@ -27,8 +27,10 @@ class EventCheck(RankCheck):
         if said := history.said(rank, self.event):
             observed = dict(said[0].event.values) or "emitted"
             return RankFinding(rank=rank, passed=True, observed=observed, line=said[0].line)
-        reason, line = f"no {self.event}", None
+        reason = f"no {self.event}"
+        line = None
         if (error := history.error(rank)) is not None:
             values = error.event.values
-            reason, line = f"{reason}: {values.get('type')} at {values.get('source')!r}", error.line
+            reason = f"{reason}: {values.get('type')} at {values.get('source')!r}"
+            line = error.line
         return RankFinding(rank=rank, passed=False, reason=reason, line=line, missing=True)

@@ -72,15 +72,15 @@ class Finding(NamedTuple):
         # Asked for every trial of a run, so in plain steps.
         if self.reason:
             return False
-        for found in self.ranks:  # noqa: SIM110
-            if not found.passed:
+        for part in self.ranks:  # noqa: SIM110
+            if not part.passed:
                 return False
         return True
 
     @property
     def failed_ranks(self) -> tuple[int, ...]:
         """Ranks on which it does not hold."""
-        return tuple(found.rank for found in self.ranks if not found.passed)
+        return tuple(part.rank for part in self.ranks if not part.passed)
 
 
 def over_ranks(check: str, kind: str, ranks: Iterable[RankFinding]) -> Finding:

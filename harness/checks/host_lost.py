@@ -65,9 +65,9 @@ class HostLostCheck(RankCheck):
         if (returned := history.returned(rank)) is not None:
             why = "it returned, and a machine of its world was lost"
             return RankFinding(rank=rank, passed=False, reason=why, line=returned.line)
-        own = machine_called(history, rank)
-        if any(seen.event.values.get("machine") == own for seen in cut):
-            reason = self._there(history, own, end)
+        machine = machine_called(history, rank)
+        if any(seen.event.values.get("machine") == machine for seen in cut):
+            reason = self._there(history, machine, end)
         else:
             reason = self._elsewhere(history, rank, [seen.event.values.get("machine") for seen in cut], end)
         observed = ended(end.event.values)
@@ -75,16 +75,18 @@ class HostLostCheck(RankCheck):
 
     def _there(self, history: History, own: object, end: Seen) -> str:
         """Why its machine did not end it as it has to; empty where it did."""
-        told, whole = _of(history, MACHINE_ENDED, own), _of(history, MACHINE_COLLECTED, own)
-        if told is None:
+        ended = _of(history, MACHINE_ENDED, own)
+        whole = _of(history, MACHINE_COLLECTED, own)
+        if ended is None:
             return "its machine does not say that it ended it"
-        silent, lease = told.event.values.get("silent"), _joined(history, "lease")
+        silent = ended.event.values.get("silent")
+        lease = _joined(history, "lease")
         if not isinstance(silent, int | float) or not isinstance(lease, int | float) or isinstance(silent, bool):
             return "its machine does not say for how long it had not heard control"
         if not lease - 0.5 <= silent <= lease + self.limit:
             return f"its machine ended it when it had not heard control for {silent:g} s; its lease is {lease:g} s"
         # Both by the clock of that machine.
-        if (took := (end.event.ns - told.event.ns) / 1e9) > self.limit:
+        if (took := (end.event.ns - ended.event.ns) / 1e9) > self.limit:
             return f"it ended {took:.1f} s after its machine was to end it"
         if whole is None or whole.event.values.get("why") != "":
             why = "nobody collected it" if whole is None else whole.event.values.get("why")
@@ -96,7 +98,8 @@ class HostLostCheck(RankCheck):
         if not history.was_stopped(rank):
             return "" if is_error(end.event.values) else f"it ended with {ended(end.event.values)}"
         lost = [seen for seen in history.noted(MACHINE_LOST) if seen.event.values.get("machine") in cut]
-        stopped, grace = history.noted("world.stopped"), _joined(history, "after_failure")
+        stopped = history.noted("world.stopped")
+        grace = _joined(history, "after_failure")
         if not lost or not isinstance(grace, int | float):
             return "it was stopped, and not because a machine was lost"
         # Both by control's clock.

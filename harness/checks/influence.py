@@ -65,8 +65,8 @@ class InfluenceCheck(AccountedCheck):
         others = [one for one in found.keep if one != rank] or [one for one in found.keep if one == rank]
         if not others:
             return fails("no rank kept logits", uncompared=True)
-        moved = {one.seen_by: one.times for one in found.moved if one.changed == rank}
-        if lacking := [one for one in others if one not in moved]:
+        moved = {movement.seen_by: movement.times for movement in found.moved if movement.changed == rank}
+        if lacking := [other for other in others if other not in moved]:
             return fails(f"rank {lacking[0]} kept no influence.{rank}.prefill.logits", uncompared=True)
         for one in others:
             times = moved[one]
@@ -79,7 +79,7 @@ class InfluenceCheck(AccountedCheck):
             if alike := _passes_alike(history, one, rank):
                 said = f"rank {one} kept the same logits to the bit in pass {' and '.join(map(str, [rank, *alike]))}"
                 return fails(f"{said}: in each another rank's share has to be changed, and no other")
-        least = min(moved[one] or 0.0 for one in others)
+        least = min(moved[other] or 0.0 for other in others)
         alone = " (its own: no other rank has logits)" if others == [rank] else ""
         observed = f"moves the logits of {numbered('rank', tuple(others))}{alone} by {least:.3g} times what noise does"
         return RankFinding(rank=rank, passed=True, observed=observed, line=line)

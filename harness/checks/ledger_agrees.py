@@ -16,7 +16,7 @@ from harness.forms.draft import Draft
 from harness.forms.problem import Problem
 from harness.forms.text import plural
 from harness.history import LEDGERS_COMPARED, History
-from harness.ledger.account import NO_CALL, in_words
+from harness.ledger.outside.account import NO_CALL, in_words
 
 
 class LedgerAgreesCheck(RankCheck):
@@ -35,8 +35,10 @@ class LedgerAgreesCheck(RankCheck):
             reason = "the ledgers of the ranks were not compared"
             lost = [RankFinding(rank=rank, passed=False, reason=reason, uncompared=True) for rank in asked]
             return over_ranks(self.id, self.kind, lost)
-        values, line = noted[0].event.values, noted[0].line
-        ranks, found = _listed(values.get("ranks")), _mapping(_mapping(values.get("checks")).get(self.id))
+        values = noted[0].event.values
+        line = noted[0].line
+        ranks = _listed(values.get("ranks"))
+        found = _mapping(_mapping(values.get("checks")).get(self.id))
         matched = _listed(found.get("matched"))
         if len(ranks) != history.size or len(matched) != len(asked):
             reason = "what is noted of the ledgers is of another world or of another check"
@@ -106,21 +108,22 @@ def _in_words(difference: Mapping[str, Any], history: History) -> str:
     """Both calls, with the rank and the line of each."""
     sides = [_mapping(difference.get(name)) for name in ("one", "other")]
     first, second = sorted(sides, key=lambda side: side.get("call") is None)
-    made = in_words(first.get("call"))
+    call = in_words(first.get("call"))
     split = _mapping(difference.get("split"))
     apart = (
         f": rank {split.get('from')} gives {_elements(split.get('gives'))} to rank {split.get('to')}, which takes "
         f"{split.get('takes')} of it"
     )
-    told = f"rank {first.get('rank')} made {made}, rank {second.get('rank')} {_made(second, history)}"
-    return told + (apart if split else "")
+    sentence = f"rank {first.get('rank')} made {call}, rank {second.get('rank')} {_made(second, history)}"
+    return sentence + (apart if split else "")
 
 
 def _made(side: Mapping[str, Any], history: History) -> str:
     """What a rank did; of one whose world was stopped nobody knows whether it would have made a call yet."""
     if side.get("call") is not None:
         return in_words(side["call"])
-    rank, last = side.get("rank"), side.get("last")
+    rank = side.get("rank")
+    last = side.get("last")
     was_stopped = isinstance(rank, int) and history.was_stopped(rank)
     lacks = "had not made it when the world was stopped" if was_stopped else "made no such call"
     return lacks + (f": its last is {in_words(last)}" if last is not None else " and no other")

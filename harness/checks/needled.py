@@ -35,13 +35,13 @@ def note_needles(check: AgainstCheck, history: History, *, file: File, known: Kn
         file: gives an artefact by the values of the event that tells of it.
         known: takes what was made of them.
     """
-    told: set[tuple[str, ...]] = set()
+    noted: set[tuple[str, ...]] = set()
     for expected, others in sides_of(check, history):
         digests = {name: values["sha256"] for name, values in others.items()}
         key = (check.id, str(expected["sha256"]), *map(str, digests.values()))
-        if key in told:
+        if key in noted:
             continue
-        told.add(key)
+        noted.add(key)
         if key not in known:
             known[key] = {"check": check.id, "expected": expected["sha256"], "others": dict(digests)}
             try:

@@ -48,7 +48,8 @@ class ProgressCheck(RankCheck):
         moves = self._moves(history, rank)
         if isinstance(moves, RankFinding):
             return moves
-        begin, end = starts[0], self._end(history, rank, starts[0])
+        begin = starts[0]
+        end = self._end(history, rank, starts[0])
         watched = [seen for seen in moves if begin.event.ns <= seen.event.ns <= end.event.ns]
         pauses = pairwise([begin, *watched, end])
         long = next((pause for pause in pauses if _seconds(*pause) > self.limit), None)
@@ -89,7 +90,8 @@ class ProgressCheck(RankCheck):
 
     def _pause(self, history: History, rank: int, last: Seen, following: Seen) -> str:
         """Who waits since when, for whom as far as the moves tell, and where."""
-        since, seconds = (last.event.ns - history.start_ns()) / 1e9, _seconds(last, following)
+        since = (last.event.ns - history.start_ns()) / 1e9
+        seconds = _seconds(last, following)
         what = last.event.name
         if self.counter is not None and what == self.event:
             what = f"{what}.{self.counter} {last.event.values.get(self.counter)}"

@@ -42,12 +42,17 @@ class RequestsCheck(RankCheck):
     def judge_rank(self, history: History, rank: int) -> RankFinding:
         every = "any" in self.role
         counted = [seen for seen in hub_requests(history, rank) if every or seen.event.values.get("role") in self.role]
-        count, most, end = len(counted), self.at_most, history.noted(HUB_END)[0].line
+        count = len(counted)
+        most = self.at_most
+        end = history.noted(HUB_END)[0].line
         missing = count < self.at_least
         if most is not None and count > most:
-            reason, line = f"{count} requests, at most {most} are allowed", counted[most].line
+            reason = f"{count} requests, at most {most} are allowed"
+            line = counted[most].line
         elif missing:
-            reason, line = f"{count} requests, at least {self.at_least} are asked", end
+            reason = f"{count} requests, at least {self.at_least} are asked"
+            line = end
         else:
-            reason, line = "", counted[0].line if counted else end
+            reason = ""
+            line = counted[0].line if counted else end
         return RankFinding(rank=rank, passed=not reason, observed=count, reason=reason, line=line, missing=missing)

@@ -1,10 +1,17 @@
-"""`shards-cover`: the ranks hold each element of the checkpoint exactly once, with the bytes it has there."""
+"""`shards-cover`: the ranks hold each element of the checkpoint exactly once, with the bytes it has there.
+
+How an engine means to share a checkpoint, what its plan leaves whole, is told by a reference: a process of its own and
+none of the ranks, so that no rank excuses itself. What a plan is held to is exact: of what it leaves whole every rank
+holds all, and nothing else lies twice. One that is told too wide is wrong of ranks that share, and one that shares
+nothing of any layer is wrong of all.
+"""
 
 from __future__ import annotations
 
 import hashlib
 import itertools
 import math
+import re
 from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
@@ -17,7 +24,6 @@ from pydantic import Field
 from harness.checks.accounted import AccountedCheck, Sources
 from harness.checks.check import NO_VALUE, FailsAt
 from harness.checks.finding import RankFinding
-from harness.checks.sharing_plan import NotAPlan, SharingPlan, plan_of, plans_in
 from harness.forms.fields import Line, Listed
 from harness.forms.strict_json import JSON
 from harness.forms.text import numbered, plural
@@ -26,8 +32,10 @@ from harness.numeric.array import NotAnArray
 from harness.numeric.safetensors import NotSafetensors, slice_of, tensors
 from harness.reason import VerdictCode
 
-CHECKPOINT, SHARD = "checkpoint", "shard"
+CHECKPOINT = "checkpoint"
+SHARD = "shard"
 Bounds = tuple[tuple[int, int], ...]
+IN_A_LAYER = re.compile(r"(^|\.)\d+\.")
 
 
 class Shard(NamedTuple):
@@ -88,25 +96,28 @@ class ShardsCoverCheck(AccountedCheck):
         return {"shapes": {name: list(tensor.shape) for name, tensor in whole.items()}, "slices": digests}
 
     def judge_account(self, history: History, account: Mapping[str, JSON], line: int) -> list[RankFinding]:
-        asked, shapes, slices = self.ranks.of(history.size), account.get("shapes"), account.get("slices")
+        asked = self.ranks.of(history.size)
+        shapes = account.get("shapes")
+        slices = account.get("slices")
         if not isinstance(shapes, dict) or not isinstance(slices, dict) or not all(map(_is_shape, shapes.values())):
             reason = "it cannot be compared: the account is not one"
             return [RankFinding(rank=rank, passed=False, reason=reason, line=line, uncompared=True) for rank in asked]
-        told = {rank: shards_of(history, rank) for rank in range(history.size)}
+        shards = {rank: shards_of(history, rank) for rank in range(history.size)}
         try:
             plan = plan_of(history) if self.plan is not None else None
         except NotAPlan as error:
             reason = str(error)
             return [RankFinding(rank=rank, passed=False, reason=reason, line=line, uncompared=True) for rank in asked]
         find = self._faults if plan is None else partial(_faults_by, plan)
-        faults = find(shapes, told, history.size)
+        faults = find(shapes, shards, history.size)
         by = f"; {plan.words(shapes)}" if plan is not None else ""
-        return [self._judge(rank, told[rank], slices, shapes, faults, line, by=by) for rank in asked]
+        return [self._judge(rank, shards[rank], slices, shapes, faults, line, by=by) for rank in asked]
 
     def doubts(self, history: History) -> Iterator[tuple[VerdictCode, str]]:
         """A reference tells the same plan in both of its runs."""
         if self.plan is not None and history.reference is not None:
-            first, second = plans_in(history.reference), plans_in(history)
+            first = plans_in(history.reference)
+            second = plans_in(history)
             if first != second:
                 yield VerdictCode.REFERENCE_DIFFERS, f"told two plans in two runs, and check {self.id} goes by them"
 
@@ -124,23 +135,24 @@ class ShardsCoverCheck(AccountedCheck):
         if not shards:
             why = "it told of no shard" if shards is not None else "what it told of its shards is not that"
             return RankFinding(rank=rank, passed=False, reason=why, line=line, missing=True)
-        for one in shards:
-            if one.tensor not in shapes:
-                why = f"the checkpoint has no tensor {one.tensor}"
-            elif not _lies_in(one.bounds, shapes[one.tensor]):
-                why = f"{_key(one.tensor, one.bounds)} lies outside of the tensor, whose shape is {shapes[one.tensor]}"
-            elif slices.get(_key(one.tensor, one.bounds)) != one.sha256:
-                why = f"{_key(one.tensor, one.bounds)} has other bytes than in the checkpoint"
+        for shard in shards:
+            key = _key(shard.tensor, shard.bounds)
+            if shard.tensor not in shapes:
+                why = f"the checkpoint has no tensor {shard.tensor}"
+            elif not _lies_in(shard.bounds, shapes[shard.tensor]):
+                why = f"{key} lies outside of the tensor, whose shape is {shapes[shard.tensor]}"
+            elif slices.get(key) != shard.sha256:
+                why = f"{key} has other bytes than in the checkpoint"
             else:
                 continue
-            return RankFinding(rank=rank, passed=False, reason=why, line=one.line)
+            return RankFinding(rank=rank, passed=False, reason=why, line=shard.line)
         # What is missing is a fault of every rank: it could lie on any.
         mine = [why for ranks, why in faults.values() if rank in ranks or not ranks]
         if mine:
             return RankFinding(rank=rank, passed=False, reason=mine[0], line=line)
-        own = sum(math.prod(end - begin for begin, end in one.bounds) for one in shards)
+        elements = sum(math.prod(end - begin for begin, end in shard.bounds) for shard in shards)
         total = sum(math.prod(shape) for shape in shapes.values())
-        observed = f"{plural(len(shards), 'slice')}, {own} of {total} parameters ({own / total:.0%}){by}"
+        observed = f"{plural(len(shards), 'slice')}, {elements} of {total} parameters ({elements / total:.0%}){by}"
         return RankFinding(rank=rank, passed=True, observed=observed, line=line)
 
     def _faults(
@@ -170,12 +182,16 @@ def shards_of(history: History, rank: int) -> list[Shard] | None:
     found = []
     for seen in history.said(rank, SHARD):
         values = seen.event.values
-        name, bounds, digest = values.get("tensor"), values.get("slices"), values.get("sha256")
+        name = values.get("tensor")
+        bounds = values.get("slices")
+        digest = values.get("sha256")
         if not isinstance(name, str) or not isinstance(bounds, list) or not isinstance(digest, str):
             return None
-        if not all(isinstance(one, list) and len(one) == 2 and all(type(end) is int for end in one) for one in bounds):
+        if not all(
+            isinstance(bound, list) and len(bound) == 2 and all(type(end) is int for end in bound) for bound in bounds
+        ):
             return None
-        found.append(Shard(name, tuple((one[0], one[1]) for one in bounds), digest, seen.line))
+        found.append(Shard(name, tuple((bound[0], bound[1]) for bound in bounds), digest, seen.line))
     return found
 
 
@@ -183,11 +199,13 @@ def _faults_by(
     plan: SharingPlan, shapes: Mapping[str, Sequence[int]], told: Mapping[int, Sequence[Shard] | None], size: int
 ) -> dict[str, tuple[frozenset[int], str]]:
     """The same by a plan: what it leaves whole lies on every rank, all else once, and each rank has some of a layer."""
-    faults, in_layers, sharing = {}, set(plan.shares_in_layers(shapes)), set[int]()
+    faults = {}
+    in_layers = set(plan.shares_in_layers(shapes))
+    sharing = set[int]()
     for name, shape, pieces in _held(shapes, told):
         if name in plan.whole:
             for rank in range(size):
-                if _not_once(name, shape, [one for one in pieces if one[0] == rank]) is not None:
+                if _not_once(name, shape, [piece for piece in pieces if piece[0] == rank]) is not None:
                     why = f"it does not hold all of {name} once, which the plan of {plan.engine} leaves whole"
                     faults[f"{name} on rank {rank}"] = frozenset({rank}), why
         elif (fault := _not_once(name, shape, pieces)) is not None:
@@ -216,7 +234,9 @@ def _held(
 def _not_once(
     name: str, shape: Sequence[int], pieces: Sequence[tuple[int, Bounds]]
 ) -> tuple[frozenset[int], str] | None:
-    ranks, slices, most = set[int](), "", len({rank for rank, _ in pieces})
+    ranks = set[int]()
+    slices = ""
+    most = len({rank for rank, _ in pieces})
     for (rank, one), (other, two) in itertools.combinations(pieces, 2):
         if all(max(a[0], b[0]) < min(a[1], b[1]) for a, b in zip(one, two, strict=True)):
             ranks |= {rank, other}
@@ -240,8 +260,74 @@ def _lies_in(bounds: Bounds, shape: Sequence[int]) -> bool:
 
 
 def _is_shape(value: object) -> bool:
-    return isinstance(value, list) and all(type(one) is int and one >= 0 for one in value)
+    return isinstance(value, list) and all(type(size) is int and size >= 0 for size in value)
 
 
 def _key(name: str, bounds: Bounds) -> str:
     return f"{name}[{', '.join(f'{begin}:{end}' for begin, end in bounds)}]"
+
+
+PLAN = "plan"
+WHOLE = "plan.whole"
+
+
+class NotAPlan(Exception):
+    """What was told does not say how the ranks share."""
+
+
+class SharingPlan(NamedTuple):
+    """How an engine shares.
+
+    Attributes:
+        engine: which.
+        whole: the tensors of which every rank holds all; each element of the others lies on one rank.
+    """
+
+    engine: str
+    whole: frozenset[str]
+
+    def shares_in_layers(self, shapes: Mapping[str, object]) -> Iterator[str]:
+        """The matrices of layers that are shared; an embedding or a head is in none."""
+        for name, shape in shapes.items():
+            if isinstance(shape, list) and len(shape) > 1 and IN_A_LAYER.search(name) and name not in self.whole:
+                yield name
+
+    def words(self, shapes: Mapping[str, object]) -> str:
+        """How much of a checkpoint it leaves whole, for a report."""
+        return f"{len(self.whole & shapes.keys())} of {len(shapes)} tensors whole by the plan of {self.engine}"
+
+
+def plan_of(history: History) -> SharingPlan | None:
+    """The plan of the engine that all ranks say they are; None where the reference told none of it.
+
+    A rank that names an engine gains nothing: it is held to that engine's plan.
+
+    Raises:
+        NotAPlan: some ranks alone say that they are an engine of which a plan was told, or what was told is none.
+    """
+    said = {
+        value if isinstance(value, str) else None
+        for rank in range(history.size)
+        for value in [one for one, _ in history.values(rank, "engine.ready", "engine")] or [None]
+    }
+    plans = plans_in(history.reference) if history.reference is not None else []
+    if said.isdisjoint(engine for engine, _, _ in plans):
+        return None
+    if len(said) > 1:
+        raise NotAPlan(f"ranks say that they are different engines: {', '.join(sorted(map(str, said)))}")
+    (engine,) = said
+    tensors = [values.get("tensor") for name, event, values in plans if (name, event) == (engine, WHOLE)]
+    heads = [values for name, event, values in plans if (name, event) == (engine, PLAN)]
+    whole = frozenset(tensor for tensor in tensors if isinstance(tensor, str))
+    if len(heads) != 1 or not len(whole) == len(tensors) == heads[0].get("whole"):
+        raise NotAPlan(f"the plan of {engine} that the reference told says another number of tensors than it names")
+    return SharingPlan(str(engine), whole)
+
+
+def plans_in(reference: History) -> list[tuple[str, str, Mapping[str, JSON]]]:
+    """Everything that a reference told of plans, in its order: engine, event and values."""
+    return [
+        (str(seen.event.values.get("engine")), name, seen.event.values)
+        for name in (WHOLE, PLAN)
+        for seen in reference.said(0, name)
+    ]

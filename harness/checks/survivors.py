@@ -65,7 +65,9 @@ class SurvivorsCheck(RankCheck):
             end = history.exit(rank)
             line = end.line if end is not None else None
             return RankFinding(rank=rank, passed=True, observed=f"ended by fault {fault.fault}", line=line)
-        strikes = [one.struck for one in history.faults if one.fault == self.fault and one.struck is not None]
+        strikes = [
+            strike.struck for strike in history.faults if strike.fault == self.fault and strike.struck is not None
+        ]
         if not strikes:
             reason = f"fault {self.fault} did not strike, so there was nothing to notice"
             return RankFinding(rank=rank, passed=False, reason=reason, missing=True)
@@ -138,7 +140,8 @@ def failing_of(history: History, rank: int) -> Failing | None:
     """
     if (seen := history.error(rank)) is not None:
         values = seen.event.values
-        message, mro = str(values.get("message")), values.get("mro")
+        message = str(values.get("message"))
+        mro = values.get("mro")
         classes = (str(values.get("type")), *(map(str, mro) if isinstance(mro, list) else ()))
         is_slip = not SLIPS.isdisjoint(classes) or values.get("ours") is True
         return Failing(seen, classes[0], classes, is_slip, message)

@@ -29,7 +29,8 @@ class SurvivorsEndCheck(SurvivorsCheck):
 
     def judge_rank(self, history: History, rank: int) -> RankFinding:
         """An error is not enough: the process has to end, and by the error."""
-        found, end = super().judge_rank(history, rank), history.exit(rank)
+        found = super().judge_rank(history, rank)
+        end = history.exit(rank)
         if history.ended_by(rank) is not None or history.error(rank) is None:
             return found
         if end is None:

@@ -16,7 +16,7 @@ from harness.forms.draft import Draft
 from harness.forms.problem import Problem
 from harness.forms.text import plural
 from harness.history import LEDGERS_COMPARED, History
-from harness.ledger.account import NO_CALL, in_words
+from harness.ledger.outside.account import NO_CALL, in_words
 
 
 class TransfersIntactCheck(RankCheck):
@@ -32,13 +32,16 @@ class TransfersIntactCheck(RankCheck):
         asked = self.ranks.of(history.size)
         noted = history.noted(LEDGERS_COMPARED)
         values = noted[0].event.values if len(noted) == 1 else {}
-        ranks, found = _listed(values.get("ranks")), _mapping(_mapping(values.get("checks")).get(self.id))
-        compared, left = _listed(found.get("compared")), _listed(found.get("left"))
+        ranks = _listed(values.get("ranks"))
+        found = _mapping(_mapping(values.get("checks")).get(self.id))
+        compared = _listed(found.get("compared"))
+        left = _listed(found.get("left"))
         if len(ranks) != history.size or len(compared) != len(asked) or len(left) != len(asked):
             reason = "what the ranks sent and received was not compared"
             lost = [RankFinding(rank=rank, passed=False, reason=reason, uncompared=True) for rank in asked]
             return over_ranks(self.id, self.kind, lost)
-        line, damage = noted[0].line, _mapping(found.get("damage"))
+        line = noted[0].line
+        damage = _mapping(found.get("damage"))
         parts = []
         for rank, many, missed in zip(asked, compared, left, strict=True):
             reason, is_shown = _reason(rank, _mapping(ranks[rank]), damage, many, missed, size=history.size)
@@ -52,7 +55,8 @@ class TransfersIntactCheck(RankCheck):
     def lint(cls, checks: Mapping[int, Self], draft: Draft) -> Iterator[Problem]:
         """Digests are taken, and there are ranks that send to each other."""
         for index, check in checks.items():
-            place, observed = ("checks", index), draft.at("observe")
+            place = ("checks", index)
+            observed = draft.at("observe")
             words = observed if isinstance(observed, list) else []
             if "collectives" not in words or not {"digests", "eager-digests"} & {str(word) for word in words}:
                 yield draft.problem(

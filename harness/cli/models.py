@@ -41,7 +41,7 @@ def arguments(parser: argparse.ArgumentParser) -> None:
 
 def main(options: argparse.Namespace) -> int:
     """List, make or describe models."""
-    from harness.models import ModelError
+    from harness.engines.models import ModelError
 
     actions: Mapping[str, Callable[[argparse.Namespace], None]] = {
         "list": _list,
@@ -57,7 +57,7 @@ def main(options: argparse.Namespace) -> int:
 
 
 def _list(_options: argparse.Namespace) -> None:
-    from harness.models import MODELS
+    from harness.engines.models import MODELS
 
     width = max(map(len, MODELS))
     for name, recipe in MODELS.items():
@@ -65,14 +65,14 @@ def _list(_options: argparse.Namespace) -> None:
 
 
 def _make(options: argparse.Namespace) -> None:
-    from harness.models import write
+    from harness.engines.models import write
 
     print(write(options.model, options.out))
 
 
 def _describe(options: argparse.Namespace) -> None:
-    from harness.models import MODELS, cached
-    from harness.models.description import describe
+    from harness.engines.models import MODELS, cached
+    from harness.engines.models.description import describe
 
     folder = Path(options.model)
     with _said(f"reading the files of {folder.name}"):
@@ -116,8 +116,8 @@ def _said(words: str) -> Iterator[None]:
 
 
 def _engines(options: argparse.Namespace) -> None:
-    from harness.models import MODELS
-    from harness.models.engines import LIBRARIES, installed, offers
+    from harness.engines.models import MODELS
+    from harness.engines.offers import LIBRARIES, installed, offers
 
     if options.json:
         told = {
@@ -136,16 +136,16 @@ def _engines(options: argparse.Namespace) -> None:
 
 
 def _all_engines() -> tuple[str, ...]:
-    from harness.models.engines import ENGINES
+    from harness.engines.offers import ENGINES
 
     return ENGINES
 
 
 def _ranks(engine: str, config: Mapping[str, Any], folder: Path | None = None) -> dict[int, str]:
     """World size to why it is refused, by its checkpoint too where one is given; empty where it is offered."""
-    from harness.models import ModelError
-    from harness.models.engines import refusal
-    from harness.subjects import rehearsal
+    from harness.engines import rehearsal
+    from harness.engines.models import ModelError
+    from harness.engines.offers import refusal
 
     def why(size: int) -> str:
         refused = refusal(engine, config, ranks=size)

@@ -150,7 +150,7 @@ def main(options: argparse.Namespace) -> int:
         return give_up(name, "--resume goes on with what was asked for: give no other choice beside it", USAGE)
     # Imported here: `--help` needs none of it.
     from harness.cli.running import demand_signed, program, sign_with
-    from harness.models import ModelError
+    from harness.engines.models import ModelError
     from harness.run.run import Interrupted
     from harness.series.series import Nothing, SeriesError, begin, resume, unfinished
     from harness.trust.key import KeyProblem

@@ -100,16 +100,18 @@ class CallFault(FaultAtEvent):
 
     def proof_after(self, found: Landing, history: History, *, rank: int) -> Proof:
         """Event, order, and the rank's word of the call that it struck."""
-        told = [seen for seen in history.said(rank, FAULT_IN_CALL) if seen.event.values.get("fault") == self.id]
-        told = [seen for seen in told if seen.line > found.struck.line]
-        if not told:
+        reports = [seen for seen in history.said(rank, FAULT_IN_CALL) if seen.event.values.get("fault") == self.id]
+        reports = [seen for seen in reports if seen.line > found.struck.line]
+        if not reports:
             where = f" at {self.line}" if self.line else ""
             what = f"it made no call {self.nth} of {self.operation or 'any operation'}{where} behind {self.at}"
             return proof.missed(history, rank=rank, what=f"{what} that was struck")
-        seen, values = told[0], told[0].event.values
+        seen = reports[0]
+        values = reports[0].event.values
         lines = (*found.lines, seen.line)
-        operation, site = values.get("operation"), values.get("site")
-        if len(told) > 1 or values.get("what") != self.what or values.get("nth") != self.nth:
+        operation = values.get("operation")
+        site = values.get("site")
+        if len(reports) > 1 or values.get("what") != self.what or values.get("nth") != self.nth:
             return Proof(proved=False, description="it struck otherwise than it was to", lines=lines)
         if operation not in self.only or self.operation not in (None, operation):
             return Proof(proved=False, description=f"it struck a call of {operation}", lines=lines)
@@ -126,8 +128,9 @@ class CallFault(FaultAtEvent):
         """Why the rank's word proves nothing; empty where it does."""
         if not self.alters:
             return ""
-        before, after = values.get("before"), values.get("after")
-        whole = all(isinstance(one, str) and DIGEST.fullmatch(one) for one in (before, after))
+        before = values.get("before")
+        after = values.get("after")
+        whole = all(isinstance(digest, str) and DIGEST.fullmatch(digest) for digest in (before, after))
         return "" if whole and before != after else "its payload is what it was"
 
     def shown(self, values: Mapping[str, JSON]) -> str:

@@ -10,8 +10,8 @@ import threading
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from harness.rank import seam
-from harness.rank.seam import Call, Unfit
+from harness.ledger.inside import seam
+from harness.ledger.inside.seam import StruckCall, Unfit
 
 TOLD = "fault.call"
 """What the rank tells: fault, what, operation, nth, site, and what more the kind proves; or `why` it could not."""
@@ -36,14 +36,15 @@ def inside(order: Mapping[str, Any], emit: Emit) -> None:
         order: what `CallFault.inside` gave, and the fault's id as `fault`.
         emit: emits an event.
     """
-    seam.expect(Strike(order, emit))
+    seam.expect(CallStrike(order, emit))
 
 
-class Strike:
+class CallStrike:
     """One fault that waits for its call, and does what it is for."""
 
     def __init__(self, order: Mapping[str, Any], emit: Emit) -> None:
-        self._order, self._emit = order, emit
+        self._order = order
+        self._emit = emit
         self._acts = {
             "skip": self._skip,
             "repeat": self._repeat,
@@ -56,11 +57,11 @@ class Strike:
             "doubled": self._doubled,
         }
         self._count = 0
-        self._held: Call | None = None
+        self._held: StruckCall | None = None
         self._earlier: list[Any] | None = None
         self._lock = threading.Lock()
 
-    def takes(self, call: Call) -> bool:
+    def takes(self, call: StruckCall) -> bool:
         order = self._order
         if self._held is not None:
             return True
@@ -73,7 +74,7 @@ class Strike:
             self._earlier = _payload(call)
         return bool(self._count == order["nth"])
 
-    def act(self, call: Call) -> Any:
+    def act(self, call: StruckCall) -> Any:
         if self._held is not None:
             return self._overtake(call)
         try:
@@ -82,29 +83,30 @@ class Strike:
             self._tell(call, why=str(why))
             return call.make()
 
-    def _tell(self, call: Call, **more: Any) -> None:
+    def _tell(self, call: StruckCall, **more: Any) -> None:
         order = self._order
         about = {"fault": order["fault"], "what": order["what"], "nth": order["nth"]}
         self._emit(TOLD, {**about, "operation": call.operation, "site": call.site, **more})
 
-    def _skip(self, call: Call) -> Any:
+    def _skip(self, call: StruckCall) -> Any:
         result = call.pretend()
         self._tell(call)
         return result
 
-    def _repeat(self, call: Call) -> Any:
+    def _repeat(self, call: StruckCall) -> Any:
         self._tell(call)
         return call.after(call.make())
 
-    def _hold(self, call: Call) -> Any:
+    def _hold(self, call: StruckCall) -> Any:
         result = call.pretend()
         with self._lock:
             self._held = call
         return result
 
-    def _overtake(self, call: Call) -> Any:
+    def _overtake(self, call: StruckCall) -> Any:
         with self._lock:
-            held, self._held = self._held, None
+            held = self._held
+            self._held = None
         if held is None:
             return call.make()  # another thread was faster
         self._tell(held, overtaken_by=call.operation, by_site=call.site)
@@ -112,7 +114,7 @@ class Strike:
         held.make()
         return result
 
-    def _stale(self, call: Call) -> Any:
+    def _stale(self, call: StruckCall) -> Any:
         def earlier(now: list[Any]) -> list[Any]:
             if not self._earlier:
                 raise Unfit("there is no such call before it whose payload could be sent again")
@@ -122,24 +124,24 @@ class Strike:
 
         return self._give(call, earlier)
 
-    def _halves(self, call: Call) -> Any:
+    def _halves(self, call: StruckCall) -> Any:
         def swapped(array: Any) -> Any:
             flat = array.reshape(-1)
             return call.library.roll(flat, flat.shape[0] // 2).reshape(array.shape)
 
         return self._give(call, lambda now: [swapped(one) for one in now])
 
-    def _lost(self, call: Call) -> Any:
+    def _lost(self, call: StruckCall) -> Any:
         _demand_a_sum(call)
-        return self._give(call, lambda now: [call.library.zeros_like(one) for one in now])
+        return self._give(call, lambda now: [call.library.zeros_like(array) for array in now])
 
-    def _doubled(self, call: Call) -> Any:
+    def _doubled(self, call: StruckCall) -> Any:
         _demand_a_sum(call)
-        return self._give(call, lambda now: [one + one for one in now])
+        return self._give(call, lambda now: [array + array for array in now])
 
-    def _give(self, call: Call, change: Callable[[list[Any]], list[Any]]) -> Any:
+    def _give(self, call: StruckCall, change: Callable[[list[Any]], list[Any]]) -> Any:
         """Make a call with another payload, and tell what both are."""
-        now = [call.copy(one) for one in call.payload()]
+        now = [call.copy(array) for array in call.payload()]
         if not now:
             raise Unfit("the rank gives nothing in it")
         changed = change(now)
@@ -149,7 +151,7 @@ class Strike:
         self._tell(call, before=before, after=after)
         return call.give(changed)
 
-    def _shape(self, call: Call) -> Any:
+    def _shape(self, call: StruckCall) -> Any:
         def shorter(array: Any) -> Any:
             flat = array.reshape(-1)
             if flat.shape[0] < 2:
@@ -158,7 +160,7 @@ class Strike:
 
         return self._state(call, shorter)
 
-    def _dtype(self, call: Call) -> Any:
+    def _dtype(self, call: StruckCall) -> Any:
         def viewed(array: Any) -> Any:
             other = OTHER_TYPES.get(_type_of(array))
             if other is None or not array.shape:
@@ -167,29 +169,29 @@ class Strike:
 
         return self._state(call, viewed)
 
-    def _state(self, call: Call, change: seam.Change) -> Any:
+    def _state(self, call: StruckCall, change: seam.Change) -> Any:
         """Make a call with other arrays, and tell how they differ."""
         if not call.payload():
             raise Unfit("the rank gives nothing in it")
-        told: dict[str, Any] = {}
+        stated: dict[str, Any] = {}
 
         def noted(array: Any) -> Any:
             changed = change(array)
-            told["before"] = [_type_of(array), list(array.shape)]
-            told["after"] = [_type_of(changed), list(changed.shape)]
+            stated["before"] = [_type_of(array), list(array.shape)]
+            stated["after"] = [_type_of(changed), list(changed.shape)]
             return changed
 
-        return call.state(noted, tell=lambda: self._tell(call, **told))
+        return call.state(noted, tell=lambda: self._tell(call, **stated))
 
 
-def _payload(call: Call) -> list[Any] | None:
+def _payload(call: StruckCall) -> list[Any] | None:
     try:
-        return [call.copy(one) for one in call.payload()]
+        return [call.copy(array) for array in call.payload()]
     except Unfit:
         return None
 
 
-def _demand_a_sum(call: Call) -> None:
+def _demand_a_sum(call: StruckCall) -> None:
     if call.reduction != "sum":
         raise Unfit(f"it is a {call.reduction or 'call without a reduction'}, to which nothing is added")
 

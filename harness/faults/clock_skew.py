@@ -64,7 +64,8 @@ class ClockSkewFault(FaultAtEvent):
         )
         if skewed is None:
             return Proof(proved=False, description="its clock was not set", lines=found.lines)
-        values, lines = skewed.event.values, (*found.lines, skewed.line)
+        values = skewed.event.values
+        lines = (*found.lines, skewed.line)
         if (apart := _apart(skewed)) is None or abs(apart - self._offset) > SLACK_NS or not self._offset:
             return Proof(proved=False, description="its clock tells the same time as before", lines=lines)
         functions = values.get("functions")
@@ -74,5 +75,6 @@ class ClockSkewFault(FaultAtEvent):
 
 
 def _apart(skewed: Seen) -> int | None:
-    before, after = skewed.event.values.get("before"), skewed.event.values.get("after")
+    before = skewed.event.values.get("before")
+    after = skewed.event.values.get("after")
     return after - before if type(before) is int and type(after) is int else None

@@ -75,9 +75,9 @@ def _datetimes(delta: dt.timedelta) -> list[str]:
     Skewed.off = delta
     Skewed.__name__ = Skewed.__qualname__ = "datetime"
     Skewed.__module__ = "datetime"
-    told = []
+    replaced = []
     for name, module in list(sys.modules.items()):
         if getattr(module, "__dict__", {}).get("datetime") is Right:
             vars(module)["datetime"] = Skewed
-            told.append(f"{name}.datetime")
-    return sorted(told)[:20]
+            replaced.append(f"{name}.datetime")
+    return sorted(replaced)[:20]

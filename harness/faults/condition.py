@@ -87,7 +87,8 @@ class ConditionFault(FaultAtEvent):
         shown = f"{self.shown(imposed)}, {proof.milliseconds(found.gate, imposed)} after {self.at}"
         if self.for_ is None:
             return Proof(proved=True, description=shown, lines=lines)
-        undone, end = proof.noted(history, proof.UNDONE, fault=self.id, rank=rank), history.exit(rank)
+        undone = proof.noted(history, proof.UNDONE, fault=self.id, rank=rank)
+        end = history.exit(rank)
         if undone is not None:
             back = proof.first_after(about, undone)
             if back is not None and "why" not in back.event.values and proof.lasted(imposed, undone, seconds=self.for_):
@@ -133,5 +134,6 @@ class LimitFault(ConditionFault):
         return now == wanted and (before < 0 or before > now)
 
     def shown(self, seen: Seen) -> str:
-        now, before = seen.event.values.get("now"), seen.event.values.get("before")
+        now = seen.event.values.get("now")
+        before = seen.event.values.get("before")
         return f"{self.resource} limited to {now} from {'no limit' if before == -1 else before}"

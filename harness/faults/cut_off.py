@@ -89,9 +89,10 @@ class CutOffFault(FaultAtEvent):
 
     def proof_after(self, found: Landing, history: History, *, rank: int) -> Proof:
         """Link down, machine lost, link up, in this order by control's clock."""
-        own, lines = machine_called(history, rank), found.lines
+        machine = machine_called(history, rank)
+        lines = found.lines
         cut = proof.first_after(
-            [seen for seen in history.noted(MACHINE_CUT) if self._is(seen.event.values, own)], found.struck
+            [seen for seen in history.noted(MACHINE_CUT) if self._is(seen.event.values, machine)], found.struck
         )
         if cut is None:
             return proof.missed(history, rank=rank, what=f"its machine was not cut off after {self.at}")
@@ -99,13 +100,13 @@ class CutOffFault(FaultAtEvent):
             shown = f"the link of its machine was {cut.event.values.get('link')}"
             return Proof(proved=False, description=shown, lines=(*lines, cut.line))
         lost = proof.first_after(
-            [seen for seen in history.noted(MACHINE_LOST) if seen.event.values.get("machine") == own], cut
+            [seen for seen in history.noted(MACHINE_LOST) if seen.event.values.get("machine") == machine], cut
         )
         if lost is None:
             shown = "its machine was not missed"
             return proof.cut_short(history, rank=rank, description=shown, lines=(*lines, cut.line))
         joined = proof.first_after(
-            [seen for seen in history.noted(MACHINE_JOINED) if self._is(seen.event.values, own)], lost
+            [seen for seen in history.noted(MACHINE_JOINED) if self._is(seen.event.values, machine)], lost
         )
         if (
             joined is None
@@ -120,7 +121,7 @@ class CutOffFault(FaultAtEvent):
             description=f"{shown} {proof.milliseconds(cut, joined)}",
             lines=(*lines, cut.line, lost.line, joined.line),
             ends=_was_ended(history, rank),
-            beside=tuple(one for one in ranks_beside(history, rank) if _was_ended(history, one)),
+            beside=tuple(other for other in ranks_beside(history, rank) if _was_ended(history, other)),
         )
 
     def _is(self, values: Mapping[str, Any], own: object) -> bool:

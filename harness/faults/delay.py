@@ -60,6 +60,7 @@ class DelayFault(FaultAtEvent):
         if following is None or not proof.after(following, undone):
             shown = "it did nothing after it was held"
             return proof.cut_short(history, rank=rank, description=shown, lines=lines)
-        held, later = proof.milliseconds(found.struck, undone), proof.milliseconds(found.gate, following)
+        held = proof.milliseconds(found.struck, undone)
+        later = proof.milliseconds(found.gate, following)
         shown = f"held for {held}, next heard of {later} after {self.at}"
         return Proof(proved=True, description=shown, lines=(*lines, following.line))

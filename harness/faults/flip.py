@@ -50,12 +50,12 @@ class FlipFault(LinkFault):
 def flips(values: Mapping[str, JSON], *, mask: int, least: int, byte: int | None) -> tuple[str, str]:
     """Whether the wire's log shows that exactly this was flipped, and what to say of it."""
     listed = values.get("flips")
-    log = [one for one in listed if isinstance(one, dict)] if isinstance(listed, list) else []
+    log = [flip for flip in listed if isinstance(flip, dict)] if isinstance(listed, list) else []
     if not log:
         return "the wire's log shows no byte that it flipped", ""
     first = log[0]
     # Where TCP sent the byte again, it was flipped again.
-    if any(one.get(name) != first.get(name) for one in log for name in ("flow", "offset", "before", "after")):
+    if any(flip.get(name) != first.get(name) for flip in log for name in ("flow", "offset", "before", "after")):
         return "the wire flipped more than one byte of one stream", ""
     before, after, size, at = (first.get(name) for name in ("before", "after", "payload", "byte"))
     whole = all(type(number) is int for number in (before, after, size, at))

@@ -24,9 +24,11 @@ from harness.forms.fields import Line
 from harness.forms.problem import Problem, complaint
 from harness.history import History, Seen
 
-COVERED, SPOILED = "rank.covered", "rank.spoiled"
+COVERED = "rank.covered"
+SPOILED = "rank.spoiled"
 FIRST = ("shared", "home", "temporary", "work", "inputs")
-NEWNS, NEWUSER = 0x00020000, 0x10000000
+NEWNS = 0x00020000
+NEWUSER = 0x10000000
 
 
 def _place(text: str) -> str:
@@ -135,8 +137,10 @@ class FileFault(FaultAtEvent):
         spoiled = first_after([seen for seen in about if seen.event.values.get("how") == self.how], found.struck)
         if spoiled is None:
             return Proof(proved=False, description="nobody touched the file", lines=found.lines)
-        values, lines = spoiled.event.values, (*found.lines, spoiled.line)
-        before, now = values.get("before"), values.get("now")
+        values = spoiled.event.values
+        lines = (*found.lines, spoiled.line)
+        before = values.get("before")
+        now = values.get("now")
         if not isinstance(before, dict) or not isinstance(now, dict) or before.get("sha256") == now.get("sha256"):
             why = values.get("why") or "it is as it was"
             return Proof(proved=False, description=f"{self.file} was not {self.how}: {why}", lines=lines)

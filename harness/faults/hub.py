@@ -78,15 +78,15 @@ class HubFault(Fault):
             return proof.missed(history, rank=rank, what="the harness did not see it start")
         if why := hub_log_flaw(history):
             return Proof(proved=False, description=why, lines=(struck.line,))
-        own = hub_requests(history, rank)
-        if hit := _hit(own, self.id):
-            shown = f"{len(hit)} of its {len(own)} requests, the first: {_shown(hit[0])}"
+        requests = hub_requests(history, rank)
+        if hit := _hit(requests, self.id):
+            shown = f"{len(hit)} of its {len(requests)} requests, the first: {_shown(hit[0])}"
             return Proof(proved=True, description=shown, lines=(struck.line, hit[0].line))
         when = self.when
         if (when.shared or when.probability is not None) and (peers := _hit(all_hub_requests(history), self.id)):
-            shown = f"none of its {len(own)} requests, {len(peers)} of its peers', the first: {_shown(peers[0])}"
+            shown = f"none of its {len(requests)} requests, {len(peers)} of its peers', the first: {_shown(peers[0])}"
             return Proof(proved=True, description=shown, lines=(struck.line, peers[0].line))
-        return proof.missed(history, rank=rank, what=f"none of its {len(own)} requests to the hub was struck")
+        return proof.missed(history, rank=rank, what=f"none of its {len(requests)} requests to the hub was struck")
 
 
 def _hit(requests: Sequence[Seen], fault: str) -> list[Seen]:

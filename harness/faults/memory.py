@@ -57,7 +57,8 @@ class MemoryFault(LimitFault):
 
     def is_in_force(self, seen: Seen) -> bool:
         """Whether its group holds it to what was asked for, in whole pages, and that before did not."""
-        now, before = seen.event.values.get("now"), seen.event.values.get("before")
+        now = seen.event.values.get("now")
+        before = seen.event.values.get("before")
         if type(now) is not int or type(before) is not int or seen.event.values.get("holds") is not True:
             return False
         return self.more - PAGE < now <= self.more and (before < 0 or before > now)

@@ -69,24 +69,25 @@ class MonotonicSkewFault(Fault):
     def proof(self, history: History, *, rank: int) -> Proof:
         """Struck, and the offset that the kernel told, beyond that of the rank's host."""
         struck = proof.noted(history, proof.STRUCK, fault=self.id, rank=rank)
-        told = history.noted(RANK_CLOCK, rank)
-        if struck is None or not told:
+        clocks = history.noted(RANK_CLOCK, rank)
+        if struck is None or not clocks:
             return proof.missed(history, rank=rank, what="nobody read its clock")
-        lines = tuple(sorted((struck.line, told[0].line)))
-        ahead = told[0].event.values.get("ahead")
+        lines = tuple(sorted((struck.line, clocks[0].line)))
+        ahead = clocks[0].event.values.get("ahead")
         if type(ahead) is not int:
             return Proof(proved=False, description="what was read of its clock is not a number", lines=lines)
-        own = ahead - _of_host(history, rank)
-        if abs(own - round(self.by * 1e9)) > SLACK_NS:
-            return Proof(proved=False, description=f"its clock was {own / 1e9:g} s ahead", lines=lines)
+        shift = ahead - _of_host(history, rank)
+        if abs(shift - round(self.by * 1e9)) > SLACK_NS:
+            return Proof(proved=False, description=f"its clock was {shift / 1e9:g} s ahead", lines=lines)
         return Proof(
-            proved=True, description=f"its clock was {own / 1e9:g} s ahead, as the kernel tells it", lines=lines
+            proved=True, description=f"its clock was {shift / 1e9:g} s ahead, as the kernel tells it", lines=lines
         )
 
 
 def _of_host(history: History, rank: int) -> int:
     """Nanoseconds that the clock of a rank's test host is ahead; 0 without one."""
-    placed, made = history.about().get("hosts"), history.served(None, "hosts.made")
+    placed = history.about().get("hosts")
+    made = history.served(None, "hosts.made")
     hosts = made[0].event.values.get("hosts") if made else None
     if not isinstance(placed, list) or not isinstance(hosts, list) or rank >= len(placed):
         return 0

@@ -55,7 +55,8 @@ class NoSpaceFault(FolderFault):
 
     def is_in_force(self, seen: Seen) -> bool:
         """Pages are whole; and there was more before."""
-        free, before = seen.event.values.get("free"), seen.event.values.get("before")
+        free = seen.event.values.get("free")
+        before = seen.event.values.get("before")
         was = before.get("free") if isinstance(before, dict) else None
         return type(free) is int and type(was) is int and free <= self.left + LEAST and free < was
 

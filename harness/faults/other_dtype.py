@@ -25,7 +25,8 @@ class OtherDtypeFault(CallFault):
     kind: Literal["other-dtype"]
 
     def unproved(self, values: Mapping[str, JSON]) -> str:
-        before, after = values.get("before"), values.get("after")
+        before = values.get("before")
+        after = values.get("after")
         is_told = isinstance(before, list) and isinstance(after, list) and len(before) == len(after) == 2
         return "" if is_told and before[0] != after[0] else "it states what it stated before"  # type: ignore[index]
 

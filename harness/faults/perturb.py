@@ -100,13 +100,18 @@ class PerturbFault(Change, FaultAtEvent):
 
     def proof_after(self, found: Landing, history: History, *, rank: int) -> Proof:
         """Event, order, the rank's word, and what the harness has of it."""
-        told = [seen for seen in history.said(rank, TOLD) if seen.event.values.get("fault") == self.id]
-        told = [seen for seen in told if seen.line > found.struck.line]
-        if len(told) != 1:
-            what = f"{self.what} was not reported or kept" if not told else f"{self.what} was changed {len(told)} times"
+        reports = [seen for seen in history.said(rank, TOLD) if seen.event.values.get("fault") == self.id]
+        reports = [seen for seen in reports if seen.line > found.struck.line]
+        if len(reports) != 1:
+            what = (
+                f"{self.what} was not reported or kept"
+                if not reports
+                else f"{self.what} was changed {len(reports)} times"
+            )
             return Proof(proved=False, description=what, lines=found.lines)
-        (seen,) = told
-        lines, values = (*found.lines, seen.line), seen.event.values
+        (seen,) = reports
+        lines = (*found.lines, seen.line)
+        values = seen.event.values
         if values.get("of") != self.what or "why" in values:
             return Proof(
                 proved=False, description=f"{self.what}: {values.get('why', 'another was changed')}", lines=lines
@@ -144,7 +149,8 @@ class PerturbFault(Change, FaultAtEvent):
         found = artefact_found(history, rank, self.what)
         if found is None or artefact_was_changed(history, rank, self.what):
             return None
-        position, shape = _position(values.get("position")), found.event.values.get("shape")
+        position = _position(values.get("position"))
+        shape = found.event.values.get("shape")
         inside = (
             position is not None
             and isinstance(shape, list)
@@ -153,7 +159,8 @@ class PerturbFault(Change, FaultAtEvent):
                 type(part) is type(size) is int and 0 <= part < size for part, size in zip(position, shape, strict=True)
             )
         )
-        before, after = _number(values.get("before")), None
+        before = _number(values.get("before"))
+        after = None
         if before is not None:
             after = change_number(before, self.order, dtype=str(found.event.values.get("dtype")))
         is_it = found.event.values.get("sha256") == values.get("sha256") != values.get("was")
@@ -161,7 +168,8 @@ class PerturbFault(Change, FaultAtEvent):
 
     def before(self, content: bytes, name: str, told: Mapping[str, JSON], order: Mapping[str, Any]) -> bytes:
         """The file that a rank changed as it was before, by what the rank told; nothing where it was not so."""
-        position, before = _position(told.get("position")), _number(told.get("before"))
+        position = _position(told.get("position"))
+        before = _number(told.get("before"))
         if position is None or before is None:
             return b""
         return restored_file(content, name, position, before, order)

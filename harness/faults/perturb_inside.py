@@ -39,8 +39,8 @@ def _report(order: Mapping[str, Any], emit: Emit, key: str, values: dict[str, An
     if changed is None:
         emit(TOLD, {"fault": order["fault"], "of": order["value"], "why": f"nothing in it can be {verb(order)}"})
         return values
-    told = {"position": changed.position, "before": changed.before, "after": changed.after}
-    emit(TOLD, {"fault": order["fault"], "of": order["value"], **told})
+    report = {"position": changed.position, "before": changed.before, "after": changed.after}
+    emit(TOLD, {"fault": order["fault"], "of": order["value"], **report})
     return {**values, key: changed.whole}
 
 
@@ -49,13 +49,15 @@ def _keep(order: Mapping[str, Any], emit: Emit, path: Path, suffix: str) -> None
     with path.open("r+b") as file:
         was = hashlib.file_digest(file, "sha256").hexdigest()
         try:
-            changed, why = ArrayInFile(file, f"kept{suffix}").change(order), f"nothing in it can be {verb(order)}"
+            changed = ArrayInFile(file, f"kept{suffix}").change(order)
+            why = f"nothing in it can be {verb(order)}"
         except NotAnArray as error:
-            changed, why = None, str(error)
+            changed = None
+            why = str(error)
         file.seek(0)
         now = hashlib.file_digest(file, "sha256").hexdigest()
     if changed is None:
         emit(TOLD, {**about, "why": why})
         return
-    told = {"position": changed.position, "before": changed.before, "after": changed.after, "was": was, "sha256": now}
-    emit(TOLD, {**about, **told})
+    report = {"position": changed.position, "before": changed.before, "after": changed.after, "was": was, "sha256": now}
+    emit(TOLD, {**about, **report})

@@ -11,7 +11,9 @@ from dataclasses import dataclass
 
 from harness.history import History, Seen, ended
 
-PLANNED, STRUCK, UNDONE = "fault.planned", "fault.struck", "fault.undone"
+PLANNED = "fault.planned"
+STRUCK = "fault.struck"
+UNDONE = "fault.undone"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -62,7 +64,8 @@ def landing(history: History, *, fault: str, at: str, rank: int) -> Landing | Pr
 
 def missed(history: History, *, rank: int, what: str) -> Proof:
     """A fault that could not land, and why. A rank that returned had its chance; one that did not had failed before."""
-    end, returned = history.exit(rank), history.said(rank, "subject.end")
+    end = history.exit(rank)
+    returned = history.said(rank, "subject.end")
     error = history.error(rank)
     if returned:
         return Proof(proved=False, description=f"{what}, and returned", lines=(returned[0].line,))
@@ -70,7 +73,8 @@ def missed(history: History, *, rank: int, what: str) -> Proof:
     if error is not None:
         how = f": it raised {error.event.values.get('type')} before"
     elif stopped := _stopped(history, rank):
-        how, seen = ": it hung, or its world had failed, until it was stopped", stopped
+        how = ": it hung, or its world had failed, until it was stopped"
+        seen = stopped
     elif end is not None:
         how = f": it had ended with {ended(end.event.values)}"
     else:
@@ -93,11 +97,14 @@ def cut_short(history: History, *, rank: int, description: str, lines: tuple[int
     A signal tells nothing: whoever sent it may have been the harness.
     """
     if (stopped := _stopped(history, rank)) is not None:
-        why, seen = "its world had failed meanwhile, and was stopped", stopped
+        why = "its world had failed meanwhile, and was stopped"
+        seen = stopped
     elif (error := history.error(rank)) is not None:
-        why, seen = f"it raised {error.event.values.get('type')} meanwhile", error
+        why = f"it raised {error.event.values.get('type')} meanwhile"
+        seen = error
     elif (end := history.exit(rank)) is not None and end.event.values.get("code") and not history.returned(rank):
-        why, seen = f"it ended with {ended(end.event.values)} meanwhile", end
+        why = f"it ended with {ended(end.event.values)} meanwhile"
+        seen = end
     else:
         return Proof(proved=False, description=description, lines=lines)
     return Proof(proved=False, description=f"{description}: {why}", lines=(*lines, seen.line), overtaken=True)

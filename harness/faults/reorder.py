@@ -43,7 +43,8 @@ class ReorderFault(LinkFault):
         return {"share": self.share, "by_ns": round(self.by * 1e9)}
 
     def counted(self, values: Mapping[str, JSON]) -> tuple[str, str]:
-        overtaken, held = values.get("overtaken"), values.get("struck")
+        overtaken = values.get("overtaken")
+        held = values.get("struck")
         if type(overtaken) is not int or type(held) is not int or not overtaken:
             return "no packet came before one that was held back", ""
         if not 1 <= overtaken <= held:

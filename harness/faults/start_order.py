@@ -77,20 +77,20 @@ class StartOrderFault(Fault):
     def proof(self, history: History, *, rank: int) -> Proof:
         """Each was forked after the one before it in this order, up to this rank."""
         order = self.of(history.size)
-        started = {one: next(iter(history.served(one, "rank.started")), None) for one in order}
+        started = {earlier: next(iter(history.served(earlier, "rank.started")), None) for earlier in order}
         if (mine := started[rank]) is None:
             return Proof(proved=False, description="it was never started: its world had ended before", overtaken=True)
         struck = proof.noted(history, proof.STRUCK, fault=self.id, rank=rank)
         if struck is None:
             return Proof(proved=False, description="the harness did not see it start", lines=(mine.line,))
         place = order.index(rank)
-        before = [seen for one in order[:place] if (seen := started[one]) is not None]
+        before = [seen for earlier in order[:place] if (seen := started[earlier]) is not None]
         lines = tuple(sorted({*(seen.line for seen in (*before, mine)), struck.line}))
         in_order = all(first.event.ns < second.event.ns for first, second in pairwise([*before, mine]))
         if len(before) < place or not in_order:
             return Proof(proved=False, description="ranks that come before it started later, or not", lines=lines)
         if not before:
-            later = [seen for one in order[1:] if (seen := started[one]) is not None]
+            later = [seen for follower in order[1:] if (seen := started[follower]) is not None]
             first = all(mine.event.ns < seen.event.ns for seen in later)
             return Proof(
                 proved=first, description="started first" if first else "another rank came before", lines=lines

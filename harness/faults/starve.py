@@ -87,9 +87,10 @@ class StarveFault(FaultAtEvent):
 
 
 def _told(history: History, rank: int, burners: int) -> list[Seen]:
-    return [one for one in history.served(rank, CROWDED) if one.event.values.get("burners") == burners]
+    return [seen for seen in history.served(rank, CROWDED) if seen.event.values.get("burners") == burners]
 
 
 def _grown(first: Seen, second: Seen, key: str) -> int:
-    before, after = first.event.values.get(key), second.event.values.get(key)
+    before = first.event.values.get(key)
+    after = second.event.values.get(key)
     return after - before if type(before) is int and type(after) is int else 0

@@ -62,11 +62,13 @@ class TorchSettingsFault(FaultAtEvent):
 
     def proof_after(self, found: Landing, history: History, *, rank: int) -> Proof:
         """Event, order, and what torch says it has now and had before."""
-        told = [seen for seen in history.said(rank, SET) if seen.event.values.get("fault") == self.id]
-        seen = proof.first_after(told, found.struck)
+        reports = [seen for seen in history.said(rank, SET) if seen.event.values.get("fault") == self.id]
+        seen = proof.first_after(reports, found.struck)
         if seen is None:
             return Proof(proved=False, description="nothing was set", lines=found.lines)
-        lines, before, now = (*found.lines, seen.line), seen.event.values.get("before"), seen.event.values.get("now")
+        lines = (*found.lines, seen.line)
+        before = seen.event.values.get("before")
+        now = seen.event.values.get("now")
         if not isinstance(before, dict) or not isinstance(now, dict):
             return Proof(proved=False, description="the rank has not loaded torch", lines=lines)
         for name, value in self._wanted.items():

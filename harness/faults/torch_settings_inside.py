@@ -18,7 +18,8 @@ def inside(order: Mapping[str, Any], emit: Callable[[str, dict[str, Any]], None]
     if torch is None:
         emit("fault.torch-set", {"fault": order["fault"], "before": None, "now": None})
         return
-    before, wanted = _settings(torch), order["wanted"]
+    before = _settings(torch)
+    wanted = order["wanted"]
     if "threads" in wanted:
         torch.set_num_threads(wanted["threads"])
     if "dtype" in wanted:

@@ -139,7 +139,9 @@ class _Frame:
 
 class _Builder:
     def __init__(self, text: str, origin: Mark, *, flow_only: bool, loader: Any) -> None:
-        self.text, self.origin, self.flow_only = text, origin, flow_only
+        self.text = text
+        self.origin = origin
+        self.flow_only = flow_only
         self.loader = loader
         self.document = Document(None, Marks(origin), [], set())
         self.stack: list[_Frame] = []
@@ -212,7 +214,8 @@ class _Builder:
             self.open(event, mark, frame, path)
 
     def take_key(self, frame: _Frame, event: NodeEvent, mark: Mark) -> None:
-        frame.key_next, frame.slot = False, None
+        frame.key_next = False
+        frame.slot = None
         parent = frame.path if frame.path is not None else ()
         self.refuse_node_properties(event, mark, parent)
         if isinstance(event, CollectionStartEvent):

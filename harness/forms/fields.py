@@ -36,8 +36,8 @@ _FORMS: dict[str, str] = {}
 def form(pattern: str, words: str, *, most: int | None = None) -> FieldInfo:
     """Make a text match a pattern, with the words that explain it; `most` characters at the most."""
     _FORMS[pattern] = words
-    made: FieldInfo = Field(pattern=pattern, max_length=most)
-    return made
+    field: FieldInfo = Field(pattern=pattern, max_length=most)
+    return field
 
 
 def in_words(pattern: str) -> str:

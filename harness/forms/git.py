@@ -102,7 +102,8 @@ def contents(answer: bytes, blobs: Sequence[str]) -> dict[str, bytes]:
         words = head.split()
         if len(words) == 3:
             size = int(words[2])
-            content, answer = answer[:size], answer[size + 1 :]
+            content = answer[:size]
+            answer = answer[size + 1 :]
             if words[1] == b"blob":
                 by_id[blob] = content
     return by_id

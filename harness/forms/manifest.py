@@ -50,7 +50,9 @@ def parse(data: bytes) -> dict[str, str]:
             _refuse(number, f"{path!r} is {'listed twice' if path in digests else f'too much like {alike[same]!r}'}")
         if raw[66:] <= before:
             _refuse(number, "the paths are not sorted by their bytes")
-        before, alike[same], digests[path] = raw[66:], path, digest
+        before = raw[66:]
+        alike[same] = path
+        digests[path] = digest
     return digests
 
 

@@ -43,7 +43,8 @@ def without_tags(loc: tuple[str | int, ...], tree: Any, root: Schema) -> tuple[s
             node = _of_its_kind(node, tree, root)
             continue
         path.append(part)
-        node, tree = _step(node, part), value_at(tree, (part,))
+        node = _step(node, part)
+        tree = value_at(tree, (part,))
     return tuple(path)
 
 
@@ -63,7 +64,7 @@ def resolved(node: Schema, root: Schema) -> Schema:
         if "$ref" in node:
             node = root["$defs"][node["$ref"].rpartition("/")[2]]
         else:
-            node = next((one for one in node["anyOf"] if one.get("type") != "null"), {})
+            node = next((form for form in node["anyOf"] if form.get("type") != "null"), {})
     return node
 
 
@@ -81,8 +82,8 @@ def _is_form(part: str | int) -> bool:
 def _of_its_kind(node: Schema, tree: Any, root: Schema) -> Schema:
     node = resolved(node, root)
     if "oneOf" in node and "discriminator" not in node:
-        forms = [resolved(one, root) for one in node["oneOf"]]
-        return next((one for one in forms if (one.get("type") == "object") == isinstance(tree, dict)), {})
+        forms = [resolved(form, root) for form in node["oneOf"]]
+        return next((form for form in forms if (form.get("type") == "object") == isinstance(tree, dict)), {})
     if "discriminator" in node:
         kind = tree.get("kind") if isinstance(tree, dict) else None
         reference = node["discriminator"]["mapping"].get(kind) if isinstance(kind, str) else None

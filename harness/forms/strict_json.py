@@ -46,12 +46,12 @@ def strict_json(text: str | bytes, *, constants: bool = False) -> JSON:
 
 
 def _object(pairs: list[tuple[str, JSON]]) -> dict[str, JSON]:
-    made = dict(pairs)
-    if len(made) != len(pairs):
+    members = dict(pairs)
+    if len(members) != len(pairs):
         seen: set[str] = set()
         twice = next(key for key, _ in pairs if key in seen or seen.add(key))  # type: ignore[func-returns-value]
         raise NotStrict(f"not strict JSON: the key {twice[:80]!a} stands twice in one object")
-    return made
+    return members
 
 
 def _constant(word: str) -> JSON:

@@ -5,7 +5,8 @@ from __future__ import annotations
 import os
 from collections.abc import Mapping
 
-ON, OFF = frozenset({"1", "on", "true", "yes"}), frozenset({"", "0", "off", "false", "no"})
+ON = frozenset({"1", "on", "true", "yes"})
+OFF = frozenset({"", "0", "off", "false", "no"})
 
 
 def switch(name: str, environment: Mapping[str, str] | None = None) -> bool:

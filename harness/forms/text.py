@@ -79,7 +79,9 @@ def quoted(text: str) -> str:
 def listed(words: Iterable[str]) -> str:
     """Join words for a sentence: ``a, b or c``."""
     names = list(words)
-    return names[0] if len(names) == 1 else f"{', '.join(names[:-1])} or {names[-1]}" if names else "nothing"
+    if len(names) < 2:
+        return names[0] if names else "nothing"
+    return f"{', '.join(names[:-1])} or {names[-1]}"
 
 
 def plural(count: int, noun: str) -> str:
@@ -96,9 +98,12 @@ def numbered(noun: str, numbers: Sequence[int]) -> str:
 
 def escape(character: str) -> str:
     """Write one character as an escape that Python, and YAML's double-quoted style, understand."""
-    short = {"\n": "\\n", "\r": "\\r", "\t": "\\t"}.get(character)
+    if short := {"\n": "\\n", "\r": "\\r", "\t": "\\t"}.get(character):
+        return short
     code = ord(character)
-    return short or (f"\\x{code:02x}" if code < 0x100 else f"\\u{code:04x}" if code < 0x10000 else f"\\U{code:08x}")
+    if code < 0x100:
+        return f"\\x{code:02x}"
+    return f"\\u{code:04x}" if code < 0x10000 else f"\\U{code:08x}"
 
 
 def _visible(text: str) -> str:

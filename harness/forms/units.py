@@ -41,7 +41,8 @@ def _quantity(value: Any, units: dict[str, Any], wanted: str, example: str) -> t
     if match is None:
         bare = re.fullmatch(rf"0+({NUMBER}[A-Za-z%]+)", value) if isinstance(value, str) else None
         raise complaint(f"must be a number with a unit ({wanted})", suggestion=bare and bare[1])
-    number, unit = match[1], match[2]
+    number = match[1]
+    unit = match[2]
     if unit in units and " " not in match[0]:
         return Decimal(number), unit
     if not unit:

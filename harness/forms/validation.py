@@ -60,12 +60,12 @@ def parse_model(model: type[M], text: bytes, *, name: str) -> M:
     """
     document = parse_mapping(text, name=name)
     try:
-        made = model.model_validate(document.tree)
+        valid = model.model_validate(document.tree)
     except ValidationError as error:
         raise ScenarioError([*document.problems, *problems_of(error, document, schema=schema_of(model))]) from None
     if document.problems:
         raise ScenarioError(document.problems)
-    return made
+    return valid
 
 
 @cache
@@ -113,13 +113,16 @@ def _unknown_key(path: Path, document: Document, schema: Schema) -> Problem:
 
 
 def _problem(error: ErrorDetails, path: Path, document: Document, schema: Schema) -> Problem:
-    kind, value, context = error["type"], error["input"], error.get("ctx", {})
+    kind = error["type"]
+    value = error["input"]
+    context = error.get("ctx", {})
     at_key = bool(path) and path[-1] == "[key]"
     if at_key:
         path = path[:-1]
     if kind == "complaint":
         path, value, at_key = _narrowed(path, value, context, document)
-        message, suggestion = str(context["message"]), context.get("suggestion")
+        message = str(context["message"])
+        suggestion = context.get("suggestion")
     elif kind == "union_tag_not_found":
         known = kinds(path, document.tree, schema)
         keys = {key for names in known.values() for key in names}
@@ -131,12 +134,15 @@ def _problem(error: ErrorDetails, path: Path, document: Document, schema: Schema
         path = (*path, "kind")
         value = value_at(document.tree, path)
         words = re.findall("'([^']*)'", str(context["expected_tags"]))
-        message, suggestion = f"must be one of {listed(words)}", closest(value, words)
+        message = f"must be one of {listed(words)}"
+        suggestion = closest(value, words)
     elif kind == "value_error":
-        message, suggestion = str(context["error"]), None
+        message = str(context["error"])
+        suggestion = None
     elif kind == "literal_error":
         words = re.findall("'([^']*)'", str(context["expected"])) or [str(context["expected"])]
-        message, suggestion = f"must be {listed(words)}", closest(value, words)
+        message = f"must be {listed(words)}"
+        suggestion = closest(value, words)
     else:
         message, suggestion = _sentence(kind, value, context)
         if kind in MAPPINGS:

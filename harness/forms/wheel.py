@@ -30,7 +30,8 @@ def pack(files: Mapping[str, bytes]) -> bytes:
         for path in sorted(files, key=str.encode):
             about = zipfile.ZipInfo(path, (1980, 1, 1, 0, 0, 0))
             # What the machine that packs would write there of itself.
-            about.create_system, about.external_attr = 3, 0o100644 << 16
+            about.create_system = 3
+            about.external_attr = 0o100644 << 16
             archive.writestr(about, files[path])
     return packed.getvalue()
 

@@ -44,8 +44,10 @@ OPERATIONS = frozenset({"all_reduce", "all_gather", "broadcast", "reduce_scatter
 REDUCTIONS: dict[str, Callable[[Sequence[int]], int]] = {"sum": sum, "max": max, "min": min}
 BLOCK = 4093
 """Elements after which the disorder begins again, shifted. A prime."""
-OF_BLOCK, OF_SEQUENCE = 5, 8
-LARGEST_WORLD, MOST_ELEMENTS = 8, 1 << 23
+OF_BLOCK = 5
+OF_SEQUENCE = 8
+LARGEST_WORLD = 8
+MOST_ELEMENTS = 1 << 23
 Value = Callable[[int], int]
 """The value at an index, from what stands there before rank and sequence are counted in."""
 
@@ -113,7 +115,9 @@ def fill(value: Value, *, first: int, elements: int, dtype: str, size: int) -> b
     table = [encoded(value(residue), dtype) for residue in range(count)]
     disorder = _disorder(count)
     blocks: dict[int, bytes] = {}
-    pieces, index, end = [], first, first + elements
+    pieces = []
+    index = first
+    end = first + elements
     while index < end:
         block, place = divmod(index, BLOCK)
         shift = block * OF_BLOCK % count
@@ -196,7 +200,8 @@ def with_halves_swapped(
         dtype: their type.
         size: world size.
     """
-    count, half = modulus(dtype, size), of // 2
+    count = modulus(dtype, size)
+    half = of // 2
     whole = _disorder(count)
 
     def residue(index: int) -> int:

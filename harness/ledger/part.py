@@ -19,7 +19,8 @@ from typing import Literal
 # this side, side, what the sketch is, number
 PART = struct.Struct("<Q8sdQHHBB2xQ")
 # The same with the sketch as what it is; of NOTHING it is 0.0.
-PART_FLOAT, PART_WHOLE = struct.Struct("<QddQHHBB2xQ"), struct.Struct("<QQdQHHBB2xQ")
+PART_FLOAT = struct.Struct("<QddQHHBB2xQ")
+PART_WHOLE = struct.Struct("<QQdQHHBB2xQ")
 NUMBER = struct.Struct("<Q")
 DIGESTS = 1 << 15
 """Digests that a rank's file holds: 1.5 MiB. Of more, the last ones."""
@@ -28,7 +29,8 @@ EVERYONE = 0xFFFF
 Side = Literal["sent", "received"]
 SIDES: tuple[Side, ...] = ("sent", "received")
 NOTHING, FLOAT, WHOLE = range(3)
-_FLOAT, _WHOLE = struct.Struct("<d"), struct.Struct("<Q")
+_FLOAT = struct.Struct("<d")
+_WHOLE = struct.Struct("<Q")
 
 
 class NotAPart(ValueError):
@@ -74,7 +76,9 @@ class Part:
 
 def pack(part: Part) -> bytes:
     """As it lies in a ledger."""
-    kind, bits, size = NOTHING, bytes(8), 0.0
+    kind = NOTHING
+    bits = bytes(8)
+    size = 0.0
     if part.sketch is not None:
         size = part.sketch.size
         kind, bits = _bits_of(part.sketch.total)

@@ -13,7 +13,8 @@ from functools import lru_cache
 from typing import Any, BinaryIO, NamedTuple
 
 MAGIC = b"\x93NUMPY"
-SUFFIX, BFLOAT16_SUFFIX = ".npy", ".bfloat16.npy"
+SUFFIX = ".npy"
+BFLOAT16_SUFFIX = ".bfloat16.npy"
 HEADER_LIMIT = 4096
 SIZE_LIMIT = 1 << 62
 """Bytes of an array, counting an axis of no element as one: NumPy makes no larger one, not even an empty one."""
@@ -30,7 +31,7 @@ class NotAnArray(ValueError):
     """A file that is not an array of numbers in NumPy's format; the message says why."""
 
 
-class Header(NamedTuple):
+class ArrayHeader(NamedTuple):
     """What a file says of its array.
 
     Attributes:
@@ -56,7 +57,7 @@ def _literal(text: str) -> Any:
     return ast.literal_eval(text)
 
 
-def header(file: BinaryIO, *, name: str) -> Header:
+def header(file: BinaryIO, *, name: str) -> ArrayHeader:
     """Read the header of an array's file, which is at its beginning.
 
     Args:
@@ -77,11 +78,13 @@ def header(file: BinaryIO, *, name: str) -> Header:
     try:
         text = file.read(length).decode("utf-8" if start[6] == 3 else "latin-1")
         found = _literal(text.strip())
-        descr, shape = found["descr"], found["shape"]
+        descr = found["descr"]
+        shape = found["shape"]
         sizes = tuple(shape)
         whole = all(type(size) is int and size >= 0 for size in sizes)
     except (ValueError, SyntaxError, TypeError, KeyError, MemoryError, RecursionError):
-        whole, descr = False, None
+        whole = False
+        descr = None
     if not whole or set(found) != {"descr", "fortran_order", "shape"} or len(sizes) > 32:
         raise NotAnArray("its header is not that of NumPy's format")
     match = re.fullmatch(r"[<>|=]([a-z][0-9])", descr) if isinstance(descr, str) else None
@@ -96,6 +99,6 @@ def header(file: BinaryIO, *, name: str) -> Header:
         raise NotAnArray("its header says a shape that is larger than any array")
     begin = 8 + width + length
     size = begin + math.prod(sizes) * int(descr[2:])
-    return Header(
+    return ArrayHeader(
         dtype=dtype, shape=sizes, bytes=size, begin=begin, descr=descr, fortran=found["fortran_order"] is True
     )

@@ -7,8 +7,8 @@ import mmap
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from harness.numeric.array import HEADER_LIMIT, Header, NotAnArray, header
-from harness.numeric.comparison import Comparison, Tally, coarser
+from harness.numeric.array import HEADER_LIMIT, ArrayHeader, NotAnArray, header
+from harness.numeric.comparison import Comparison, ComparisonTally, coarser
 from harness.numeric.tolerance import Tolerance
 
 if TYPE_CHECKING:
@@ -33,7 +33,7 @@ class ArrayFile(NamedTuple):
     name: str
     content: bytes | mmap.mmap
 
-    def load(self) -> tuple[Header, Array]:
+    def load(self) -> tuple[ArrayHeader, Array]:
         """Read it.
 
         Raises:
@@ -99,12 +99,13 @@ def compare(found: ArrayFile, expected: ArrayFile, tolerance: Tolerance) -> Comp
     Raises:
         NotAnArray: one of them is not one.
     """
-    (head, left), (other, right) = found.load(), expected.load()
+    (head, left) = found.load()
+    (other, right) = expected.load()
     if head.shape != other.shape:
         return Comparison(
             shape=list(head.shape), expected_shape=list(other.shape), dtype=head.dtype, expected_dtype=other.dtype
         )
-    tally = Tally(head.shape, tolerance, dtype=coarser(head.dtype, other.dtype))
+    tally = ComparisonTally(head.shape, tolerance, dtype=coarser(head.dtype, other.dtype))
     for ours, theirs in zip(_chunks(left, head.dtype), _chunks(right, other.dtype), strict=True):
         _count(tally, ours, theirs)
     return tally.comparison(dtype=head.dtype, expected_dtype=other.dtype)
@@ -122,7 +123,7 @@ def _chunks(array: Array, dtype: str) -> Iterator[Array]:
         yield chunk.astype({"f": np.float64, "b": np.uint8}.get(chunk.dtype.kind, chunk.dtype))
 
 
-def _count(tally: Tally, found: Array, expected: Array) -> None:
+def _count(tally: ComparisonTally, found: Array, expected: Array) -> None:
     """Count a chunk: by float64 what is clear, by exact arithmetic what is not."""
     import numpy as np
 
@@ -130,7 +131,8 @@ def _count(tally: Tally, found: Array, expected: Array) -> None:
         for pair in zip(found.tolist(), expected.tolist(), strict=True):
             tally.pair(*pair)
         return
-    tolerance, first = tally.tolerance, tally.elements
+    tolerance = tally.tolerance
+    first = tally.elements
     tally.elements += found.size
     same = found == expected
     if found.dtype.kind == "f":
@@ -142,7 +144,8 @@ def _count(tally: Tally, found: Array, expected: Array) -> None:
     places = np.flatnonzero(~same)
     if not places.size:
         return
-    found, expected = found[places], expected[places]
+    found = found[places]
+    expected = expected[places]
     excess, within = _judge(found, expected, tolerance, dtype=tally.dtype)
     tally.differing += int(places.size)
     tally.beyond += int(np.count_nonzero(~within))
@@ -164,10 +167,12 @@ def _judge(found: Array, expected: Array, tolerance: Tolerance, *, dtype: str) -
     with np.errstate(all="ignore"):
         if whole:
             steps = np.maximum(found, expected).astype(np.uint64) - np.minimum(found, expected).astype(np.uint64)
-            apart, size = steps.astype(np.float64), np.abs(expected.astype(np.float64))
+            apart = steps.astype(np.float64)
+            size = np.abs(expected.astype(np.float64))
         else:
             steps = _steps(found, expected, dtype) if tolerance.ulp is not None else np.zeros(0, np.uint64)
-            apart, size = np.abs(found - expected), np.abs(expected)
+            apart = np.abs(found - expected)
+            size = np.abs(expected)
         limit = tolerance.atol + tolerance.rtol * size
         excess = apart / limit
         within = excess <= 1
@@ -192,7 +197,8 @@ def _judge(found: Array, expected: Array, tolerance: Tolerance, *, dtype: str) -
         within |= steps <= tolerance.ulp
     if not whole:
         nonfinite = ~(np.isfinite(found) & np.isfinite(expected))
-        excess[nonfinite], within[nonfinite] = np.inf, False
+        excess[nonfinite] = np.inf
+        within[nonfinite] = False
     return excess, within
 
 

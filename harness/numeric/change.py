@@ -14,7 +14,11 @@ from typing import Any, BinaryIO, NamedTuple
 
 from harness.numeric.array import NotAnArray, header
 
-ABSOLUTE, RELATIVE, ULP, TOKEN, CHARACTER = "absolute", "relative", "ulp", "token", "character"
+ABSOLUTE = "absolute"
+RELATIVE = "relative"
+ULP = "ulp"
+TOKEN = "token"  # noqa: S105 - of a text
+CHARACTER = "character"
 # Formats of `struct` for a float and for its bits, by dtype. The upper half of a float32's bits are a bfloat16.
 FLOATS = {"float64": ("<d", "<Q"), "float32": ("<f", "<I"), "float16": ("<e", "<H"), "bfloat16": ("<f", "<I")}
 BFLOAT16_STEP = 1 << 16
@@ -92,7 +96,8 @@ def replaced(value: Any, position: Position, leaf: Any) -> Any:
     """A copy with another element at a position."""
     if not position:
         return leaf
-    part, rest = position[0], position[1:]
+    part = position[0]
+    rest = position[1:]
     if isinstance(value, dict):
         return {**value, part: replaced(value[part], rest, leaf)}
     copy = list(value)
@@ -123,7 +128,8 @@ def change_number(before: float, order: Order, *, dtype: str) -> int | float | N
         order: what is asked.
         dtype: such as `float32` or `int64`.
     """
-    change, size = order["change"], order["size"]
+    change = order["change"]
+    size = order["size"]
     after: int | float | None
     try:
         if not math.isfinite(before):
@@ -185,7 +191,8 @@ class ArrayInFile:
             NotAnArray: it is not an array of numbers.
         """
         file.seek(0)
-        self._file, self._head = file, header(file, name=name)
+        self._file = file
+        self._head = header(file, name=name)
         if (code := CODES.get(self._head.descr[1:])) is None:
             raise NotAnArray(f"its dtype is {self._head.dtype}: only numbers can be changed")
         self._format = (">" if self._head.descr[0] == ">" else "<") + code
@@ -236,7 +243,8 @@ class ArrayInFile:
         """The place in the file of an element; None where the array has none there."""
         if len(position) != len(self._head.shape):
             return None
-        index, pairs = 0, list(zip(position, self._head.shape, strict=True))
+        index = 0
+        pairs = list(zip(position, self._head.shape, strict=True))
         for part, size in reversed(pairs) if self._head.fortran else pairs:
             if type(part) is not int or not 0 <= part < size:
                 return None

@@ -152,7 +152,7 @@ def coarser(*dtypes: str) -> str:
     return next((name for name in ("bfloat16", "float16", "float32") if name in dtypes), "float64")
 
 
-class Tally:
+class ComparisonTally:
     """Counts pairs into a comparison, in the order of the array (C order)."""
 
     def __init__(self, shape: Sequence[int], tolerance: Tolerance, *, dtype: str = "float64") -> None:
@@ -169,7 +169,8 @@ class Tally:
 
     def pair(self, found: Number, expected: Number) -> None:
         """Count the next pair."""
-        place, self.elements = self.elements, self.elements + 1
+        place = self.elements
+        self.elements = self.elements + 1
         for side, value in enumerate((found, expected)):
             self.nonfinite[side] += not math.isfinite(value)
         if found == expected:
@@ -227,7 +228,7 @@ def compare_values(found: JSON, expected: JSON, tolerance: Tolerance) -> Compari
     shapes = [_shape_of(value, word) for value, word in ((found, "the value"), (expected, "what it is compared with"))]
     if shapes[0] != shapes[1]:
         return Comparison(shape=shapes[0], expected_shape=shapes[1], dtype="json", expected_dtype="json")
-    tally = Tally(shapes[0], tolerance)
+    tally = ComparisonTally(shapes[0], tolerance)
     for one, other in zip(_numbers(found), _numbers(expected), strict=True):
         tally.pair(one, other)
     return tally.comparison(dtype="json", expected_dtype="json")
@@ -282,7 +283,9 @@ def number(value: Number | str) -> Number:
 
 
 def _text(value: Number) -> str:
-    return str(value) if isinstance(value, int) else f"{value:.9g}" if kind(value) == "finite" else str(named(value))
+    if isinstance(value, float) and kind(value) == "finite":
+        return f"{value:.9g}"
+    return str(named(value))
 
 
 def _shape(shape: Sequence[int]) -> str:

@@ -106,7 +106,8 @@ def compare(found: ArrayFile, expected: ArrayFile, *, k: int) -> Distances:
     """
     import numpy as np
 
-    left, right = numbers(found), numbers(expected)
+    left = numbers(found)
+    right = numbers(expected)
     shapes = list(left.shape), list(right.shape)
     if not left.shape or not right.shape:
         raise NotAnArray("logits have an axis for the vocabulary, and it is a single number")
@@ -164,7 +165,8 @@ def beyond(
     """
     import numpy as np
 
-    left, right = numbers(found), numbers(expected)
+    left = numbers(found)
+    right = numbers(expected)
     if not left.shape or left.shape != right.shape:
         raise NotAnArray("logits have an axis for the vocabulary, and as many positions on both sides")
     size = left.shape[-1]
@@ -206,7 +208,9 @@ def _rows(found: Array, expected: Array, *, k: int) -> tuple[Array, ...]:
     for side in (found, expected):
         undefined |= np.isnan(side).any(1) | np.isposinf(side).any(1) | ~np.isfinite(side).any(1)
     found, expected = (np.where(undefined[:, None], 0.0, side) for side in (found, expected))
-    p, log_p, log_q = np.exp(_log_softmax(expected)), _log_softmax(expected), _log_softmax(found)
+    p = np.exp(_log_softmax(expected))
+    log_p = _log_softmax(expected)
+    log_q = _log_softmax(found)
     with np.errstate(invalid="ignore"):
         kl = np.maximum(0.0, np.where(p > 0, p * (log_p - log_q), 0.0).sum(1))
     # By value, then by the number of the token: which of two equal ones is the best depends on nothing else.
@@ -236,7 +240,8 @@ def agrees(stated: Distances, again: Distances) -> bool:
             return one is other
         return math.isclose(one, other, rel_tol=share, abs_tol=ROUNDING)
 
-    left, right = stated.model_dump(), again.model_dump()
+    left = stated.model_dump()
+    right = again.model_dump()
     pairs = [(left.pop(name), right.pop(name)) for name in ("kl", "mean_kl")]
     if not all(near(*pair) for pair in pairs):
         return False

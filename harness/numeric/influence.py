@@ -53,7 +53,9 @@ def work_out(reference: Files, ranks: Sequence[Files], *, margin: float) -> Infl
     Raises:
         NotAnArray: the reference lacks something, or a file is not an array.
     """
-    whole, moved, keep = Whole(reference, tokens=None, slack=Slack(margin)), [], []
+    whole = Whole(reference, tokens=None, slack=Slack(margin))
+    moved = []
+    keep = []
     for rank, files in enumerate(ranks):
         own = sort(files).get(NO_SERIES, {})
         if any(what == "logits" for _, what in own):
@@ -73,7 +75,10 @@ def work_out(reference: Files, ranks: Sequence[Files], *, margin: float) -> Infl
                 keeps = {prompt: before.rows(prompt).shape[0] for prompt in pairs}
                 found = departure(louder, before, keep=keeps, most=limits.most)
                 limit = limits.allows(Slack(margin))[1]
-                most = max(most, math.inf if found.most is None else found.most / limit if limit else 0.0)
+                if found.most is None:
+                    most = math.inf
+                elif limit:
+                    most = max(most, found.most / limit)
             # A NaN is no proof of anything but itself.
             moved.append(Moved(changed=changed, seen_by=rank, times=most if math.isfinite(most) else None))
     return Influence(keep=keep, moved=moved)

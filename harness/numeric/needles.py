@@ -102,7 +102,8 @@ def extent(expected: ArrayFile) -> Extent:
     finite = array[np.isfinite(array)]
     if not finite.size:
         return Extent(int(array.size), None, False, hollow)
-    least, most = float(finite.min()), float(finite.max())
+    least = float(finite.min())
+    most = float(finite.max())
     is_constant = least == most and finite.size == array.size
     return Extent(int(array.size), max(abs(least), abs(most)), is_constant, hollow)
 
@@ -168,7 +169,9 @@ def unmasked(file: ArrayFile) -> ArrayFile:
     rest = finite[finite != mask]
     if finite.size - rest.size < 2 or not rest.size:
         return file
-    least, most = rest.min() / 2, rest.max() / 2  # halves, whose difference float64 holds
+    # halves, whose difference float64 holds
+    least = rest.min() / 2
+    most = rest.max() / 2
     if least == most or min(abs(mask / 2 - least), abs(mask / 2 - most)) <= most - least:
         return file
     found = np.array(array)
@@ -199,7 +202,8 @@ def telling(wrong: ArrayFile, expected: ArrayFile) -> int:
     """
     import numpy as np
 
-    one, other = numbers(wrong), numbers(expected)
+    one = numbers(wrong)
+    other = numbers(expected)
     compared = np.isfinite(one) & np.isfinite(other) & (one != other)
     return int(np.count_nonzero(compared | _hollow(other)))
 
@@ -280,29 +284,30 @@ def _wrong_values(
 def _mask(values: Sequence[Number]) -> Number | None:
     """The number that stands for a mask, as `unmasked` has it; None where there is none."""
     mask = max(values, key=abs)
-    rest = [one for one in values if one != mask]
+    rest = [value for value in values if value != mask]
     if len(values) - len(rest) < 2 or not rest:
         return None
-    least, most = min(rest) / 2, max(rest) / 2
+    least = min(rest) / 2
+    most = max(rest) / 2
     return None if least == most or min(abs(mask / 2 - least), abs(mask / 2 - most)) <= most - least else mask
 
 
 def _filled(values: Any, numbers: Iterator[Number], mask: Number) -> Any:
     """Lists with other numbers in the places that are not masked."""
     if isinstance(values, list):
-        return [_filled(one, numbers, mask) for one in values]
+        return [_filled(value, numbers, mask) for value in values]
     return values if values == mask else next(numbers)
 
 
 def _rolled(values: Any, axis: int, by: int) -> Any:
     if axis:
-        return [_rolled(one, axis - 1, by) for one in values]
+        return [_rolled(value, axis - 1, by) for value in values]
     return [*values[len(values) - by :], *values[: len(values) - by]]
 
 
 def _flat(values: Any) -> Iterator[Number]:
     if isinstance(values, list):
-        for one in values:
-            yield from _flat(one)
+        for value in values:
+            yield from _flat(value)
     else:
         yield values

@@ -34,12 +34,13 @@ from harness.numeric.envelope import (
     middle,
 )
 from harness.numeric.needles import LEAST, OTHERS, Needle, Needles, extent, unmasked, wrong_ones
-from harness.numeric.ties import decided
 
 if TYPE_CHECKING:
     import numpy as np
 
     Array = np.ndarray[Any, Any]
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
 
 PHASES = ("prefill", "decode")
 ROUTER = "router"
@@ -82,7 +83,8 @@ class Whole:
         Raises:
             NotAnArray: something is missing, or is not what it has to be.
         """
-        self.tokens, self.slack = tokens or {}, slack
+        self.tokens = tokens or {}
+        self.slack = slack
         self._series = sort(files)
         self._limits: dict[tuple[str | int, ...], Envelope] = {}
         self.logits = {phase: found for phase in PHASES if (found := self._of(None, phase, "logits"))}
@@ -162,7 +164,7 @@ class Whole:
                     )
                     times.append(moved.times(limits, self.slack))
             if self.slack.layers is not None:
-                times += [one.times for one in self._layers(self._series[series, number])]
+                times += [layer.times for layer in self._layers(self._series[series, number])]
             if times:
                 worst = max(times)
                 found.append(Sensitivity(number=number or 0, times=worst if worst != math.inf else None))
@@ -178,14 +180,16 @@ class Whole:
         for phase, of in self.logits.items():
             half, most = self.envelopes[phase].allows(self.slack)
             for prompt, kept in of.items() if not any(one.is_refused for one in tried) else ():
-                keep, file = self._keep[phase][prompt], unmasked(kept)
+                keep = self._keep[phase][prompt]
+                file = unmasked(kept)
                 others = {f"prompt {other}": unmasked(of[other]) for other in sorted(of.keys() - {prompt})[:OTHERS]}
                 for what, wrong in wrong_ones(file, others) if numbers(file).size >= LEAST else ():
                     far = distances(numbers(wrong), numbers(file))[:keep]
                     passes = bool((far <= most).all()) and (middle(far) or 0.0) <= half
                     far = far[np.isfinite(far)]  # of the others the masks differ
                     place = f"{phase} of prompt {prompt}, {what}"
-                    telling, beyond = int((far != 0).sum()), int((far > most).sum())
+                    telling = int((far != 0).sum())
+                    beyond = int((far > most).sum())
                     if telling:
                         tried.append(Needle(what=place, telling=telling, beyond=beyond, passes=passes))
                     if tried and tried[-1].is_refused:
@@ -228,7 +232,8 @@ class Whole:
 
     def _undecided(self, phase: str) -> dict[int, int]:
         """How many positions of each prompt come before the first at which noise can make a choice another one."""
-        of, gaps = self.logits[phase], self._of(None, phase, ROUTER)
+        of = self.logits[phase]
+        gaps = self._of(None, phase, ROUTER)
         if not gaps:
             return {prompt: numbers(file).shape[0] for prompt, file in of.items()}
         if gaps.keys() != of.keys():
@@ -371,7 +376,8 @@ def work_out(
         NotAnArray: the reference lacks something, or a file is not an array.
     """
     whole = Whole(reference, tokens=tokens(None), slack=slack)
-    found, files_of = [], list(ranks)
+    found = []
+    files_of = list(ranks)
     for rank, files in enumerate(files_of):
         try:
             found.append(whole.parity(files, tokens(rank)))
@@ -399,3 +405,68 @@ def _hidden(name: str) -> tuple[str, str] | None:
 
 def _is_of_a_router(place: tuple[str, str]) -> bool:
     return place[1].partition(".")[2] == ROUTER
+
+
+def decided(
+    gaps: Mapping[int, ArrayFile], variants: Sequence[Mapping[int, ArrayFile]], *, margin: float
+) -> dict[int, int]:
+    """How many positions of each prompt come before the first at which noise can make a choice another one.
+
+    A choice is held against its own noise: the scores of routers and of indexers are numbers of different size.
+
+    Args:
+        gaps: by prompt, `[positions, choices]`, infinite where nothing was left out; or the least of all,
+            `[positions]`.
+        variants: the same in other orders of the same sums, of all prompts or some.
+        margin: times its noise that a gap has to be.
+
+    Raises:
+        NotAnArray: one is not an array of floats with one axis or two, or has other positions in a variant.
+    """
+    import numpy as np
+
+    kept = {prompt: _columns(file) for prompt, file in gaps.items()}
+    others = [{prompt: _columns(file) for prompt, file in one.items() if prompt in kept} for one in variants]
+    width = max(found.shape[1] for one in (kept, *others) for found in one.values())
+    kept = {prompt: _widened(gap, width) for prompt, gap in kept.items()}
+    noise = {prompt: np.zeros(gap.shape) for prompt, gap in kept.items()}
+    for variant in others:
+        for prompt, found in variant.items():
+            gap = kept[prompt]
+            other = _widened(found, width)
+            if other.shape != gap.shape:
+                raise NotAnArray(f"{gaps[prompt].name} has another shape in a variant")
+            # What chooses nothing leaves nothing undecided: its gap is infinite, on both sides.
+            with np.errstate(invalid="ignore"):
+                apart = np.where(other == gap, 0.0, np.abs(other - gap))
+            noise[prompt] = np.maximum(noise[prompt], apart)
+    # Behind a choice that was made otherwise everything is something else, which is not noise of what comes before:
+    # what counts is the noise so far, and no less than that of half of all positions at which there is a choice.
+    gap_of_all, noise_of_all = (np.concatenate(list(one.values())) for one in (kept, noise))
+    half = np.array([_median(noise_of_all[~np.isinf(gap_of_all[:, at]), at]) for at in range(width)])
+    many = {}
+    for prompt, gap in kept.items():
+        so_far = np.maximum(np.maximum.accumulate(noise[prompt]), half)
+        tied = np.flatnonzero(~(gap > margin * so_far).all(axis=1))
+        many[prompt] = int(tied[0]) if tied.size else int(gap.shape[0])
+    return many
+
+
+def _columns(file: ArrayFile) -> Array:
+    array = numbers(file)
+    if array.ndim not in (1, 2) or array.dtype.kind != "f":
+        raise NotAnArray(f"{file.name} has the shape {list(array.shape)}: floats with one axis or two are asked")
+    return (array if array.ndim == 2 else array[:, None]).astype("float64")
+
+
+def _widened(gaps: Array, width: int) -> Array:
+    """With the choices that came up later, which were none before."""
+    import numpy as np
+
+    return np.pad(gaps, ((0, 0), (0, width - gaps.shape[1])), constant_values=np.inf)
+
+
+def _median(values: Array) -> float:
+    import numpy as np
+
+    return float(np.median(values)) if values.size else 0.0

@@ -25,7 +25,7 @@ class NotSafetensors(ValueError):
     """A file that is not of this format; the message says why."""
 
 
-class Tensor(NamedTuple):
+class StoredTensor(NamedTuple):
     """One tensor: bytes of an element, an axis each, and where it begins in the file."""
 
     width: int
@@ -33,7 +33,7 @@ class Tensor(NamedTuple):
     begin: int
 
 
-def tensors(content: bytes | mmap.mmap) -> dict[str, Tensor]:
+def tensors(content: bytes | mmap.mmap) -> dict[str, StoredTensor]:
     """Read what a file holds, by name.
 
     Raises:
@@ -48,25 +48,24 @@ def tensors(content: bytes | mmap.mmap) -> dict[str, Tensor]:
         raise NotSafetensors(f"its header is not JSON: {error}") from None
     if not isinstance(header, dict):
         raise NotSafetensors("its header is not a mapping")
-    found, room = {}, len(content) - 8 - length
+    found = {}
+    room = len(content) - 8 - length
     for name, about in header.items():
         if name == "__metadata__":
             continue
         said: Mapping[str, JSON] = about if isinstance(about, dict) else {}
-        width, shape, place = (
-            BYTES.get(str(said.get("dtype"))),
-            _whole(said.get("shape")),
-            _whole(said.get("data_offsets")),
-        )
+        width = BYTES.get(str(said.get("dtype")))
+        shape = _whole(said.get("shape"))
+        place = _whole(said.get("data_offsets"))
         if width is None or shape is None or place is None or len(place) != 2:
             raise NotSafetensors(f"what its header says of {name} is not dtype, shape and data_offsets")
         if place[1] - place[0] != math.prod(shape) * width or not place[0] <= place[1] <= room:
             raise NotSafetensors(f"{name} has another size than its shape asks, or lies outside of the file")
-        found[name] = Tensor(width, tuple(shape), 8 + length + place[0])
+        found[name] = StoredTensor(width, tuple(shape), 8 + length + place[0])
     return found
 
 
-def slice_of(content: bytes | mmap.mmap, tensor: Tensor, bounds: Sequence[tuple[int, int]]) -> bytes:
+def slice_of(content: bytes | mmap.mmap, tensor: StoredTensor, bounds: Sequence[tuple[int, int]]) -> bytes:
     """The bytes of a slice, in C order.
 
     Args:
@@ -74,7 +73,8 @@ def slice_of(content: bytes | mmap.mmap, tensor: Tensor, bounds: Sequence[tuple[
         tensor: one of its tensors.
         bounds: begin and end of each of its axes, within the tensor.
     """
-    inner, axes = tensor.width, list(zip(tensor.shape, bounds, strict=True))
+    inner = tensor.width
+    axes = list(zip(tensor.shape, bounds, strict=True))
     # The last axes that are whole, and the one before them, lie together.
     while axes and axes[-1][1] == (0, axes[-1][0]):
         inner *= axes.pop()[0]
@@ -93,5 +93,5 @@ def slice_of(content: bytes | mmap.mmap, tensor: Tensor, bounds: Sequence[tuple[
 
 
 def _whole(numbers: JSON) -> list[int] | None:
-    fits = isinstance(numbers, list) and all(type(one) is int and one >= 0 for one in numbers)
+    fits = isinstance(numbers, list) and all(type(number) is int and number >= 0 for number in numbers)
     return numbers if fits else None

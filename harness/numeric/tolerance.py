@@ -102,4 +102,6 @@ def kind(value: Number) -> str:
     """`finite`, `NaN`, `Infinity` or `-Infinity`."""
     if math.isfinite(value):
         return "finite"
-    return "NaN" if math.isnan(value) else "Infinity" if value > 0 else "-Infinity"
+    if math.isnan(value):
+        return "NaN"
+    return "Infinity" if value > 0 else "-Infinity"

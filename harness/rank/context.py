@@ -10,7 +10,7 @@ from typing import Any, Protocol
 from harness.forms.strict_json import JSON
 from harness.history import ARTEFACT_KEPT, CODED, CODED_END, ENVIRONMENT_TOLD, FAULT_IN_CALL
 from harness.rank import artefacts
-from harness.rank.coded import Coded
+from harness.rank.coded_calls import Coded
 from harness.rank.emit import Emitter
 from harness.rank.groups import MADE
 

@@ -9,12 +9,14 @@ import contextlib
 import json
 import linecache
 import os
-import sys
 import time
 from collections import deque
 from pathlib import Path
 from types import TracebackType
 from typing import Any
+
+from harness.ledger import inside
+from harness.ledger.inside.book import short_name
 
 TEXT_LIMIT = 4_000
 FRAME_LIMIT = 60
@@ -22,11 +24,11 @@ CHAIN_LIMIT = 10
 CLASS_LIMIT = 20
 NAME_LIMIT = 200
 FILE_NAME = "error.json"
-ROOT = str(Path(__file__).parents[2])  # of our own code, which is not found by sys.path
 RUNTIME = os.path.realpath(Path(__file__).parent) + os.sep
+LEDGER = os.path.realpath(Path(inside.__file__).parent) + os.sep
 # What stands between a subject and the library it calls, and is neither.
-BY_NAME = ("groups.py", "ledger_torch.py", "ledger_mlx.py")
-WATCHES = tuple(RUNTIME + name for name in BY_NAME)
+WATCHES = (f"{RUNTIME}groups.py", f"{LEDGER}hook_torch.py", f"{LEDGER}hook_mlx.py")
+BY_NAME = tuple(os.path.basename(file) for file in WATCHES)  # noqa: PTH119 - a text, as frames name their files
 IMMUTABLE_TYPE = 1 << 8  # Py_TPFLAGS_IMMUTABLETYPE: a class of the interpreter itself
 
 
@@ -97,7 +99,7 @@ def _is_ours(trace: TracebackType | None) -> bool:
         if not _is_watch(trace):
             file = trace.tb_frame.f_code.co_filename
         trace = trace.tb_next
-    return bool(file) and os.path.realpath(file).startswith(RUNTIME)
+    return bool(file) and os.path.realpath(file).startswith((RUNTIME, LEDGER))
 
 
 def _is_watch(step: TracebackType) -> bool:
@@ -177,14 +179,3 @@ def _frame(name: str, line: int, *, function: str, folder: str) -> dict[str, Any
         "source": linecache.getline(name, line).strip()[:300],
         "subject": inside,
     }
-
-
-def short_name(name: str, *, folder: str) -> str:
-    """A file without the machine's folders: relative to the arm's folder, or to the import path it came from."""
-    file = os.path.realpath(name)
-    if file.startswith(root := os.path.realpath(folder) + os.sep):
-        return file[len(root) :]
-    for entry in sorted((os.path.realpath(p) for p in (ROOT, *sys.path) if p), key=len, reverse=True):
-        if file.startswith(entry + os.sep):
-            return file[len(entry) + 1 :]
-    return Path(file).name

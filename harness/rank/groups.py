@@ -16,8 +16,8 @@ from importlib.machinery import ModuleSpec
 from types import ModuleType
 from typing import Any
 
-from harness.rank import ledger_mlx, ledger_torch
-from harness.rank.ledger import Book
+from harness.ledger.inside import hook_mlx, hook_torch
+from harness.ledger.inside.book import Book
 
 MADE = "group.made"
 TORCH, MLX = "torch.distributed", "mlx.core"
@@ -81,7 +81,7 @@ class Watch:
             else:
                 self._watch_mlx(sys.modules[MLX].distributed)
         if self._book is not None:
-            install = ledger_torch.install if name == TORCH else ledger_mlx.install
+            install = hook_torch.install if name == TORCH else hook_mlx.install
             self._conclude.append(install(self._book, sys.modules["torch" if name == TORCH else MLX]))
 
     def _watch_torch(self, distributed: Any) -> None:

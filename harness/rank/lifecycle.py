@@ -26,8 +26,12 @@ from types import ModuleType
 from typing import Any
 
 from harness.history import ENVIRONMENT_TOLD
+from harness.ledger.file import ARTEFACT
+from harness.ledger.inside.book import Book
+from harness.ledger.inside.recorder import module_of
 from harness.rank import failure
 from harness.rank.arm_finder import prefer, strays
+from harness.rank.artefacts import BYTES
 from harness.rank.artefacts import FOLDER as KEPT_FOLDER
 from harness.rank.context import Context, Group
 from harness.rank.emit import Emitter
@@ -35,10 +39,8 @@ from harness.rank.environment import environment
 from harness.rank.groups import Watch
 from harness.rank.inside import load
 from harness.rank.inventory import describe
-from harness.rank.ledger import Book
 from harness.rank.loaded import Loaded, file_of
 from harness.rank.look import LOOKED, look, names_swallowed, parameters
-from harness.rank.recorder import module_of
 from harness.rank.spec import RankSpec
 
 STACKS = "stacks.txt"
@@ -151,7 +153,8 @@ def _run(
 def _book(spec: RankSpec, recorder: ModuleType | None) -> Book | None:
     """The rank's ledger. Where it cannot be made the rank goes on without, which the harness finds out."""
     try:
-        return Book(spec, is_struck=bool(spec.inside), recorder=recorder)
+        path = Path(spec.scratch, KEPT_FOLDER, ARTEFACT + BYTES)
+        return Book(path, spec, is_struck=bool(spec.inside), recorder=recorder)
     except OSError as error:
         print(f"rankproof: no ledger of this rank's calls can be made: {error}", file=sys.stderr)
     return None

@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 from harness.forms.strict_json import JSON
+from harness.ledger.inside.book import DigestLevel
 
-Digests = Literal["", "given", "eager"]
 SHARED = "shared"
 """Name of the folder that ranks share, beside their own."""
 
@@ -78,7 +78,7 @@ class RankSpec:
     tells_environment: bool = False
     collective_timeout: float | None = None
     observe: bool = False
-    digests: Digests = ""
+    digests: DigestLevel = ""
     recorder: str = ""
 
     @property

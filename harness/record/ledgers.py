@@ -10,8 +10,8 @@ from harness.checks.ledger_agrees import asks_ledgers
 from harness.checks.transfers_intact import asks_digests
 from harness.forms.digest import mark
 from harness.history import LEDGERS_COMPARED, History, artefact_found
-from harness.ledger.account import account
 from harness.ledger.file import ARTEFACT, LARGEST
+from harness.ledger.outside.account import account
 from harness.record.artefacts import path_of
 from harness.record.model import RecordError
 from harness.scenario import Scenario

@@ -80,8 +80,8 @@ def _not_refused(scenario: Scenario, cell: Cell, skipped: Skip) -> str:
     named = {str({**arm.with_, **cell.axes}.get("model", "model")) for arm in scenario.subject.arms.values()}
     made = [one.made for name in named if (one := scenario.inputs.get(name)) is not None and one.made is not None]
     # What makes models and reads engines takes long to import, and few records skip a cell for this.
-    from harness.models.catalogue import MODELS
-    from harness.models.engines import uneven
+    from harness.engines.models.catalogue import MODELS
+    from harness.engines.offers import uneven
 
     configs = [MODELS[name].config() for name in made if name in MODELS]
     if len(configs) == len(named) and not any(uneven(use, config, ranks=cell.ranks) for config in configs):

@@ -33,7 +33,7 @@ from harness.history import (
     NEEDLES_TRIED,
     History,
 )
-from harness.ledger.account import account
+from harness.ledger.outside.account import account
 from harness.ledger.file import ARTEFACT as LEDGER
 from harness.ledger.file import LARGEST, NotALedger, encode, parse
 from harness.numeric.array import NotAnArray, header

@@ -142,7 +142,7 @@ def _layouts(name: str, layouts: Sequence[str]) -> Path:
 
 def _made(name: str, model: str) -> Path:
     """The folder of the user's cache with a model, the same bytes on every machine."""
-    from harness.models import ModelError, cached
+    from harness.engines.models import ModelError, cached
 
     try:
         return cached(model)

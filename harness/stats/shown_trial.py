@@ -11,7 +11,7 @@ from harness.checks import Finding
 from harness.events import Event
 from harness.forms.model import Model
 from harness.history import ARTEFACT_COMPARED, LEDGERS_COMPARED, History, ended
-from harness.ledger import account as ledger
+from harness.ledger.outside import account as ledger
 from harness.stats.ends import shown
 from harness.stats.hang import LineOf, text_of, threads_at
 from harness.stats.outcome import Trial

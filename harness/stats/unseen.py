@@ -12,14 +12,13 @@ from collections.abc import Iterator, Mapping, Sequence
 
 from harness.checks.equivalent import EquivalentCheck, parity_of, smallest_seen
 from harness.checks.influence import InfluenceCheck
-from harness.checks.shards_cover import ShardsCoverCheck, shards_of
-from harness.checks.sharing_plan import plan_of
+from harness.checks.shards_cover import ShardsCoverCheck, plan_of, shards_of
 from harness.forms.text import numbered, plural
 from harness.history import ARTEFACT_FOUND, History
 from harness.numeric.parity import NAME, PHASES
 from harness.scenario import Scenario
 from harness.scenario.lint import wide
-from harness.subjects import inference
+from harness.subjects import READY
 
 BOUNDARY = "prefill.boundary"
 """The event by which a rank tells that a chunk of a prompt follows another one."""
@@ -126,7 +125,8 @@ def _extent(scenario: Scenario, history: History, axes: Mapping[str, object]) ->
 
 def _how_asked(scenario: Scenario, axes: Mapping[str, object]) -> str:
     """In what batches and by which sampling, and that this is all; only a ready subject is known to ask one by one."""
-    if not {scenario.subject.use, scenario.subject.beside} & inference.SUBJECTS.keys():
+    names = {scenario.subject.use, scenario.subject.beside} & READY.own.keys()
+    if not any("sampling" in READY.own[name].arguments for name in names if name is not None):
         return ": nothing beyond that was looked at, and how requests were batched and sampled is not told"
     stated = scenario.subject.arms["candidate"].with_.get("sampling", "greedy")
     sampling = axes.get("sampling", stated)

@@ -1,12 +1,11 @@
 """Ready subjects: code that really works over several ranks, for scenarios without Python of their own.
 
-A scenario names one with `subject.use`. What each does, takes and emits stands in its file here, which imports no
-engine; its code lies beside it, in `KIND_inside.py`. A scenario that was signed names them: none is renamed, and
-arguments only come.
+A scenario names one with `subject.use`. What each does, takes and emits is in its own file, which imports no engine;
+its code is next to that file, in `KIND_inside.py`. Those that run inference are in `harness.engines`. Signed scenarios
+name them, so none is ever renamed, and arguments are only added.
 """
 
-from harness.plugins import Registry
-from harness.subjects import inference, mlx_allreduce, tokenizer_load, torch_allreduce, torch_pipeline
+from harness.plugins import Package, Registry
 from harness.subjects.subject import Argument, ReadySubject
 
 __all__ = ["READY", "Argument", "ReadySubject"]
@@ -14,11 +13,21 @@ __all__ = ["READY", "Argument", "ReadySubject"]
 READY: Registry[ReadySubject] = Registry(
     "rankproof.subjects",
     ReadySubject,
-    {
-        "torch-pipeline": torch_pipeline.SUBJECT,
-        "torch-allreduce": torch_allreduce.SUBJECT,
-        "mlx-allreduce": mlx_allreduce.SUBJECT,
-        "tokenizer-load": tokenizer_load.SUBJECT,
-        **inference.SUBJECTS,
-    },
+    Package(
+        "harness",
+        {
+            "torch-pipeline": "subjects.torch_pipeline:SUBJECT",
+            "torch-allreduce": "subjects.collectives:TORCH",
+            "mlx-allreduce": "subjects.collectives:MLX",
+            "tokenizer-load": "subjects.tokenizer_load:SUBJECT",
+            "hf-single": "engines.inference:HF_SINGLE",
+            "hf-tensor": "engines.inference:HF_TENSOR",
+            "hf-pipeline": "engines.inference:HF_PIPELINE",
+            "mlx-single": "engines.inference:MLX_SINGLE",
+            "mlx-tensor": "engines.inference:MLX_TENSOR",
+            "mlx-pipeline": "engines.inference:MLX_PIPELINE",
+            "hf-sharded": "engines.inference:HF_SHARDED",
+            "mlx-sharded": "engines.inference:MLX_SHARDED",
+        },
+    ),
 )

@@ -25,7 +25,8 @@ def payload(rank: int, *, elements: int, dtype: str) -> Any:
 def ring(mine: Any, *, rank: int, size: int, group: Any) -> Any:
     """From the rank before, while sending to the one after. Neighbours take turns: one listens, one speaks."""
     distributed = mx.distributed
-    to, source = (rank + 1) % size, (rank - 1) % size
+    to = (rank + 1) % size
+    source = (rank - 1) % size
     if rank % 2:
         received = distributed.recv_like(mine, source, group=group, stream=mx.cpu)
         mx.eval(received)
@@ -44,7 +45,8 @@ def digest(array: Any) -> str:
 
 def run(context: Any, *, elements: int = 1024, dtype: str = "float32", rounds: int = 1, defect: str = "none") -> None:
     """Entry: every collective, `rounds` times."""
-    group, distributed = context.group.native, mx.distributed
+    group = context.group.native
+    distributed = mx.distributed
     own = payload(context.rank, elements=elements, dtype=dtype)
     mine = mx.zeros_like(own) if defect == "left-out" and context.rank == context.size - 1 else own
     everyone = mx.stack([payload(rank, elements=elements, dtype=dtype) for rank in range(context.size)])

@@ -61,8 +61,9 @@ class ReadySubject:
 
     Attributes:
         does: what its ranks do, in words.
-        file: its code, of which every rank calls `run`. MODULE_inside.py is MODULE.py in an arm; a file of a folder
-            PACKAGE_inside is PACKAGE/FILE there, with all other files of the folder.
+        file: its code. MODULE_inside.py is MODULE.py in an arm; a file of a folder PACKAGE_inside is PACKAGE/FILE
+            there, with all other files of the folder.
+        function: what every rank calls of it.
         backends: those that it can work on.
         arguments: name to argument.
         emits: name of an event to the keys of its values.
@@ -81,6 +82,7 @@ class ReadySubject:
     backends: tuple[str, ...]
     arguments: Mapping[str, Argument]
     emits: Mapping[str, tuple[str, ...]]
+    function: str = "run"
     reference: str = ""
     lacks: Mapping[str, str] = field(default_factory=dict)
     refuses: Callable[[Mapping[str, object], Mapping[str, Path], int], str] | None = None
@@ -90,8 +92,8 @@ class ReadySubject:
     @property
     def module(self) -> str:
         """The name that its code has in an arm."""
-        own = self.file.stem.removesuffix(INSIDE)
-        return f"{self.package}.{own}" if self.package else own
+        name = self.file.stem.removesuffix(INSIDE)
+        return f"{self.package}.{name}" if self.package else name
 
     @property
     def package(self) -> str:
@@ -102,29 +104,10 @@ class ReadySubject:
     @property
     def entry(self) -> str:
         """`module:function`, as `subject.entry` would name it."""
-        return f"{self.module}:run"
+        return f"{self.module}:{self.function}"
 
     def files(self) -> dict[str, bytes]:
         """The files that both arms get, by name."""
         if not self.package:
             return {f"{self.module}.py": self.file.read_bytes()}
         return {f"{self.package}/{path.name}": path.read_bytes() for path in sorted(self.file.parent.glob("*.py"))}
-
-
-# What the subjects that try collectives have in common: what they emit, and their arguments.
-COLLECTIVES = {
-    "collective.begin": (),
-    "collective.end": (),
-    "collective": ("kind", "round", "digest", "expected", "correct"),
-    "collectives.done": ("digest", "wrong", "correct"),
-}
-OF_COLLECTIVES = {
-    "elements": Argument(does="numbers that each rank puts in", default=1024),
-    "rounds": Argument(does="how often each collective is done", default=1, at_most=10_000),
-    "defect": Argument(
-        does="own-value: ranks other than 0 go on with their own value instead of the result; "
-        "left-out: what the last rank puts in does not count",
-        default=NO_DEFECT,
-        choices=(NO_DEFECT, "own-value", "left-out"),
-    ),
-}

@@ -35,6 +35,6 @@ def run(context: Any, *, tokenizer: str = "tokenizer", loader: str = "every-rank
     if context.backend != "none":
         seen = context.group.all_gather(identity.full.encode())
         context.emit("identities", count=len(seen), distinct=len(set(seen)))
-    ids = [int(one) for one in loaded.encode(text)]
+    ids = [int(token) for token in loaded.encode(text)]
     back = loaded.decode(ids, skip_special_tokens=True)
     context.emit("tokenizer.ready", ids=ids, count=len(ids), text=back, returns=back == text)

@@ -20,10 +20,12 @@ class Collectives:
     """The collectives of one rank. Each method returns what this rank has got, `[..., elements]`."""
 
     def __init__(self, context: Any, *, elements: int, dtype: str, left_out: bool) -> None:
-        self._rank, self._size = context.rank, context.size
+        self._rank = context.rank
+        self._size = context.size
         self._distributed = context.group.native
         self._device = torch.device("cuda", context.rank) if context.backend == "nccl" else torch.device("cpu")
-        self._elements, self._type = elements, TYPES[dtype]
+        self._elements = elements
+        self._type = TYPES[dtype]
         self._left_out = left_out
 
     def payload(self, rank: int) -> Tensor:
@@ -54,18 +56,18 @@ class Collectives:
         """From every rank in turn."""
         rows = []
         for root in range(self._size):
-            one = self.mine() if root == self._rank else torch.zeros_like(self.payload(0))
-            self._distributed.broadcast(one, src=root)
-            rows.append(one)
+            tensor = self.mine() if root == self._rank else torch.zeros_like(self.payload(0))
+            self._distributed.broadcast(tensor, src=root)
+            rows.append(tensor)
         return torch.stack(rows)
 
     def reduce(self) -> Tensor:
         """To every rank in turn; what is left in a rank that is not the receiver means nothing."""
         rows = self.mine()
         for root in range(self._size):
-            one = self.mine()
-            self._distributed.reduce(one, dst=root)
-            rows = one if root == self._rank else rows
+            tensor = self.mine()
+            self._distributed.reduce(tensor, dst=root)
+            rows = tensor if root == self._rank else rows
         return rows
 
     def all_gather(self) -> Tensor:
@@ -85,10 +87,10 @@ class Collectives:
         """From every rank in turn: this rank's row of each."""
         received = []
         for root in range(self._size):
-            one = torch.zeros_like(self.payload(0))
+            tensor = torch.zeros_like(self.payload(0))
             rows = list(self.rows(self.mine())) if root == self._rank else None
-            self._distributed.scatter(one, rows, src=root)
-            received.append(one)
+            self._distributed.scatter(tensor, rows, src=root)
+            received.append(tensor)
         return torch.stack(received)
 
     def reduce_scatter(self) -> Tensor:
@@ -109,10 +111,12 @@ class Collectives:
 
     def ring(self) -> Tensor:
         """From the rank before, while sending to the one after."""
-        found, mine = torch.zeros_like(self.payload(0)), self.mine()
+        found = torch.zeros_like(self.payload(0))
+        mine = self.mine()
         if self._size == 1:
             return mine
-        to, source = (self._rank + 1) % self._size, (self._rank - 1) % self._size
+        to = (self._rank + 1) % self._size
+        source = (self._rank - 1) % self._size
         sending = self._distributed.isend(mine, dst=to)
         self._distributed.recv(found, src=source)
         sending.wait()

@@ -16,7 +16,10 @@ import torch
 import torch.nn.functional as F  # noqa: N812 - as everybody imports it
 from torch import Tensor
 
-VOCABULARY, WIDTH, HEADS, HIDDEN = 101, 64, 8, 192
+VOCABULARY = 101
+WIDTH = 64
+HEADS = 8
+HIDDEN = 192
 TYPE = torch.float64
 # Reordered sums of float64 differ by some 1e-14 here; the defects below change logits by more than 1e-3.
 TOLERANCE = 1e-9
@@ -33,13 +36,19 @@ class Layer:
 
         # Made whole, on every rank from the same seed, and cut: so shares of one layer fit each other.
         query, key, value = (weights(HEADS, WIDTH // HEADS, WIDTH) for _ in range(3))
-        back, up, down = weights(HEADS, WIDTH, WIDTH // HEADS), weights(HIDDEN, WIDTH), weights(HIDDEN, WIDTH)
+        back = weights(HEADS, WIDTH, WIDTH // HEADS)
+        up = weights(HIDDEN, WIDTH)
+        down = weights(HIDDEN, WIDTH)
 
         def cut(whole: Tensor) -> Tensor:
             return torch.tensor_split(whole, parts)[part].to(device)
 
-        self.query, self.key, self.value, self.back = cut(query), cut(key), cut(value), cut(back)
-        self.up, self.down = cut(up), cut(down)
+        self.query = cut(query)
+        self.key = cut(key)
+        self.value = cut(value)
+        self.back = cut(back)
+        self.up = cut(up)
+        self.down = cut(down)
 
     def attend(self, hidden: Tensor, positions: Tensor, cache: list[Tensor], *, keep: bool) -> Tensor:
         """What attention adds, `[tokens, WIDTH]`. `cache` holds keys and values of earlier tokens, and gets these."""
@@ -47,9 +56,11 @@ class Layer:
         query, key, value = (
             torch.einsum("hdw,tw->htd", weights, normal) for weights in (self.query, self.key, self.value)
         )
-        query, key = _rotate(query, positions), _rotate(key, positions)
+        query = _rotate(query, positions)
+        key = _rotate(key, positions)
         if cache:
-            key, value = torch.cat([cache[0], key], 1), torch.cat([cache[1], value], 1)
+            key = torch.cat([cache[0], key], 1)
+            value = torch.cat([cache[1], value], 1)
         if keep:
             cache[:] = [key, value]
         scores = query @ key.transpose(1, 2) / (WIDTH // HEADS) ** 0.5
@@ -68,7 +79,8 @@ def _rotate(heads: Tensor, positions: Tensor) -> Tensor:
     half = heads.shape[-1] // 2
     speed = 100.0 ** (-torch.arange(half, dtype=TYPE, device=heads.device) / half)
     angle = positions.to(TYPE)[:, None] * speed
-    first, second = heads[..., :half], heads[..., half:]
+    first = heads[..., :half]
+    second = heads[..., half:]
     return torch.cat([first * angle.cos() - second * angle.sin(), second * angle.cos() + first * angle.sin()], -1)
 
 
@@ -81,7 +93,8 @@ class Share:
     """
 
     def __init__(self, context: Any, *, parallel: str, layers: int, seed: int, defect: str) -> None:
-        self._rank, self._size = context.rank, context.size
+        self._rank = context.rank
+        self._size = context.size
         self._distributed = context.group.native
         self._device = torch.device("cuda", context.rank) if context.backend == "nccl" else torch.device("cpu")
         self._is_tensor = parallel == "tensor"
@@ -140,7 +153,8 @@ def ends(seed: int) -> tuple[Tensor, Tensor]:
 
 def whole_model(tokens: Sequence[int], *, layers: int, seed: int) -> Tensor:
     """Logits at every position, `[tokens, VOCABULARY]`: all layers in this process, no group, no cache."""
-    (first, last), positions = ends(seed), torch.arange(len(tokens))
+    (first, last) = ends(seed)
+    positions = torch.arange(len(tokens))
     hidden = first[torch.tensor(tokens)]
     for number in range(layers):
         layer = Layer(seed, number, part=0, parts=1, device=torch.device("cpu"))
@@ -177,7 +191,9 @@ def run(
         context.emit("model.load.end")
         dice = torch.Generator().manual_seed(model_seed)
         tokens = [int(token) for token in torch.randint(VOCABULARY, (prompt,), generator=dice)]
-        new, begin, seen = tokens[:], 0, []
+        new = tokens[:]
+        begin = 0
+        seen = []
         for number in range(steps):
             context.emit("prefill.begin" if number == 0 else "decode.begin")
             logits = share.step(new, begin=begin).cpu()

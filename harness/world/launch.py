@@ -13,8 +13,9 @@ from typing import Any
 from harness.backends import KINDS as BACKENDS
 from harness.backends import Rendezvous
 from harness.forms.strict_json import JSON
+from harness.ledger.inside.book import DigestLevel
 from harness.rank.artefacts import FOLDER as KEPT_FOLDER
-from harness.rank.spec import SHARED, Digests, RankSpec
+from harness.rank.spec import SHARED, RankSpec
 from harness.world.environment import is_import_time, launcher_environment, own_environment, rank_environment
 from harness.world.fork_server import BOOT, Server, interpreter
 from harness.world.grip import WORK
@@ -75,7 +76,7 @@ class ReportLaunch:
     differing: tuple[str, ...] = ()
     tells_environment: bool = False
     observe: bool = False
-    digests: Digests = ""
+    digests: DigestLevel = ""
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -1,4 +1,4 @@
-"""Compiling the quick way of a rank's ledger, `harness/rank/recorder.c`: once for each interpreter and state of it.
+"""Compile the recorder of a rank's ledger, `harness/ledger/inside/recorder.c`, once per interpreter and source.
 
 Where there is no compiler, or no header of Python's, the ranks' ledgers are written by Python alone, and say so.
 """
@@ -15,11 +15,11 @@ import tempfile
 from importlib.machinery import EXTENSION_SUFFIXES
 from pathlib import Path
 
-from harness import rank
 from harness.forms.cache import cache_folder
 from harness.forms.digest import sha256
+from harness.ledger import inside
 
-SOURCE = Path(str(rank.__file__)).with_name("recorder.c")
+SOURCE = Path(str(inside.__file__)).with_name("recorder.c")
 COMPILERS = ("cc", "gcc", "clang")
 FLAGS = ("-O2", "-fPIC", "-shared")
 WITHIN = 60.0

@@ -7,7 +7,7 @@ from pathlib import Path
 
 from safetensors import SafetensorError
 
-from harness.subjects.inference_inside import checkpoint, session
+from harness.engines.inference_inside import checkpoint, session
 
 FILE = "model.safetensors"
 LOST = "model.layers.1.mlp.up_proj.weight"
@@ -167,7 +167,7 @@ def add_token(path, number):
 
 def of_transformers(loader):
     """The engine of the ready subjects, or what goes on with whatever was loaded."""
-    from harness.subjects.inference_inside import hf, stages
+    from harness.engines.inference_inside import hf, stages
 
     subject = hf.Transformers(rank=0, size=1, sharding="single")
     if loader == "lenient":
@@ -178,7 +178,7 @@ def of_transformers(loader):
 
 def of_mlx_lm(loader):
     """The same of mlx-lm, which tells nothing where it is not strict."""
-    from harness.subjects.inference_inside import mlx
+    from harness.engines.inference_inside import mlx
 
     subject = mlx.MlxLm(rank=0, size=1, sharding="single")
     if loader == "lenient":

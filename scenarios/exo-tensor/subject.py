@@ -8,8 +8,8 @@ import inspect
 import os
 
 from inference import session
+from inference.engine import Request, takes_a_request
 from inference.mlx import MlxLm
-from inference.request import Request, takes_a_request
 from mlx.utils import tree_flatten
 
 WRAPPED = "_original_layer"  # where exo's layers keep the one that they stand for

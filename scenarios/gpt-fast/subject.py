@@ -10,7 +10,7 @@ from pathlib import Path
 
 import torch
 from inference import session
-from inference.request import Request, takes_a_request
+from inference.engine import Request, takes_a_request
 from inference.torch_decoder import TorchDecoder
 from model import ModelArgs, Transformer
 from quantize import WeightOnlyBit8QuantHandler

@@ -4,7 +4,7 @@ import sys
 from contextlib import contextmanager
 from hashlib import sha256
 
-from harness.subjects.inference_inside import checkpoint, session
+from harness.engines.inference_inside import checkpoint, session
 
 PLANNED = "layers.*.self_attn.q_proj"
 FUSED = "layers.*.mlp.experts.gate_up_proj"
@@ -26,11 +26,11 @@ def load(context, *, engine, model, rule="its-own"):
     folder = str(context.inputs[model])
     made = {"rank": context.rank, "size": context.size, "sharding": sharding}
     if library == "hf":
-        from harness.subjects.inference_inside.hf import Transformers
+        from harness.engines.inference_inside.hf import Transformers
 
         subject, wrong = Transformers(**made, distributed=context.group.native), wrong_in_transformers
     else:
-        from harness.subjects.inference_inside.mlx import MlxLm
+        from harness.engines.inference_inside.mlx import MlxLm
 
         subject, wrong = MlxLm(**made, group=context.group.native), wrong_in_mlx_lm
     with wrong(rule, sharding, folder, last=context.rank == context.size - 1):
@@ -64,7 +64,7 @@ def wrong_in_transformers(rule, sharding, folder, *, last):
     """A rule of transformers' plan for the architecture, or where a stage begins."""
     from transformers import AutoConfig
 
-    from harness.subjects.inference_inside import stages
+    from harness.engines.inference_inside import stages
 
     kind = type(AutoConfig.from_pretrained(folder, local_files_only=True).get_text_config())
     plan, share = kind.base_model_tp_plan, stages.share

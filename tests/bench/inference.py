@@ -18,11 +18,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from harness.engines.models import cached
+from harness.engines.models.vocabulary import SIZE, tokenizer_files
 from harness.history import History
-from harness.models import cached
-from harness.models.vocabulary import SIZE, tokenizer_files
 from harness.subjects import READY
-from tests.subjects.worlds import Worlds
+from tests.engines.worlds import Worlds
 
 TOKENS, STEPS = 256, 16
 CASES = (("hf-tensor", 4), ("hf-pipeline", 4))

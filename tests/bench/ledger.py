@@ -23,9 +23,10 @@ import functools, statistics, sys, time
 from types import SimpleNamespace
 import torch
 import torch.distributed as dist
-from harness.rank.ledger import Book
-from harness.rank.ledger_torch import Hook
-from harness.rank.recorder import module_of
+from harness.ledger.file import ARTEFACT
+from harness.ledger.inside.book import Book
+from harness.ledger.inside.hook_torch import TorchHook
+from harness.ledger.inside.recorder import module_of
 
 OURS, NOW = [], {"inner": 0.0, "inside": False}
 
@@ -52,7 +53,7 @@ def ours(function, *, call):
             OURS.append(took) if call else OURS.append(OURS.pop() + took)
     return timed
 
-class Timed(Hook):
+class Timed(TorchHook):
     # Neither this lambda nor the clock around the hook stands between a kernel and its caller.
     frames = staticmethod(lambda depth: sys._getframe(depth + 2))
 
@@ -75,7 +76,8 @@ def observe(context, digests, recorder):
     spec = SimpleNamespace(rank=context.rank, size=2, scratch=str(context._kept.parent), folder=".", world="")
     spec.digests = digests
     dist.Work.wait = inner(dist.Work.wait)
-    Timed(Book(spec, recorder=module_of(recorder)), torch).install()
+    path = context._kept / f"{ARTEFACT}.bin"
+    Timed(Book(path, spec, recorder=module_of(recorder)), torch).install()
     if digests:
         dist.Work.wait = ours(dist.Work.wait, call=False)
 

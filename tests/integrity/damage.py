@@ -10,8 +10,8 @@ from functools import cache
 
 from tokenizers import Tokenizer
 
+from harness.engines.models.vocabulary import SIZE, SPECIAL, _alphabet, tokenizer_files
 from harness.integrity.token_validator import TokenValidator
-from harness.models.vocabulary import SIZE, SPECIAL, _alphabet, tokenizer_files
 
 FIRST = len(SPECIAL)
 

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from harness.models.vocabulary import SIZE
+from harness.engines.models.vocabulary import SIZE
 from tests.docs.pages import Page
 from tests.integrity.damage import spell
 from tests.integrity.rates import PAGE

@@ -11,9 +11,9 @@ from pathlib import Path
 from typing import Any
 
 from harness.checks.equivalent import EquivalentCheck, parity_of
+from harness.engines.inference_inside.session import ROUTING
 from harness.history import History
 from harness.stats.rates import upper_bound
-from harness.subjects.inference_inside.session import ROUTING
 from tests.ladder.cases import (
     CASES,
     CHUNK,

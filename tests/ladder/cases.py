@@ -5,10 +5,10 @@ from __future__ import annotations
 import random
 from typing import Any
 
-from harness.models.catalogue import MODELS
-from harness.models.engines import refusal
-from harness.subjects.inference import AT_ONE
-from harness.subjects.inference_inside.stages import share
+from harness.engines.inference import AT_ONE
+from harness.engines.inference_inside.stages import share
+from harness.engines.models.catalogue import MODELS
+from harness.engines.offers import refusal
 from tests.ladder.drawn import BIASED, WIDER, model_of
 
 DENSE = ("stale-position", "half-message", "swapped-heads", "dropped-layer", "rope-base", "scaled-layer")

@@ -7,9 +7,9 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from harness import models
-from harness.models.catalogue import MODELS
-from harness.models.weights import Tensor, draw, safetensors
+from harness.engines import models
+from harness.engines.models.catalogue import MODELS
+from harness.engines.models.weights import DrawnTensor, draw, safetensors
 
 BIASED = "llama-bias"
 """A Llama with a bias wherever it may be."""
@@ -18,7 +18,7 @@ WIDER = "minimax-wide"
 LIKE = {BIASED: "llama", WIDER: "minimax"}
 
 
-def model_of(name: str) -> tuple[dict[str, Tensor], dict[str, Any]]:
+def model_of(name: str) -> tuple[dict[str, DrawnTensor], dict[str, Any]]:
     """The tensors and the configuration of a model."""
     recipe = MODELS[LIKE.get(name, name)]
     tensors, config = dict(recipe.tensors()), recipe.config()
@@ -26,7 +26,7 @@ def model_of(name: str) -> tuple[dict[str, Tensor], dict[str, Any]]:
         config |= {"attention_bias": True, "mlp_bias": True}
         weights = [one for one in tensors if one.endswith("_proj.weight")]
         tensors |= {
-            one.replace(".weight", ".bias"): Tensor(shape=tensors[one].shape[:1], deviation=0.3) for one in weights
+            one.replace(".weight", ".bias"): DrawnTensor(shape=tensors[one].shape[:1], deviation=0.3) for one in weights
         }
     if name == WIDER:
         width = config["intermediate_size"]

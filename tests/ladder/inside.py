@@ -21,16 +21,16 @@ class Numbered:
             self._context.keep(f"session{self._number}.{name}", data)
 
 
-def run(context, *, module, sessions):
+def run(context, *, module, function, sessions):
     """Entry: each session anew, with its model and its arguments."""
     for session in sessions:
         numbered = Numbered(context, session["number"])
         numbered.inputs = {**context.inputs, "model": session["model"], **session.get("inputs", {})}
         invented, back = session.get("invented"), None
         if invented is not None:
-            back = importlib.import_module(f"invented_{module.partition('_')[0]}").put(invented)
+            back = importlib.import_module(f"invented_{module}").put(invented)
         try:
-            importlib.import_module(f"inference.{module}").run(numbered, **session["with"])
+            getattr(importlib.import_module(f"inference.{module}"), function)(numbered, **session["with"])
         finally:
             if back is not None:
                 back()

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from harness.checks.equivalent import EquivalentCheck, parity_of, smallest_seen
-from harness.subjects.inference_inside.stages import share
+from harness.engines.inference_inside.stages import share
 from tests.ladder.__main__ import doubt_of, grouped, offer, read, say
 from tests.ladder.cases import CHUNK, CLEAN, LAYERS, asked, at, offered, prompts_each
 from tests.ladder.drawn import BIASED, folder

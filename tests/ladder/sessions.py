@@ -103,7 +103,7 @@ class Worlds:
                 warm=True,
                 entry="inside:run",
                 folder=Path(folder),
-                arguments={"module": subject.file.stem, "sessions": list(sessions)},
+                arguments={"module": subject.file.stem, "function": subject.function, "sessions": list(sessions)},
                 inputs={},
                 seeds=list(range(size)),
                 deadline=900.0,

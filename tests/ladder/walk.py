@@ -7,13 +7,13 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from harness.checks import Finding, RankFinding
+from harness.engines.inference import AT_ONE
 from harness.history import History
 from harness.scenario import Cell, Scenario, parse_scenario
 from harness.stats.attribution import ONE, Attribution, attribute, on_rungs
 from harness.stats.outcome import Failure, Trial
 from harness.stats.tally import Tally
 from harness.stats.unshown import EDITION
-from harness.subjects.inference import AT_ONE
 from tests.ladder.cases import CLEAN
 
 SCENARIO: Scenario = parse_scenario(

@@ -15,12 +15,12 @@ from typing import Any
 import pytest
 
 from harness.ledger import file
-from harness.ledger.account import account
 from harness.ledger.file import ARTEFACT, HEADER, LARGEST, RECORD, SLOTS, Group, NotALedger, encode, parse
+from harness.ledger.inside import book as rank_ledger
+from harness.ledger.inside.book import Book
+from harness.ledger.outside.account import account
 from harness.ledger.part import PART
-from harness.rank import ledger as rank_ledger
 from harness.rank.artefacts import BYTES, FOLDER
-from harness.rank.ledger import Book
 from harness.rank.spec import RankSpec
 from tests.ledger.made import WORLD, call, digested, ledger, of_sum, part, receive, send
 
@@ -35,7 +35,12 @@ DATA = encode(WRITTEN)
 def book(tmp_path: Path) -> Book:
     """The ledger of rank 0 of two."""
     (tmp_path / FOLDER).mkdir()
-    return Book(spec(tmp_path))
+    return book_of(tmp_path)
+
+
+def book_of(scratch: Path) -> Book:
+    """A ledger where the rank of a scratch folder keeps it."""
+    return Book(scratch / FOLDER / (ARTEFACT + BYTES), spec(scratch))
 
 
 def spec(scratch: Path) -> RankSpec:
@@ -223,7 +228,7 @@ def test_no_other_file_takes_its_place(tmp_path: Path) -> None:
     mine.write_text("mine")
     (tmp_path / FOLDER / (ARTEFACT + BYTES)).symlink_to(mine)
     with pytest.raises(FileExistsError):
-        Book(spec(tmp_path))
+        book_of(tmp_path)
     assert mine.read_text() == "mine"
 
 
@@ -233,7 +238,7 @@ def test_another_release_of_torch_is_not_observed(book: Book, tmp_path: Path, mo
     pytest.importorskip("torch.distributed")
     import torch
 
-    hook = importlib.import_module("harness.rank.ledger_torch")
+    hook = importlib.import_module("harness.ledger.inside.hook_torch")
     known = hook.OPERATIONS["send"]
     monkeypatch.setitem(hook.OPERATIONS, "send", replace(known, arguments=known.arguments + ", bool quick=False"))
     hook.install(book, torch)()

@@ -8,9 +8,9 @@ from typing import Any
 
 import pytest
 
-from harness.ledger.account import account, in_words
-from harness.ledger.agreement import Difference, agree
 from harness.ledger.file import Group, NotALedger, encode, parse
+from harness.ledger.outside.account import account, in_words
+from harness.ledger.outside.agreement import LedgerDifference, agree
 from harness.ledger.shares import UNHELD, NotShares, Shares, packed, unpacked
 from tests.ledger.made import WORLD, call, ledger
 
@@ -26,12 +26,12 @@ def split(
     return call(operation, shares=Shares(tuple(gives), tuple(takes)), **{"group": THREE, **rest})
 
 
-def difference(*calls: Any) -> Difference | None:
+def difference(*calls: Any) -> LedgerDifference | None:
     """What ranks differ by that made one of these calls each."""
     return agree({rank: ledger(rank, one, size=len(calls)) for rank, one in enumerate(calls)}).difference
 
 
-def exchanged(**changed: tuple[Sequence[int], Sequence[int]]) -> Difference | None:
+def exchanged(**changed: tuple[Sequence[int], Sequence[int]]) -> LedgerDifference | None:
     """What three ranks differ by in an all-to-all, of which some state something else: `rank_1=(gives, takes)`."""
     right = {f"rank_{rank}": (GIVEN[rank], [row[rank] for row in GIVEN]) for rank in range(3)}
     return difference(*(split(*sides) for sides in {**right, **changed}.values()))

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from harness.numeric.array import BFLOAT16_SUFFIX, NotAnArray, header
 from harness.numeric.arrays import ArrayFile
 from harness.numeric.arrays import compare as compare_files
-from harness.numeric.comparison import Comparison, Tally, compare_values
+from harness.numeric.comparison import Comparison, ComparisonTally, compare_values
 from harness.numeric.tolerance import Tolerance, ulps
 
 BIG = 1 << 62
@@ -56,7 +56,9 @@ def numbers(path: Path) -> list[Any]:
 def one_by_one(found: Path, expected: Path, tolerance: Tolerance, dtype: str) -> Comparison:
     """The same by exact arithmetic, pair by pair."""
     pairs = list(zip(numbers(found), numbers(expected), strict=True))
-    tally = Tally([len(pairs)], tolerance, dtype=dtype if dtype in ("float16", "float32", "bfloat16") else "float64")
+    tally = ComparisonTally(
+        [len(pairs)], tolerance, dtype=dtype if dtype in ("float16", "float32", "bfloat16") else "float64"
+    )
     for pair in pairs:
         tally.pair(*pair)
     return tally.comparison(dtype=dtype, expected_dtype=dtype)

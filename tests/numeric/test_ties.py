@@ -10,7 +10,7 @@ import pytest
 
 from harness.numeric.array import NotAnArray
 from harness.numeric.arrays import ArrayFile
-from harness.numeric.ties import decided
+from harness.numeric.parity import decided
 
 
 def kept(array: Any) -> dict[int, ArrayFile]:

@@ -7,10 +7,10 @@ from pathlib import Path
 
 import pytest
 
-from harness.models import families
-from harness.models.families import Shape
-from harness.models.vocabulary import as_json, tokenizer_files
-from harness.models.weights import draw, safetensors
+from harness.engines.models import families
+from harness.engines.models.families import Shape
+from harness.engines.models.vocabulary import as_json, tokenizer_files
+from harness.engines.models.weights import draw, safetensors
 from harness.reason import SkipCode
 from harness.scenario import cells, load_scenario
 from harness.stats.outcome import reference_folders

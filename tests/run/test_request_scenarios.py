@@ -10,8 +10,8 @@ from types import ModuleType
 
 import pytest
 
-from harness.models.recall.table import prompt_of, value_of
-from harness.models.vocabulary import BEGIN, END, tokenizer_files
+from harness.engines.models.recall.table import prompt_of, value_of
+from harness.engines.models.vocabulary import BEGIN, END, tokenizer_files
 from harness.scenario import Scenario, ScenarioError, load_scenario, parse_scenario, scenario_files
 from tests.run.conftest import ROOT, Ran
 

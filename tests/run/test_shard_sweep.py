@@ -7,7 +7,8 @@ from itertools import product
 
 import pytest
 
-from harness.models import MODELS, engines
+from harness.engines import offers
+from harness.engines.models import MODELS
 from harness.scenario import load_scenario
 from harness.scenario.plan import cells
 from tests.run.conftest import ROOT, Ran
@@ -24,7 +25,7 @@ def test_every_model_that_an_engine_splits_is_swept(engine: str) -> None:
     offered = {
         (model, ranks)
         for model, ranks in product(MODELS, (2, 3, 4))
-        if not engines.refusal(engine, MODELS[model].config(), ranks=ranks)
+        if not offers.refusal(engine, MODELS[model].config(), ranks=ranks)
     }
     assert swept == offered
     made = {name: given.made for name, given in scenario.inputs.items()}

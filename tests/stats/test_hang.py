@@ -12,8 +12,8 @@ from harness.checks.finding import RankFinding
 from harness.events import Event
 from harness.forms.strict_json import JSON
 from harness.history import LEDGERS_COMPARED, History, longest_silence, window
-from harness.ledger.account import account
 from harness.ledger.file import encode
+from harness.ledger.outside.account import account
 from harness.reason import DeviationCode
 from harness.scenario import HangsAt, MustFail
 from harness.stats.hang import hang_deviation

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import dataclasses
+import re
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path
@@ -11,9 +12,9 @@ from typing import Any
 
 import pytest
 
+from harness.engines.inference_inside.engine import Request
 from harness.history import History
 from harness.subjects import READY
-from harness.subjects.inference_inside.request import Request
 from harness.subjects.subject import ReadySubject
 from harness.world.pool import ServerPool
 from harness.world.preload import EVERYTHING
@@ -72,8 +73,19 @@ def strings(node: ast.AST) -> set[str]:
     return {one.value for one in ast.walk(node) if isinstance(one, ast.Constant) and isinstance(one.value, str)}
 
 
+def reached(tree: ast.Module, function: str) -> ast.Module:
+    """What of a module a function uses, directly or not: several subjects may have their functions in one file."""
+    defined = {one.name: one for one in tree.body if isinstance(one, ast.FunctionDef | ast.ClassDef)}
+    wanted, used = [function], dict[str, ast.stmt]()
+    while wanted:
+        if (name := wanted.pop()) in defined and name not in used:
+            used[name] = defined[name]
+            wanted += [one.id for one in ast.walk(defined[name]) if isinstance(one, ast.Name)]
+    return ast.Module(body=list(used.values()), type_ignores=[])
+
+
 def loaded(subject: ReadySubject) -> list[ast.Module]:
-    """The file of a subject, and those beside it that it imports, and they."""
+    """What a subject uses of its file, and those beside it that it imports, and they."""
     files = {name.rpartition("/")[2]: content for name, content in subject.files().items()}
     wanted, found = [f"{subject.module.rpartition('.')[2]}.py"], dict[str, ast.Module]()
     while wanted:
@@ -83,7 +95,8 @@ def loaded(subject: ReadySubject) -> list[ast.Module]:
         for node in ast.walk(found[name]):
             if isinstance(node, ast.ImportFrom) and node.level:
                 wanted += [f"{one}.py" for one in ([node.module] if node.module else [a.name for a in node.names])]
-    return list(found.values())
+    own = f"{subject.module.rpartition('.')[2]}.py"
+    return [reached(found.pop(own), subject.function), *found.values()]
 
 
 @pytest.mark.parametrize("name", READY)
@@ -92,7 +105,7 @@ def test_the_catalogue_is_what_the_code_says(name: str) -> None:
     subject = READY[name]
     trees = loaded(subject)
     body = ast.parse(subject.file.read_text()).body
-    (entry,) = (node for node in body if isinstance(node, ast.FunctionDef) and node.name == "run")
+    (entry,) = (node for node in body if isinstance(node, ast.FunctionDef) and node.name == subject.function)
     names = [argument.arg for argument in entry.args.kwonlyargs]
     defaults = [ast.literal_eval(default) for default in entry.args.kw_defaults if default is not None]
     taken = dict(zip(names, defaults, strict=True))
@@ -128,10 +141,15 @@ def test_every_file_of_code_is_a_ready_subject() -> None:
     (folder,) = {file.parent for file in alone}
     assert set(folder.glob("*_inside.py")) == alone
     packages = {subject.file.parent for subject in READY.values() if subject.package}
-    assert set(folder.glob("*_inside/")) == packages
+    assert set(folder.parent.glob("*/*_inside/")) == packages
     for package in packages:
-        entries = {file for file in package.glob("*.py") if "\ndef run(context: Any, *" in file.read_text()}
-        assert entries == {subject.file for subject in READY.values() if subject.file.parent == package}
+        entries = {
+            (file, name)
+            for file in package.glob("*.py")
+            for name in re.findall(r"\n@takes_a_request\ndef (\w+)\(context: Any, \*", file.read_text())
+        }
+        subjects = [subject for subject in READY.values() if subject.file.parent == package]
+        assert entries == {(subject.file, subject.function) for subject in subjects}
 
 
 def test_the_code_stands_alone() -> None:

@@ -12,8 +12,8 @@ from pydantic import TypeAdapter
 from harness.backends import KINDS
 from harness.checks import AnyCheck
 from harness.faults.strikes import Strikes
-from harness.ledger.account import account
 from harness.ledger.file import ARTEFACT, LARGEST_BARE
+from harness.ledger.outside.account import account
 from harness.rank.artefacts import BYTES, FOLDER
 from harness.run.artefacts import cut_ledgers
 from harness.world.world import World

@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 
 from harness.backends import KINDS
-from harness.ledger.account import account, in_words, standing
 from harness.ledger.file import ARTEFACT, Ledger, encode, parse
+from harness.ledger.outside.account import account, in_words, standing
 from harness.rank.artefacts import BYTES, FOLDER
 from harness.run.artefacts import cut_ledgers
 from harness.world import launch

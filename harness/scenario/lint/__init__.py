@@ -253,7 +253,7 @@ def made_exist(draft: Draft) -> Iterator[Problem]:
     """A layout or a model is one that this version makes."""
     for name, given in draft.inputs.items():
         if given.made is not None:
-            from harness.models.catalogue import MODELS
+            from harness.engines.models.catalogue import MODELS
 
             if given.made not in MODELS:
                 message = f"is not a model that is made here; there are {', '.join(MODELS)}"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping, Sequence
 
-from harness.models import digest
+from harness.engines.models import digest
 from harness.series.search import plan, report
 from harness.series.search.record import FORMAT, PATH, SearchFacts, SearchPart, SearchRecord, assemble
 from harness.series.series import SCENARIO, Nothing, Origin, Part, Read, Series
@@ -62,7 +62,7 @@ def facts_of(*, models: Sequence[str] = (), arrays: bool = True) -> Callable[[Or
 
     Raises:
         harness.series.series.Nothing: what was asked for is not there.
-        harness.models.ModelError: a model cannot be made here (raised when the facts are made).
+        harness.engines.models.ModelError: a model cannot be made here (raised when the facts are made).
     """
     chosen = plan.chosen(models)
 

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from harness.models import MODELS, engines
+from harness.engines import offers
+from harness.engines.models import MODELS
 from harness.reason import Skip, SkipCode, VerdictCode, VerdictReason
 from harness.record.facts import SOURCE_FOLDER, Source
 from harness.scenario import parse_scenario
@@ -38,7 +39,7 @@ def test_the_space_is_four_models_in_every_sharding_of_both_engines() -> None:
     ]
     assert len({(model, engine) for model, engine, _ in walked}) == len(walked) == 4 * 6
     for model, engine, ranks in walked:
-        assert engines.refusal(engine, MODELS[model].config(), ranks=ranks) == ""
+        assert offers.refusal(engine, MODELS[model].config(), ranks=ranks) == ""
 
 
 def test_a_part_is_an_ordinary_scenario() -> None:

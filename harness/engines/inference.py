@@ -1,0 +1,262 @@
+"""`hf-single`, `hf-tensor`, `hf-pipeline`, `mlx-single`, `mlx-tensor`, `mlx-pipeline`: inference over the ranks.
+
+All take the same arguments and tell the same, so that one scenario asks the same of each. `hf-sharded` and
+`mlx-sharded` take the last part as an argument, so that one scenario asks it of all three.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from functools import partial
+from pathlib import Path
+from types import MappingProxyType
+
+from harness.engines.inference_inside import checkpoint
+from harness.engines.inference_inside.engine import demand_rows
+from harness.subjects.subject import INSIDE, NO_DEFECT, Argument, ReadySubject
+
+FOLDER = Path(__file__).with_name("inference_inside")
+# Defects that a rank has by itself, and those that begin where a model is split.
+AT_ONE = ("rope-base", "scaled-layer")
+DEFECTS = (
+    *("bias-per-rank", "stale-position", "half-message", "swapped-heads", "dropped-layer", "norm-split"),
+    *("fused-interleave", "other-router", *AT_ONE),
+)
+# And those of a session, whatever the model: where a chunk of a prompt follows another one.
+BOUNDARIES = ("boundary-token", "boundary-position")
+ARGUMENTS = {
+    "model": Argument(does="the input that holds the model, a folder", default="model", names_an_input=True),
+    "prompts": Argument(
+        does="what is asked: texts, or lists of token ids", default=("the quick brown fox", "hello world")
+    ),
+    "max_new_tokens": Argument(does="how many tokens are generated after each prompt", default=8, at_most=4096),
+    "prefill_chunk": Argument(
+        does="tokens of a prompt at a time; 0: all at once", default=0, at_least=0, of_the_ranks=True
+    ),
+    "dtype": Argument(
+        does="type of weights and activations", default="float32", choices=("float32", "bfloat16", "float16")
+    ),
+    "sampling": Argument(
+        does="greedy: the best token, of equals the first; seeded: drawn by its probability",
+        default="greedy",
+        choices=("greedy", "seeded"),
+    ),
+    "seed": Argument(does="what sampling draws from, with the prompt's number", default=0, at_least=0),
+    "teacher": Argument(
+        does="for each prompt the token ids that are fed after it, whatever was chosen", default=(), texts=False
+    ),
+    "follow": Argument(
+        does="reference: what the reference generated is fed, whatever was chosen",
+        default="own",
+        choices=("own", "reference"),
+    ),
+    "warm_up": Argument(
+        does="tokens that are generated from the first prompt before all else; 0: none", default=0, at_least=0
+    ),
+    "tokenizer": Argument(
+        does="rank-0-only: the other ranks go on without one",
+        default="every-rank",
+        choices=("every-rank", "rank-0-only"),
+    ),
+    "routing": Argument(
+        does="reference: tokens go through the experts that the reference took, whatever a router would have chosen; "
+        "what each router chose the best of is kept, and judged. The reference is given it too (hf-*)",
+        default="own",
+        choices=("own", "reference"),
+    ),
+    "envelope": Argument(
+        does="keep: each answer is made again in every order in which the same sums may be added up; some: in two of "
+        "them, and the next prompt's in the next two; unchunked: in all but other chunks of the prompt",
+        default="none",
+        choices=("none", "some", "keep", "unchunked"),
+    ),
+    "sensitivity": Argument(
+        does="keep: each answer is made again with the matrices of the last layer 1 % too large",
+        default="none",
+        choices=("none", "keep"),
+    ),
+    "hidden": Argument(
+        does="keep: what came out of each layer while the prompt was read is kept; parts: of its attention and its "
+        "feed-forward part as well, in which what 16 bits hide in a layer's sum shows",
+        default="none",
+        choices=("none", "keep", "parts"),
+    ),
+    "influence": Argument(
+        does="keep: the first prompt is read once more for each rank, with that rank's first layer half as large again",
+        default="none",
+        choices=("none", "keep"),
+    ),
+    "defect": Argument(
+        does=f"what a control computes wrong, as found in the field; in a world of one only {' and '.join(AT_ONE)} "
+        "are, and where a chunk of a prompt follows another: boundary-token begins it a token too early, "
+        "boundary-position loses the last position before it from the cache",
+        default=NO_DEFECT,
+        choices=(NO_DEFECT, *DEFECTS, *BOUNDARIES),
+    ),
+}
+INTEGRITY = {
+    "integrity": Argument(
+        does="how hidden states and tokens pass between stages. off: as the engine sends them; light: with a digest, "
+        "and what changed is one error; full: what changed, was lost or doubled is sent again (mlx-pipeline: as light)",
+        default="off",
+        choices=("off", "light", "full"),
+    )
+}
+"""What those that can be pipelines take besides."""
+NOT_HANDED_ON = (
+    "is of stages that hand states on, as pipelines do: what an all_reduce adds up nobody sent, so no digest of it can "
+    "be held against a sender's. Ask observe: [collectives, digests] and a check transfers-intact for it"
+)
+EMITS = {
+    "model.load.begin": (),
+    "model.load.end": (),
+    "engine.ready": ("engine", "architecture", "world_size", "device", "dtype", "has_logits", "whole"),
+    "shard": ("rank", "tensor", "slices", "sha256"),
+    "shards": ("bytes", "absent", "dtypes"),
+    "plan.whole": ("engine", "tensor"),
+    "plan": ("engine", "rules", "whole", "shared"),
+    "tokenizer.ready": ("prompts",),
+    "vocabulary": ("rows", "tokens", "beyond"),
+    "warm.up.begin": (),
+    "warm.up.end": ("ids", "text"),
+    "prefill.begin": (),
+    "prefill.boundary": ("prompt", "at", "size"),
+    "prefill.end": (),
+    "decode.begin": (),
+    "decode.end": (),
+    "generated": ("prompt", "ids"),
+    "detokenized": ("prompt", "text", "unknown"),
+    "envelope": ("number", "prompt", "order"),
+    "sensitivity": ("defect", "size", "what"),
+    "perturbed": ("number", "layer", "factor"),
+}
+
+
+CARRIED = {
+    "carried": ("damaged", "sent_again", "duplicates", "early", "made_anew"),
+    "lost": ("peer", "message"),
+}
+"""What pipelines of transformers tell besides: of what was mended with integrity `full`; of what was lost with it."""
+
+
+def _misfit(arguments: Mapping[str, object], ranks: int) -> tuple[str, str] | None:
+    """What the session raises ValueError for: a control that did so would seem to fail as stated."""
+    prompts = arguments["prompts"]
+    teacher = arguments["teacher"]
+    assert isinstance(prompts, list | tuple)
+    assert isinstance(teacher, list | tuple)
+    if teacher and arguments["follow"] == "reference":
+        return "teacher", "cannot stand beside follow: reference, which says what is fed as well"
+    if arguments["envelope"] == "unchunked" and arguments["prefill_chunk"]:
+        return "envelope", "unchunked cannot stand beside a prefill_chunk: what is read in chunks says nothing of them"
+    if arguments.get("integrity", "off") != "off" and arguments.get("sharding", "pipeline") != "pipeline":
+        return "integrity", NOT_HANDED_ON
+    if arguments.get("integrity", "off") != "off" and ranks == 1:
+        return "integrity", "has nothing to look at in a world of one, whose only stage hands nothing on: leave it out"
+    if teacher and len(teacher) != len(prompts):
+        return "teacher", f"has {len(teacher)} lists for {len(prompts)} prompts; give one for each"
+    return None
+
+
+def _question(arguments: Mapping[str, object]) -> tuple[str, ...]:
+    """The prompts; and what is chosen after them, unless that is fed from elsewhere."""
+    fed = arguments["follow"] == "reference" or arguments["teacher"]
+    return ("prompts",) if fed else ("prompts", "max_new_tokens", "sampling", "seed")
+
+
+SHARDING = {
+    "sharding": Argument(
+        does="single: the whole model in each rank; tensor: each layer is split; pipeline: the layers are",
+        default="tensor",
+        choices=("single", "tensor", "pipeline"),
+        of_the_ranks=True,
+    )
+}
+
+
+def _refuses(name: str, arguments: Mapping[str, object], inputs: Mapping[str, Path], ranks: int) -> str:
+    """What the engine does not offer, or accepts and crashes in; the rank refuses it as well."""
+    from harness.engines import offers, rehearsal
+    from harness.engines.models import ModelError
+
+    folder = inputs[str(arguments["model"])]
+    engine = f"{name.partition('-')[0]}-{arguments.get('sharding') or name.partition('-')[2]}"
+    try:
+        config = offers.config_of(folder)
+        if why := offers.refusal(engine, config, ranks=ranks, dtype=str(arguments["dtype"])):
+            return why
+        if arguments["routing"] != "own" and name.startswith("mlx"):
+            return "what mlx-lm's routers choose cannot be seen from outside; take routing: own, or an hf engine"
+        checkpoint.stored(str(folder))
+        if engine == "mlx-pipeline":
+            checkpoint.demand_index(str(folder))
+        prompts = arguments.get("prompts", ())
+        assert isinstance(prompts, list | tuple)
+        _demand_tokens(config, [() if isinstance(prompt, str) else prompt for prompt in prompts])
+        chunked = bool(arguments.get("prefill_chunk")) or arguments.get("envelope") in ("some", "keep")
+        if why := rehearsal.refusal(engine, folder, ranks=ranks, dtype=str(arguments["dtype"]), chunked=chunked):
+            return why
+    except (ModelError, ValueError) as error:
+        return str(error)
+    return "" if checkpoint.has_tokenizer(str(folder)) else _without_tokenizer(engine, arguments)
+
+
+def _demand_tokens(config: Mapping[str, object], prompts: Sequence[Sequence[int]]) -> None:
+    """Demand a row of the embedding for each token of prompts that are given as ids, as the session does."""
+    text = config.get("text_config") or config
+    assert isinstance(text, Mapping)
+    if isinstance(rows := text.get("vocab_size"), int):
+        demand_rows(prompts, rows)
+
+
+def _without_tokenizer(engine: str, arguments: Mapping[str, object]) -> str:
+    """What a model without a tokenizer beside it cannot be asked; empty where ids are all that is asked."""
+    lacks = "the model's folder holds no tokenizer"
+    remedy = "add the files of one (tokenizer.json)"
+    prompts = arguments.get("prompts", ())
+    assert isinstance(prompts, list | tuple)
+    if any(isinstance(prompt, str) for prompt in prompts):
+        return f"{lacks}, and a prompt is a text: give token ids, or {remedy}"
+    if arguments.get("warm_up") or arguments.get("tokenizer", "every-rank") != "every-rank":
+        return f"{lacks}, which warm_up and tokenizer are about: leave them out, or {remedy}"
+    if engine in ("mlx-tensor", "mlx-pipeline"):
+        return f"{lacks}, which mlx-lm loads with a model that it splits: {remedy}"
+    return ""
+
+
+def _subject(
+    name: str, does: str, *backends: str, further: Mapping[str, Argument] = MappingProxyType({})
+) -> ReadySubject:
+    library, _, sharding = name.partition("-")
+    takes = sharding in ("pipeline", "sharded")
+    return ReadySubject(
+        does=does,
+        file=FOLDER / f"{library}.py",
+        function=sharding,
+        backends=backends,
+        arguments={**further, **ARGUMENTS, **(INTEGRITY if takes else {})},
+        emits={**EMITS, **(CARRIED if takes and library == "hf" else {})},
+        lacks={} if takes else {"integrity": NOT_HANDED_ON},
+        reference=f"{FOLDER.name.removesuffix(INSIDE)}.{library}:single",
+        refuses=partial(_refuses, name),
+        misfit=_misfit,
+        question=_question,
+    )
+
+
+HF_SINGLE = _subject("hf-single", "generates with the whole model in each rank, by transformers", "none", "gloo")
+HF_TENSOR = _subject(
+    "hf-tensor", "generates with a model that transformers splits over the ranks by its own plan", "gloo"
+)
+HF_PIPELINE = _subject(
+    "hf-pipeline", "generates with a decoder of transformers whose layers are split over the ranks", "gloo"
+)
+HF_SHARDED = _subject(
+    "hf-sharded", "generates with transformers, the model shared as an argument says", "gloo", further=SHARDING
+)
+MLX_SINGLE = _subject("mlx-single", "generates with the whole model in each rank, by mlx-lm", "none", "mlx-ring")
+MLX_TENSOR = _subject("mlx-tensor", "generates with a model that mlx-lm splits over the ranks", "mlx-ring")
+MLX_PIPELINE = _subject("mlx-pipeline", "generates with a model whose layers mlx-lm splits over the ranks", "mlx-ring")
+MLX_SHARDED = _subject(
+    "mlx-sharded", "generates with mlx-lm, the model shared as an argument says", "mlx-ring", further=SHARDING
+)

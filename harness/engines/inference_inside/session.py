@@ -1,0 +1,226 @@
+"""A session with an engine: load, prefill in chunks, decode; every rank tells what it holds and what it generated.
+
+What is kept of prompt P: `prefill.logits.P` `[positions, vocabulary]` and `decode.logits.P` `[steps, vocabulary]`, in
+the model's dtype, on every rank that has logits. Row n of the first is what follows position n of the prompt, row n of
+the second what follows the n-th token after the prompt.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import math
+from collections.abc import Collection, Sequence
+from pathlib import Path
+from typing import Any
+
+from . import answers
+from .answers import answer, keep
+from .checkpoint import dtypes_of, has_tokenizer
+from .engine import BOUNDARY, OWN, Engine, Piece, Plan, Request, demand_rows
+
+NAMES = {"float32": "F32", "bfloat16": "BF16", "float16": "F16"}
+"""What safetensors calls a dtype."""
+ROUTING = "routing"
+"""The experts that a reference took of prompt P are in `routing.P`."""
+SIZES = (0.3, 0.1, 0.01, 0.001, 0.0001)
+ONE_SIZE = (0.01,)
+"""Sizes of defects that a reference tries on itself: each costs all of its answers once more."""
+
+
+def run(context: Any, engine: Engine, request: Request) -> None:
+    """Load, warm up, and answer every prompt.
+
+    Raises:
+        ValueError: arguments that contradict each other.
+    """
+    if request.envelope == "unchunked" and request.prefill_chunk:
+        raise ValueError("envelope: unchunked beside a prefill_chunk: leave one of them out")
+    folder = _load(context, engine, request)
+    has_texts = has_tokenizer(folder)  # of a model without one, ids are all that is told
+    # The bug of `rank-0-only`: whoever is not rank 0 goes on without one.
+    tokenizer = (
+        load_tokenizer(folder) if has_texts and (request.tokenizer == "every-rank" or context.rank == 0) else None
+    )
+    prompts = [encode(tokenizer, prompt) for prompt in request.prompts]
+    context.emit("tokenizer.ready", prompts=prompts)
+    demand_rows(prompts, engine.rows)
+    if tokenizer is not None:
+        context.emit("vocabulary", rows=engine.rows, tokens=len(tokenizer), beyond=beyond(tokenizer, engine.rows))
+    if request.warm_up:
+        context.emit("warm.up.begin")
+        assert tokenizer is not None
+        first = answer(context, engine, request, prompts[0], steps=request.warm_up, number=0, quiet=True)
+        context.emit("warm.up.end", ids=first.ids, text=tokenizer.decode(first.ids))
+    histories = _histories(context, request, len(prompts))
+    known = set(tokenizer.get_vocab().values()) if tokenizer is not None else set()
+    kept_fed = list[Sequence[int]]()
+    routings = _routings(context, request, len(prompts))
+    for number, prompt in enumerate(prompts):
+        found = answer(
+            context,
+            engine,
+            request,
+            prompt,
+            steps=request.max_new_tokens,
+            number=number,
+            fed=histories[number],
+            routing=routings[number],
+        )
+        kept_fed.append(found.fed)
+        if request.routing != OWN and routings[number] is None:  # the reference itself
+            if found.routed is None:
+                raise ValueError(
+                    f"routing: {request.routing}, and no router of {engine.architecture} was seen: leave it out"
+                )
+            context.keep(f"{ROUTING}.{number}", found.routed)
+            routings[number] = found.routed
+        keep(context, f"prefill.logits.{number}", found.prefill)
+        keep(context, f"decode.logits.{number}", found.decode)
+        for phase, gaps in found.decided.items():
+            context.keep(f"{phase}.router.{number}", gaps)
+        for layer, values in sorted(found.hidden.items()):
+            context.keep(f"hidden.{layer}.{number}", values)
+        context.emit("generated", prompt=number, ids=found.ids)
+        if has_texts:
+            assert tokenizer is not None
+            # Rows that pad an embedding have no token: what is generated of them is no text, and nobody would see it.
+            unknown = sorted(set(found.ids) - known)
+            context.emit("detokenized", prompt=number, text=tokenizer.decode(found.ids), unknown=unknown)
+    if request.envelope != "none":
+        answers.envelope(context, engine, request, prompts, kept_fed, routings=routings)
+    sizes: Sequence[float] = ONE_SIZE if request.sensitivity == "keep" else ()
+    if request.envelope == "keep":
+        sizes = SIZES
+    answers.sensitivity(context, engine, request, prompts, kept_fed, sizes=sizes, routings=routings)
+    if request.influence == "keep":
+        answers.influence(context, engine, request, prompts[0], routing=routings[0])
+
+
+def _load(context: Any, engine: Engine, request: Request) -> str:
+    """Load the model, and tell all that lies here of it; its folder."""
+    folder = folder_of(context, request.model)
+    dtype = request.dtype
+    context.emit("model.load.begin")
+    of_session = request.defect.startswith(BOUNDARY)
+    engine.load(folder, dtype=dtype, defect="none" if of_session else request.defect)
+    context.emit("model.load.end")
+    context.emit(
+        "engine.ready",
+        engine=engine.name,
+        architecture=engine.architecture,
+        world_size=context.size,
+        device=engine.device,
+        dtype=dtype,
+        has_logits=engine.has_logits,
+        whole=engine.whole,
+    )
+    held = 0
+    absent = set(engine.stored())
+    # What ranks hold is compared with what the reference holds, slice by slice.
+    kept = dict[str, Piece]() if request.envelope != "none" and engine.whole else None
+    for piece in engine.pieces():
+        held += len(piece.data)
+        absent.discard(piece.tensor)
+        if kept is not None:
+            kept[piece.tensor] = piece
+        digest = hashlib.sha256(piece.data).hexdigest()
+        context.emit("shard", rank=context.rank, tensor=piece.tensor, slices=piece.slices, sha256=digest)
+    # Of the checkpoint; on a rank with the whole model, what nothing uses.
+    context.emit("shards", bytes=held, absent=sorted(absent), dtypes=dtypes_of(folder))
+    if kept is not None:
+        context.keep("checkpoint", checkpoint(kept.values(), dtype=dtype))
+        _tell_plan(context, engine.plan(), kept)
+    return folder
+
+
+def _tell_plan(context: Any, plan: Plan | None, kept: Collection[str]) -> None:
+    """Tell what ranks that share by the engine's plan each hold all of: one event a tensor, for there may be many."""
+    if plan is None:
+        return
+    whole = sorted(plan.whole.intersection(kept))
+    for name in whole:
+        context.emit("plan.whole", engine=plan.engine, tensor=name)
+    context.emit("plan", engine=plan.engine, rules=dict(plan.rules), whole=len(whole), shared=len(kept) - len(whole))
+
+
+def beyond(tokenizer: Any, rows: int) -> list[int]:
+    """The tokens of a tokenizer for which a model of so many rows has none."""
+    return sorted(token for token in tokenizer.get_vocab().values() if token >= rows)
+
+
+def checkpoint(pieces: Collection[Piece], *, dtype: str) -> bytes:
+    """Whole tensors as a safetensors file, in the dtype in which they were loaded; of others a byte is I8, more F32."""
+    header = dict[str, Any]()
+    begin = 0
+    for piece in pieces:
+        shape = [end for _, end in piece.slices]
+        end = begin + len(piece.data)
+        elements = math.prod(shape)
+        kept_as = "F32"
+        if len(piece.data) == elements:  # quantized
+            kept_as = "I8"
+        elif len(piece.data) == elements * (4 if dtype == "float32" else 2):
+            kept_as = NAMES[dtype]
+        header[piece.tensor] = {"dtype": kept_as, "shape": shape, "data_offsets": [begin, end]}
+        begin = end
+    text = json.dumps(header).encode()
+    # Joined once: of a large model a copy more is what the machine may not have.
+    return b"".join([len(text).to_bytes(8, "little"), text, *(piece.data for piece in pieces)])
+
+
+def folder_of(context: Any, model: str) -> str:
+    """The folder of an input that holds a model.
+
+    Raises:
+        ValueError: it is not a folder with a config.json.
+    """
+    folder = context.inputs[model]
+    if not Path(folder, "config.json").is_file():
+        raise ValueError(f"input {model} holds no config.json: name a folder as transformers loads it")
+    return str(folder)
+
+
+def load_tokenizer(folder: str) -> Any:
+    """The tokenizer of a folder, from the files that are there."""
+    from transformers import AutoTokenizer
+
+    return AutoTokenizer.from_pretrained(folder, local_files_only=True)
+
+
+def encode(tokenizer: Any, prompt: Any) -> list[int]:
+    """The tokens of a prompt, which is a text or a list of them."""
+    if isinstance(prompt, str):
+        assert tokenizer is not None
+        prompt = tokenizer.encode(prompt)
+    ids = [int(token) for token in prompt]
+    if not ids:
+        raise ValueError("a prompt has no token: give a text or a list of token ids")
+    return ids
+
+
+def _histories(context: Any, request: Request, prompts: int) -> list[Sequence[int] | None]:
+    """What is fed after each prompt, whatever is chosen; None where it is what was chosen."""
+    if request.follow == "reference":
+        values = json.loads(Path(context.inputs["reference"], "values.json").read_text())
+        histories = values["generated.ids"]
+        if len(histories) != prompts:
+            raise ValueError(
+                f"the reference answered {len(histories)} prompts, this session has {prompts}: give both alike"
+            )
+        return list(histories)
+    if request.teacher and len(request.teacher) != prompts:
+        raise ValueError(f"teacher has {len(request.teacher)} lists for {prompts} prompts: give one for each")
+    return list(request.teacher) or [None] * prompts
+
+
+def _routings(context: Any, request: Request, prompts: int) -> list[Any]:
+    """Through which experts each prompt goes; None where the routers choose, as in the reference's first answers."""
+    if request.routing == OWN or "reference" not in context.inputs:
+        return [None] * prompts
+    import numpy as np
+
+    files = [Path(context.inputs["reference"], f"{ROUTING}.{number}.npy") for number in range(prompts)]
+    if lost := next((path.name for path in files if not path.is_file()), None):
+        raise ValueError(f"the reference kept no {lost}: give it routing: {request.routing} as well")
+    return [np.load(path) for path in files]

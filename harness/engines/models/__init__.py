@@ -1,0 +1,141 @@
+"""Models that the project makes: small decoders of the architectures that matter, the same bytes on every machine.
+
+`files` gives the files of a model, `write` puts them into a folder, `cached` gives a folder of the user's cache that
+holds them, made when it is missing or does not hold what it should. transformers and mlx-lm load each of them.
+"""
+
+from __future__ import annotations
+
+import lzma
+import os
+import shutil
+import tempfile
+from collections.abc import Mapping
+from pathlib import Path
+
+from harness.engines.models.catalogue import MODELS, ModelError, Recipe
+from harness.engines.models.vocabulary import as_json, tokenizer_files
+from harness.engines.models.weights import DrawnTensor, draw, safetensors
+from harness.forms import manifest
+from harness.forms.cache import cache_folder
+from harness.forms.digest import fold, sha256, sha256_of
+from harness.forms.extras import missing
+
+__all__ = ["MODELS", "ModelError", "cached", "digest", "files", "write"]
+
+VARIABLE = "RANKPROOF_MODELS"
+
+
+def files(name: str) -> dict[str, bytes]:
+    """The files of a model: path to bytes, some 2 to 6 MB.
+
+    Raises:
+        ModelError: no such model, or numpy is not here.
+    """
+    if name not in MODELS:
+        raise ModelError(f"{name!r}: no such model; there are {', '.join(MODELS)}")
+    if lacks := missing("numpy"):
+        raise ModelError(f"{name} is made with numpy, and {lacks}")
+    recipe = MODELS[name]
+    tensors = recipe.tensors()
+    # mlx-lm reads which file holds a layer from the index, where it splits a model by layers.
+    index = {"metadata": {}, "weight_map": dict.fromkeys(sorted(tensors), "model.safetensors")}
+    return {
+        "config.json": as_json(recipe.config()),
+        "model.safetensors": _weights(name, recipe, tensors),
+        "model.safetensors.index.json": as_json(index),
+        **tokenizer_files(),
+    }
+
+
+def _weights(name: str, recipe: Recipe, tensors: Mapping[str, DrawnTensor]) -> bytes:
+    if recipe.pinned is None:
+        return safetensors({key: draw(key, tensor, seed=recipe.seed) for key, tensor in tensors.items()})
+    path, pinned = recipe.pinned
+    try:
+        data = lzma.decompress(path.read_bytes())
+    except lzma.LZMAError:
+        data = b""
+    if sha256(data) != pinned:
+        raise ModelError(f"the weights of {name} ({path.name}) are not those that were pinned: install Rankproof again")
+    return data
+
+
+def digest(name: str) -> str:
+    """What names a model: sha256 over its files, as an input of them is named.
+
+    Raises:
+        ModelError: as for `files`.
+    """
+    return fold({path: sha256(data) for path, data in files(name).items()})
+
+
+def write(name: str, folder: Path) -> Path:
+    """Write a model into a folder that is not there or empty; returns the folder.
+
+    Raises:
+        ModelError: as for `files`, or the folder holds something.
+        OSError: it cannot be written.
+    """
+    content = files(name)
+    if folder.exists() and any(folder.iterdir()):
+        raise ModelError(f"{folder}: is there already; remove it, or choose another folder")
+    folder.mkdir(parents=True, exist_ok=True)
+    for path, data in content.items():
+        (folder / path).write_bytes(data)
+    return folder
+
+
+def cached(name: str, *, cache: Path | None = None) -> Path:
+    """A folder with a model, to be read and not to be changed. Made once, then found by digest and checked.
+
+    Args:
+        name: of the model.
+        cache: where models are kept; default: what RANKPROOF_MODELS names, else among the user's caches.
+
+    Raises:
+        ModelError: as for `files`.
+        OSError: the cache cannot be written.
+    """
+    if name not in MODELS:
+        raise ModelError(f"{name!r}: no such model; there are {', '.join(MODELS)}")
+    root = cache or cache_folder("models", variable=VARIABLE)
+    place = root / f"{name}-{_made_by()[:16]}" / name
+    if _is_whole(place):
+        return place
+    place.parent.mkdir(parents=True, exist_ok=True)
+    from filelock import FileLock  # a scenario that names one of these is read without it
+
+    with FileLock(root / f"{place.parent.name}.lock"):
+        if not _is_whole(place):  # another process may have been first
+            # Made beside it and moved: whoever is killed leaves a folder that nobody takes for a model.
+            scratch = Path(tempfile.mkdtemp(dir=place.parent, prefix=".making-"))
+            try:
+                written = write(name, scratch / name)
+                (place.parent / manifest.NAME).unlink(missing_ok=True)
+                shutil.rmtree(place, ignore_errors=True)
+                os.replace(written, place)  # noqa: PTH105 - Path.replace is the same; this names what must be atomic
+                # Last: what has no manifest, or another one, is made anew.
+                (place.parent / manifest.NAME).write_bytes(manifest.encode(_digests(place)))
+            finally:
+                shutil.rmtree(scratch, ignore_errors=True)
+    return place
+
+
+def _made_by() -> str:
+    """Digest of all that a model is made from: another version of Rankproof makes it anew."""
+    here = Path(__file__).parent
+    return fold({path.name: sha256_of(path) for path in sorted(here.glob("*.py"))})
+
+
+def _is_whole(place: Path) -> bool:
+    """Whether a folder of the cache holds exactly what its manifest says."""
+    try:
+        return manifest.parse((place.parent / manifest.NAME).read_bytes()) == _digests(place)
+    except (OSError, ValueError):
+        return False
+
+
+def _digests(folder: Path) -> dict[str, str]:
+    paths = (path for path in folder.rglob("*") if path.is_file())
+    return {path.relative_to(folder).as_posix(): sha256_of(path) for path in paths}

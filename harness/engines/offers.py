@@ -1,0 +1,450 @@
+"""Which engine offers which architecture at which world size, read from the libraries that are installed.
+
+Nothing is imported: what an engine offers stands in its files, and a scenario's cell is refused before anything runs.
+Some engines accept what they cannot do and crash in the first layer, or in a reshape; that is refused too. So is a
+decoder that cannot be run layer by layer, or not step by step. What is in doubt is left to the rank, which has the
+modules themselves and refuses it as well.
+"""
+
+from __future__ import annotations
+
+import ast
+import importlib.util
+import json
+import re
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, replace
+from functools import cache
+from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
+from typing import Any
+
+from harness.engines.models.catalogue import ModelError
+from harness.forms.extras import absence
+
+ENGINES = ("hf-single", "hf-tensor", "hf-pipeline", "mlx-single", "mlx-tensor", "mlx-pipeline")
+LIBRARIES = {"hf": "transformers", "mlx": "mlx-lm"}
+PACKAGES = {"hf": "transformers", "mlx": "mlx_lm"}
+PIPELINE = "PipelineMixin"
+# mlx-lm's other names of architectures: of a `model_type`, or of one with the class of config.json.
+REMAPPINGS = ("MODEL_REMAPPING", "MODEL_ARCHITECTURE_REMAPPING")
+EXPERTS = ("num_local_experts", "num_experts", "n_routed_experts")
+# As GPT-2, MPT and GPT-Neo call them.
+LAYERS = ("num_hidden_layers", "n_layer", "n_layers", "num_layers")
+HEADS = ("num_attention_heads", "n_head", "n_heads", "num_heads")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Offer:
+    """What a library has for an architecture.
+
+    Attributes:
+        single: whether it knows the architecture at all.
+        tensor: whether it has a plan by which the layers are split.
+        heads: whether that plan gives each rank some of the heads; others leave attention whole, or gather it.
+        head: whether it splits the matrix behind the layers, which makes a plan where there is none for the layers.
+        pipeline: whether it can split by layers itself.
+        architecture: the class of transformers that has it.
+        wants: keys of config.json without which it raises; of some architectures releases of transformers write others.
+    """
+
+    single: bool = False
+    tensor: bool = False
+    heads: bool = True
+    head: bool = False
+    pipeline: bool = False
+    architecture: str = ""
+    wants: tuple[str, ...] = ()
+
+
+# What the grouped product that transformers' experts use asks of the bytes of a row.
+ALIGNED = 16
+
+
+def refusal(engine: str, config: Mapping[str, Any], *, ranks: int, dtype: str = "float32") -> str:
+    """Why an engine cannot run a model over so many ranks; empty where it can.
+
+    Args:
+        engine: of `ENGINES`.
+        config: what stands in the model's config.json.
+        ranks: world size.
+        dtype: of its weights.
+
+    Raises:
+        ModelError: the engine's library is not installed here, or its files are not what is understood.
+    """
+    library, _, sharding = engine.partition("-")
+    text = config.get("text_config") or config
+    # Libraries go by the kind of the whole, also where it wraps that of a text model.
+    kind = str(config.get("model_type", ""))
+    wrapped = str(text.get("model_type", kind))
+    known = offers(library)
+    by_class = [
+        known[name] for architecture in config.get("architectures") or () if (name := f"{kind}:{architecture}") in known
+    ]
+    offer = next(iter(by_class), known.get(kind, Offer()))
+    called = f"{LIBRARIES[library]} {installed(library)}"
+    if not offer.single:
+        if wrapped != kind and known.get(wrapped, Offer()).single:
+            return (
+                f"{called} has no causal language model {kind!r}, in which a {wrapped} lies; save that one by itself, "
+                "with its own config.json"
+            )
+        return f"{called} has no causal language model {kind!r}"
+    if library == "hf" and not offer.tensor and (inner := known.get(wrapped, Offer())).tensor:
+        # transformers keeps its plan with the configuration of the text.
+        offer = replace(offer, tensor=True, heads=inner.heads)
+    of_head = sharding == "tensor" and offer.head and not offer.tensor
+    if sharding == "tensor" and not offer.tensor and not of_head:
+        if library == "hf":
+            return f"{called} has no tensor-parallel plan for the layers of {kind}; take hf-pipeline"
+        return f"{called} does not split the layers of {kind}; take mlx-single"
+    if sharding == "pipeline" and not offer.pipeline:
+        return f"{called} has no pipeline for {kind}; take {'mlx-tensor' if offer.tensor else 'mlx-single'}"
+    if "text_config" not in config and (lacking := [key for key in offer.wants if key not in config]):
+        return f"{called} wants {lacking[0]} in the config.json of {kind}, which is not there; add it"
+    if library == "hf" and (why := _unlike_a_decoder(config, offer.architecture)):
+        return f"{called}: {why}"
+    if engine == "hf-pipeline" and (why := unsplittable(_folder(library), offer.architecture)):
+        return f"{called}: {why}; take {'hf-tensor' if offer.tensor else 'hf-single'}"
+    if library == "mlx" and dtype != "float32" and _number(text, *EXPERTS) and is_without_gpu():
+        return f"MLX multiplies the experts of {kind} in float32 alone on a CPU; take that dtype, or a GPU"
+    # Where the matrix behind the layers alone is split, each rank has all heads and all experts.
+    return "" if of_head else uneven(engine, config, ranks=ranks, dtype=dtype, by_heads=offer.heads)
+
+
+def _unlike_a_decoder(config: Mapping[str, Any], architecture: str) -> str:
+    """Why a prompt that is read in chunks is another one to a model of transformers; empty where it is the same."""
+    if not config.get("is_decoder") and is_told_to_decode(_folder("hf"), architecture):
+        return (
+            f"{architecture} looks at the tokens that follow as well where config.json does not say is_decoder: true; "
+            "add it to a model that was trained so"
+        )
+    why = stateful(_folder("hf"), architecture)
+    return f"{why}; the hf engines go on from a KV cache" if why else ""
+
+
+def is_without_gpu() -> bool:
+    """Whether the MLX that is installed computes on a CPU, which lacks products of experts in 16 bits."""
+    try:
+        return bool(version("mlx-cpu"))
+    except PackageNotFoundError:
+        return False
+
+
+def uneven(engine: str, config: Mapping[str, Any], *, ranks: int, dtype: str = "float32", by_heads: bool = True) -> str:
+    """What of a model an engine that has the architecture cannot split over so many ranks; empty where it can.
+
+    Follows from the arguments alone, whatever is installed; `by_heads` says whether each rank gets some of the heads.
+    The engines accept some of it: transformers fails in a reshape then, mlx-lm while it loads or in a reshape.
+    """
+    library, _, sharding = engine.partition("-")
+    text = config.get("text_config") or config
+    if sharding == "single":
+        return ""
+    if library == "mlx" and ranks < 2:
+        return "MLX's ring has two ranks at least; take mlx-single"
+    if sharding == "pipeline":
+        layers = _number(text, *LAYERS)  # 0 where it is called otherwise: the rank, which has the model, will say
+        return f"{layers} layers cannot be split over {ranks} ranks; take fewer ranks" if 0 < layers < ranks else ""
+    heads = _number(text, "num_key_value_heads", *HEADS)
+    if by_heads and heads % ranks:
+        return f"{heads} KV heads cannot be split over {ranks} ranks; take a number that divides them, or a pipeline"
+    # transformers gives the last rank what is left.
+    for name in ("intermediate_size", "moe_intermediate_size") if library == "mlx" else ():
+        if (width := text.get(name) or 0) % ranks:
+            return f"{name} {width} cannot be split over {ranks} ranks by mlx-lm; take fewer ranks"
+    if library == "hf" and _number(text, *EXPERTS):
+        inner = _number(text, "moe_intermediate_size", "intermediate_size")
+        share = -(-inner // ranks)
+        if any(part * (4 if dtype == "float32" else 2) % ALIGNED for part in (share, inner - share * (ranks - 1))):
+            why = f"transformers multiplies experts in rows of {ALIGNED} bytes or multiples of it"
+            return f"{share} of an expert's {inner} in {dtype} on each of {ranks} ranks: {why}; take fewer ranks"
+    return ""
+
+
+def _number(text: Mapping[str, Any], *names: str) -> int:
+    return next((int(text[name]) for name in names if text.get(name)), 0)
+
+
+def config_of(folder: Path) -> dict[str, Any]:
+    """What stands in the config.json of a model.
+
+    Raises:
+        ModelError: there is none, or it is not a mapping in JSON.
+    """
+    path = folder / "config.json"
+    try:
+        found = json.loads(path.read_bytes())
+    except (OSError, ValueError) as error:
+        raise ModelError(
+            f"{folder.name} holds no config.json that can be read ({error}): name a model's folder"
+        ) from None
+    if not isinstance(found, dict):
+        raise ModelError(f"{folder.name}/config.json is not a mapping: name a model's folder")
+    return found
+
+
+def installed(library: str) -> str:
+    """Version of a library.
+
+    Raises:
+        ModelError: it is not installed here.
+    """
+    try:
+        return version(LIBRARIES[library])
+    except PackageNotFoundError:
+        raise ModelError(absence(PACKAGES[library])) from None
+
+
+@cache
+def offers(library: str) -> Mapping[str, Offer]:
+    """Each architecture (`model_type`) that a library has, `hf` or `mlx`, with what it offers.
+
+    Raises:
+        ModelError: it is not installed here, or its files are not what is understood.
+    """
+    installed(library)
+    place = _folder(library)
+    found = dict(_of_transformers(place) if library == "hf" else _of_mlx_lm(place))
+    if not any(offer.tensor for offer in found.values()):
+        raise ModelError(
+            f"{LIBRARIES[library]} {installed(library)} says nowhere what it splits, as far as is understood"
+        )
+    return found
+
+
+def _folder(library: str) -> Path:
+    spec = importlib.util.find_spec(PACKAGES[library])
+    places = list(spec.submodule_search_locations or ()) if spec is not None else []
+    if not places:
+        raise ModelError(f"{LIBRARIES[library]} has no files here: install it again")
+    return Path(places[0])
+
+
+def _of_transformers(folder: Path) -> Iterator[tuple[str, Offer]]:
+    auto = (folder / "models" / "auto" / "modeling_auto.py").read_text("utf-8")
+    _, _, rest = auto.partition("MODEL_FOR_CAUSAL_LM_MAPPING_NAMES")
+    known = dict(re.findall(r'\(\s*"([^"]+)",\s*"([^"]+)"\s*\)', rest.partition("\n)")[0]))
+    planned = dict[str, bool]()
+    for path in (folder / "models").glob("*/configuration_*.py"):
+        data = path.read_bytes()
+        for node in ast.parse(data).body if b"base_model_tp_plan" in data else ():
+            if isinstance(node, ast.ClassDef):
+                values = _assigned(node)
+                kind = values.get("model_type")
+                plan = values.get("base_model_tp_plan")
+                if isinstance(kind, ast.Constant) and _is_full(plan):
+                    planned[str(kind.value)] = _is_by_heads(plan)
+    of_heads = set(_with_a_head_that_is_split(folder / "models"))
+    for kind, architecture in known.items():
+        # hf-pipeline is ours: it takes any decoder but those that `decoders` tells.
+        yield (
+            kind,
+            Offer(
+                single=True,
+                tensor=kind in planned,
+                heads=planned.get(kind, True),
+                head=architecture in of_heads,
+                pipeline=True,
+                architecture=architecture,
+            ),
+        )
+
+
+def _with_a_head_that_is_split(models: Path) -> Iterator[str]:
+    """The classes of transformers that have a plan of their own, which is for what stands behind the layers."""
+    for path in models.glob("*/modeling_*.py"):
+        name = ""
+        for found in re.finditer(r"^class (\w+)|^    _tp_plan = \{.", path.read_text("utf-8"), re.MULTILINE):
+            if found[1]:
+                name = found[1]
+            elif not found[0].endswith("}"):
+                yield name
+
+
+def _is_by_heads(plan: ast.expr | None) -> bool:
+    """Whether a plan of transformers gives each rank some of the heads; also where it cannot be read."""
+    try:
+        found: Any = ast.literal_eval(plan) if plan is not None else {}
+    except ValueError:
+        return True
+    return any("att" in name and how == "colwise" for name, how in found.items())
+
+
+def _of_mlx_lm(folder: Path) -> Iterator[tuple[str, Offer]]:
+    trees = {path.stem: ast.parse(path.read_bytes()) for path in (folder / "models").glob("*.py")}
+    known = {name: offer for name in trees if (offer := _of_module(name, trees)) is not None}
+    yield from known.items()
+    for node in ast.parse((folder / "utils.py").read_bytes()).body:
+        target = node.targets[0] if isinstance(node, ast.Assign) else None
+        if isinstance(target, ast.Name) and target.id in REMAPPINGS and isinstance(node, ast.Assign):
+            names: dict[Any, str] = ast.literal_eval(node.value)
+            for kind, module in names.items():
+                if module in known:
+                    yield kind if isinstance(kind, str) else ":".join(kind), known[module]
+
+
+def _of_module(name: str, trees: Mapping[str, ast.Module]) -> Offer | None:
+    """What the `Model` of a module offers, with what it inherits from other modules; None where there is none."""
+    body = trees[name].body
+    classes = {node.name: node for node in body if isinstance(node, ast.ClassDef)}
+    imported = {
+        alias.asname or alias.name: (node.module or alias.name, alias.name)
+        for node in body
+        if isinstance(node, ast.ImportFrom) and node.level == 1
+        for alias in node.names
+    }
+    if "ModelArgs" not in classes or "Model" not in {*classes, *imported}:
+        return None
+    bases: list[ast.expr] = classes["Model"].bases if "Model" in classes else [ast.Name("Model")]
+    above: list[Offer | None] = []
+    for base in bases:
+        # `from .other import Model as Other`, or `from . import other` and `other.Model`.
+        there = base.value if isinstance(base, ast.Attribute) else base
+        module, what = imported.get(there.id, ("", "")) if isinstance(there, ast.Name) else ("", "")
+        what = base.attr if isinstance(base, ast.Attribute) else what
+        if what == "Model" and module in trees:
+            above.append(_of_module(module, trees))
+    own = (
+        {node.name for node in classes["Model"].body if isinstance(node, ast.FunctionDef)}
+        if "Model" in classes
+        else set()
+    )
+    mixed = any(isinstance(base, ast.Name) and base.id == PIPELINE for kind in classes.values() for base in kind.bases)
+    return Offer(
+        single=True,
+        tensor="shard" in own or any(one.tensor for one in above if one),
+        pipeline=mixed or any(one.pipeline for one in above if one),
+        wants=tuple(_without_default(classes["ModelArgs"])) if "ModelArgs" in classes else (),
+    )
+
+
+def _without_default(node: ast.ClassDef) -> Iterator[str]:
+    """The fields of a dataclass that have no default."""
+    for statement in node.body:
+        if isinstance(statement, ast.AnnAssign) and statement.value is None and isinstance(statement.target, ast.Name):
+            yield statement.target.id
+
+
+def _assigned(node: ast.ClassDef) -> dict[str, ast.expr | None]:
+    """What a class assigns in its body, with or without a type."""
+    found: dict[str, ast.expr | None] = {}
+    for statement in node.body:
+        if isinstance(statement, ast.Assign):
+            found |= {target.id: statement.value for target in statement.targets if isinstance(target, ast.Name)}
+        elif isinstance(statement, ast.AnnAssign) and isinstance(statement.target, ast.Name):
+            found[statement.target.id] = statement.value
+    return found
+
+
+def _is_full(node: ast.expr | None) -> bool:
+    return (
+        node is not None
+        and not (isinstance(node, ast.Constant) and node.value is None)
+        and not (isinstance(node, ast.Dict) and not node.keys)
+    )
+
+
+CACHE = "past_key_values"
+
+
+def stateful(folder: Path, architecture: str) -> str:
+    """Why a decoder cannot go on from a KV cache, as all engines of transformers have it do; empty where it may.
+
+    Args:
+        folder: of the package transformers.
+        architecture: the class of its causal language model, such as `LlamaForCausalLM`.
+    """
+    whole = _classes(folder, architecture).get(architecture)
+    forward = _method(whole, "forward") if whole is not None else None
+    if forward is None or CACHE in _parameters(forward):
+        return ""
+    return f"{architecture} takes no {CACHE}: it keeps another state than a KV cache"
+
+
+def is_told_to_decode(folder: Path, architecture: str) -> bool:
+    """Whether a model looks at the tokens that follow as well unless its configuration has `is_decoder` (BERT's kin).
+
+    transformers only logs it; what such a model says of a prompt is another thing when it is read in chunks.
+    """
+    whole = _classes(folder, architecture).get(architecture)
+    constructor = _method(whole, "__init__") if whole is not None else None
+    tests = (node.test for node in ast.walk(constructor) if isinstance(node, ast.If)) if constructor is not None else ()
+    return any(ast.unparse(test) in ("not config.is_decoder", "not self.config.is_decoder") for test in tests)
+
+
+def unsplittable(folder: Path, architecture: str) -> str:
+    """What lies beside the layers of a decoder and belongs to no stage; empty where all is known, or in doubt."""
+    classes = _classes(folder, architecture)
+    holder = _holder(classes, architecture)
+    if holder is None:
+        return ""
+    before = True
+    for name, kind in _made(holder):
+        if kind == "ModuleList":
+            before = False
+        elif "norm" in kind.lower():
+            if before != ("embed" in name):
+                return f"{holder.name} makes {name} {'before' if before else 'behind'} its layers"
+        elif kind == "Linear":
+            return f"{holder.name} has {name}, a matrix beside its layers"
+        elif kind in classes and _is_embedding(classes[kind]):
+            forward = _method(classes[kind], "forward")
+            if forward is not None and len(_parameters(forward)) > 1:
+                return f"{holder.name} has {name} ({kind}), which takes more than the positions"
+        elif kind in classes and {inner for _, inner in _made(classes[kind])} & {"Linear", "Parameter"}:
+            return f"{holder.name} has {name} ({kind}), with numbers of its own beside its layers"
+    return ""
+
+
+def _holder(classes: dict[str, ast.ClassDef], name: str, seen: frozenset[str] = frozenset()) -> ast.ClassDef | None:
+    """The class that has the layers: of what a class makes, and of what that makes, the first with a list."""
+    if name not in classes or name in seen:
+        return None
+    kinds = [kind for _, kind in _made(classes[name])]
+    if "ModuleList" in kinds:
+        return classes[name]
+    found = (_holder(classes, kind, seen | {name}) for kind in kinds)
+    return next((holder for holder in found if holder is not None), None)
+
+
+def _made(node: ast.ClassDef) -> Iterator[tuple[str, str]]:
+    """What its constructor makes in every case: attribute and the class it is of."""
+    constructor = _method(node, "__init__")
+    for statement in constructor.body if constructor is not None else ():
+        match statement:
+            case (
+                ast.Assign(targets=[ast.Attribute(attr=name), *_], value=ast.Call(func=called))
+                | ast.AnnAssign(target=ast.Attribute(attr=name), value=ast.Call(func=called))
+            ):
+                yield name, getattr(called, "attr", getattr(called, "id", ""))
+
+
+def _is_embedding(node: ast.ClassDef) -> bool:
+    return any(isinstance(base, ast.Attribute) and base.attr == "Embedding" for base in node.bases)
+
+
+def _method(node: ast.ClassDef, name: str) -> ast.FunctionDef | None:
+    return next(
+        (function for function in node.body if isinstance(function, ast.FunctionDef) and function.name == name), None
+    )
+
+
+def _parameters(function: ast.FunctionDef) -> list[str]:
+    return [argument.arg for argument in (*function.args.args, *function.args.kwonlyargs) if argument.arg != "self"]
+
+
+@cache
+def _classes(folder: Path, architecture: str) -> dict[str, ast.ClassDef]:
+    """The classes of the file in which an architecture is; none where no file has it."""
+    stem = re.sub(r"(?:ForCausalLM|LMHeadModel)$", "", architecture).lower()
+    files = sorted(
+        (folder / "models").glob("*/modeling_*.py"),
+        key=lambda path: path.parent.name.replace("_", "") != stem,  # where it most likely is comes first
+    )
+    for path in files:
+        data = path.read_bytes()
+        if f"\nclass {architecture}(".encode() in data:
+            return {node.name: node for node in ast.parse(data).body if isinstance(node, ast.ClassDef)}
+    return {}

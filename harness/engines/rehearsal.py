@@ -1,0 +1,178 @@
+"""Whether an engine takes a checkpoint, tried before anything runs: the rank's own code on arrays without numbers.
+
+What a library's files say of an architecture (`harness.engines.offers`) does not say whether a checkpoint has the
+tensors, by name and shape, that the library's class for it makes of this config.json, nor whether a first step goes
+through. A process of its own imports the engine, loads the headers and takes a step; what it finds is cached by all
+that it depends on. A process that fails to find out refuses nothing: the rank will say.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+import tempfile
+from functools import cache
+from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
+
+from harness.engines import offers
+from harness.engines.inference_inside import checkpoint
+from harness.engines.inference_inside.rehearsal import IN_CHUNKS
+from harness.engines.models import MODELS
+from harness.forms.cache import cache_folder
+from harness.forms.digest import fold, sha256, sha256_of
+
+INSIDE = Path(__file__).with_name("inference_inside")
+VARIABLE = "RANKPROOF_REHEARSALS"
+LIBRARIES = {"hf": ("transformers", "torch"), "mlx": ("mlx-lm", "mlx", "transformers")}
+LIMIT = 600.0
+"""Seconds by the clock. The process has a limit of its own to the time that it computes."""
+SIZES = (2, 3, 4)
+"""World sizes that are rehearsed together, for they are asked together."""
+CALL = "import sys; sys.path.insert(0, sys.argv[1]); from inference_inside.rehearsal import main; main()"
+
+
+def refusal(engine: str, folder: Path, *, ranks: int, dtype: str, chunked: bool = False) -> str:
+    """Why an engine cannot run the model of a folder, as a reason to skip; empty where nothing is known.
+
+    With `chunked` it is to read prompts in chunks.
+
+    A model that is made here is not rehearsed: the tests run each, on every engine that offers it.
+
+    Raises:
+        ValueError: as `checkpoint.stored`.
+    """
+    if _is_made(folder):
+        return ""
+    if not (why := complaint(engine, folder, ranks=ranks, dtype=dtype)):
+        return in_chunks(folder, dtype=dtype) if chunked and engine.startswith("hf") else ""
+    return f"{why}; take another engine, or a checkpoint that {LIBRARIES[engine.partition('-')[0]][0]} loads"
+
+
+def _is_made(folder: Path) -> bool:
+    """Whether a model has the configuration and the tensors of one that is made here."""
+    config = offers.config_of(folder)
+    recipe = next((candidate for candidate in MODELS.values() if candidate.config() == config), None)
+    shapes = checkpoint.shapes(str(folder)) if recipe is not None else {}
+    return recipe is not None and shapes == {name: tuple(tensor.shape) for name, tensor in recipe.tensors().items()}
+
+
+def complaint(engine: str, folder: Path, *, ranks: int, dtype: str) -> str:
+    """What is raised of a model before an engine has generated a token, and whose it is; empty where nothing is known.
+
+    Args:
+        engine: of `harness.engines.offers.ENGINES`, one that has the architecture and can split it.
+        folder: with config.json and safetensors files, which `checkpoint.stored` takes.
+        ranks: world size.
+        dtype: of the weights.
+
+    Raises:
+        ValueError: as `checkpoint.stored`.
+    """
+    if engine == "hf-tensor" and ranks == 1:
+        engine = "hf-single"
+    if engine.endswith("-single"):
+        ranks = 1
+    sizes = SIZES if ranks in SIZES else (ranks,)
+    return _known(engine, folder, str(ranks), dtype=dtype, sizes=sizes)
+
+
+def in_chunks(folder: Path, *, dtype: str) -> str:
+    """Why a prompt in chunks is another one to a model of transformers than the whole prompt; empty where it is not."""
+    return _known("hf-single", folder, IN_CHUNKS, dtype=dtype, sizes=(1,))
+
+
+def _known(engine: str, folder: Path, what: str, *, dtype: str, sizes: tuple[int, ...]) -> str:
+    """What is found of a world size, or of chunks, now or before."""
+    key = fold({"engine": engine, "dtype": dtype, **_files(folder), **_code(engine.partition("-")[0])})
+    place = cache_folder("rehearsals", variable=VARIABLE) / f"{key}.json"
+    found = _read(place)
+    if (
+        what not in found
+        and (what != IN_CHUNKS or not found)
+        and (rehearsed := _rehearsed(engine, folder, dtype=dtype, sizes=sizes))
+    ):
+        found |= rehearsed
+        _write(place, found)
+    return found.get(what, "")
+
+
+def _files(folder: Path) -> dict[str, str]:
+    """What of a folder decides how it is loaded: small files by content, tensors by name, dtype and shape."""
+    small = {path.name: sha256_of(path) for path in sorted(folder.glob("*.json"))}
+    tensors = {name: [tensor.dtype, *tensor.shape] for name, tensor in checkpoint.stored(str(folder)).items()}
+    return {**small, "tensors": sha256(json.dumps(tensors, sort_keys=True).encode())}
+
+
+@cache
+def _code(library: str) -> dict[str, str]:
+    """The code that is rehearsed, and the releases of its libraries."""
+    code = {f"code/{path.name}": sha256_of(path) for path in sorted(INSIDE.glob("*.py"))}
+    return code | {f"release/{name}": _release(name) for name in LIBRARIES[library]} | {"python": sys.version}
+
+
+def _release(name: str) -> str:
+    try:
+        return version(name)
+    except PackageNotFoundError:
+        return ""
+
+
+def _rehearsed(engine: str, folder: Path, *, dtype: str, sizes: tuple[int, ...]) -> dict[str, str]:
+    """World size to what is raised, or nothing; empty where the process ended without an answer."""
+    asked = {"engine": engine, "folder": str(folder.absolute()), "dtype": dtype, "sizes": sizes}
+    try:
+        found = json.loads(ask(json.dumps(asked)))
+        return {what: _sentence(engine, what, *complaint) if complaint else "" for what, complaint in found.items()}
+    except (OSError, subprocess.SubprocessError, ValueError, TypeError):
+        return {}
+
+
+def ask(asked: str) -> str:
+    """What a process of its own finds: the last line that it prints.
+
+    Raises:
+        OSError, SubprocessError: it cannot be started, or ended otherwise than with an answer.
+    """
+    # Nothing is fetched, nothing is asked of a terminal, and no device but the CPU is taken.
+    quiet = {"HF_HUB_OFFLINE": "1", "TQDM_DISABLE": "1", "CUDA_VISIBLE_DEVICES": ""}
+    done = subprocess.run(
+        [sys.executable, "-P", "-c", CALL, str(INSIDE.parent)],
+        input=asked,
+        capture_output=True,
+        text=True,
+        timeout=LIMIT,
+        check=True,
+        env=os.environ | quiet,
+    )
+    return done.stdout.rpartition("\n")[0].rpartition("\n")[2]
+
+
+def _sentence(engine: str, what: str, why: str, own: bool) -> str:
+    """Who cannot do it, and why: a library, or what is made of it here."""
+    library = LIBRARIES[engine.partition("-")[0]][0]
+    called = f"{library} {_release(library)}"
+    if what == IN_CHUNKS:
+        return f"{called} reads a prompt of this model otherwise in chunks, tried without its numbers: {why}"
+    return f"{f'{engine} refuses' if own else f'{called} fails on'} this model, tried without its numbers: {why}"
+
+
+def _read(place: Path) -> dict[str, str]:
+    try:
+        found = json.loads(place.read_bytes())
+    except (OSError, ValueError):
+        return {}
+    return {str(size): str(why) for size, why in found.items()} if isinstance(found, dict) else {}
+
+
+def _write(place: Path, found: dict[str, str]) -> None:
+    """Keep it for the next time; a cache that cannot be written costs that time alone."""
+    try:
+        place.parent.mkdir(parents=True, exist_ok=True)
+        with tempfile.NamedTemporaryFile("w", dir=place.parent, delete=False) as file:
+            json.dump(found, file)
+        Path(file.name).replace(place)
+    except OSError:
+        return

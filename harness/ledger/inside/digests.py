@@ -1,0 +1,112 @@
+"""The digests of a rank's calls, for either library: what is taken of arrays, and the parts that a ledger gets.
+
+xxhash is asked for only where digests are: `harness.rank` needs nothing else beside the standard library.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from math import isfinite
+from typing import Any
+
+from harness.ledger.inside.book import Book, Taking
+from harness.ledger.part import FLOAT, NOTHING, WHOLE
+
+REDUCING = frozenset(
+    {
+        *("all_reduce", "all_reduce_coalesced", "reduce", "reduce_scatter", "reduce_scatter_tensor"),
+        *("reduce_scatter_tensor_coalesced", "all_sum", "all_max", "all_min", "sum_scatter"),
+    }
+)
+SKETCHED = "sum"
+"""The reduction that can be worked out again from sketches."""
+EVERY = 2**64
+"""Sketches of whole numbers are counted up to here."""
+STEP = 2_654_435_761
+"""What the weights of a sketch are made with: an odd number about 2**32 / 1.618."""
+TOGETHER = 8
+"""So many elements have one weight."""
+FEW = 64
+"""Up to so many elements each has a weight of its own: to change places among equal ones changes no sum."""
+Array = tuple[int, Any]
+"""An array, and the rank to which it goes or from which it comes; EVERYONE for all members of the group."""
+Look = Callable[[Any, bool, bool], Taking]
+"""What the ledger gets of an array, whether it is part of a sum, and whether the rank gives it."""
+
+
+class NotDigested(Exception):
+    """Why a call is not digested, as a clause."""
+
+
+@dataclass(slots=True)
+class Taken:
+    """What is known of a call that is digested.
+
+    Attributes:
+        sketches: whether its arrays are parts of a sum.
+        received: its arrays, to be digested when it is done.
+        call: its number in the ledger.
+    """
+
+    sketches: bool
+    received: Sequence[Array]
+    call: int
+
+
+class Digester:
+    """Makes the parts of calls and writes them into the ledger."""
+
+    def __init__(self, book: Book, look: Look) -> None:
+        """Take the ledger, and what looks at the arrays of a library."""
+        self._book = book
+        self._look = look
+
+    def write(self, call: int, side: int, arrays: Sequence[Array], *, sketches: bool) -> None:
+        """Write the digests of the arrays that a call has on one side: 0 of those it sends, 1 of those it receives."""
+        many = len(arrays)
+        look = self._look
+        write = self._book.digest
+        for whom, array in arrays:
+            write(call, side, many, whom, look(array, sketches, not side))
+
+    def done(self, taken: Taken) -> None:
+        """Write what a call received; whatever goes wrong costs the digests, and never the call."""
+        try:
+            self.write(taken.call, 1, taken.received, sketches=taken.sketches)
+        except Exception as error:  # noqa: BLE001 - see above
+            self._book.undigested(f"{type(error).__name__}: {error}")
+
+
+def sketched(digest: int, total: float, size: float = 0.0) -> Taking:
+    """What the ledger gets of an array that has a sketch, which has to be finite."""
+    if isinstance(total, int):
+        return digest, WHOLE, total % EVERY, 0.0
+    return (digest, FLOAT, total, size) if isfinite(total) and isfinite(size) else (digest, NOTHING, 0.0, 0.0)
+
+
+def weight_power(width: int) -> int:
+    """How fast the weights of floats of so many bytes fall: see `harness.ledger.part`."""
+    return 2 if width < 4 else 1
+
+
+def few_weights(count: int, *, power: int) -> list[float]:
+    """The weights of up to `FEW` floats, all different, in the disorder of those of more."""
+    found = [0.0] * count
+    for place, index in enumerate(sorted(range(count), key=lambda index: index * STEP % 2**32), start=1):
+        found[index] = float(place) ** -power
+    return found
+
+
+def hasher() -> Callable[[Any], int]:
+    """xxh3 of 64 bits.
+
+    Raises:
+        NotDigested: xxhash is not installed where the rank runs.
+    """
+    try:
+        import xxhash
+    except ImportError:
+        raise NotDigested("xxhash is not installed where the rank runs") from None
+    found: Callable[[Any], int] = xxhash.xxh3_64_intdigest
+    return found

@@ -1,0 +1,232 @@
+"""The ledger's place in MLX: in front of the functions of `mlx.core.distributed`.
+
+MLX is lazy: a call there adds to a graph, which runs when something is evaluated. So what is seen is the order in which
+calls were made, each with operation, shape and type; that one ran, and when, is not. Inside `mlx.core.compile` a
+function is traced once and runs often: there the ledger says that calls were not observed.
+"""
+
+from __future__ import annotations
+
+import functools
+import sys
+import threading
+from collections.abc import Callable
+from typing import Any
+
+from harness.ledger.file import RECEIVE, SEND, Group
+from harness.ledger.inside import seam
+from harness.ledger.inside.book import STARTED, Book
+from harness.ledger.inside.digests_mlx import MlxDigests
+from harness.ledger.inside.seam_mlx import MlxCall
+
+REDUCTIONS = {"all_sum": "sum", "all_max": "max", "all_min": "min", "sum_scatter": "sum"}
+COLLECTIVES = (*REDUCTIONS, "all_gather")
+# What stands in the module and is not a call of the group.
+OTHERS = frozenset({"init", "is_available", "Group"})
+PAIRS = (SEND, RECEIVE, "recv_like")
+
+
+class MlxHook:
+    """Writes the calls of MLX's distributed module into a rank's ledger."""
+
+    def __init__(self, book: Book, mlx: Any) -> None:
+        self._book = book
+        self._mlx = mlx
+        self._distributed: Any = mlx.distributed
+        self._tracing = threading.local()
+        self._group: Group | None = None
+        self._number = 0
+        self._digests = MlxDigests(book, mlx) if book.digests else None
+
+    def install(self) -> None:
+        """Stand in front of every function, or say in the ledger why not."""
+        there = {name for name in vars(self._distributed) if not name.startswith("_")} - OTHERS
+        if odd := sorted(there ^ {*COLLECTIVES, *PAIRS}):
+            self._book.refuse(f"MLX {getattr(self._mlx, '__version__', '')} has other calls than are known: {odd[0]}")
+            return
+        for name in there:
+            setattr(self._distributed, name, self._before(name, getattr(self._distributed, name)))
+        self._mlx.compile = self._traced(self._mlx.compile)
+
+    def _before(self, name: str, original: Callable[..., Any]) -> Callable[..., Any]:
+        def make(arguments: tuple[Any, ...], options: dict[str, Any], *, sent: Any = None) -> Any:
+            at = self._begin(name, arguments, options)
+            try:
+                digested = self._digested(name, arguments, options, at)
+                if sent is not None:
+                    arguments, options = _with_array(sent, arguments, options)
+                result = original(*arguments, **options)
+                digested(result)
+            except BaseException:
+                self._book.end(at, failed=True)
+                raise
+            return result
+
+        @functools.wraps(original)
+        def call(*arguments: Any, **options: Any) -> Any:
+            if name != RECEIVE:
+                arguments, options = self._taken(arguments, options)
+            if seam.waiting and not getattr(self._tracing, "depth", 0):
+                return seam.made(self._struck(name, make, arguments, options))
+            return make(arguments, options)
+
+        return call
+
+    def _taken(self, arguments: tuple[Any, ...], options: dict[str, Any]) -> tuple[tuple[Any, ...], dict[str, Any]]:
+        """The same with an array, where a number or bytes are given: as the library itself takes them."""
+        given = arguments[0] if arguments else options.get("x")
+        if isinstance(given, self._mlx.array):
+            return arguments, options
+        try:
+            # What takes whatever a call takes; of complex numbers it has to be done twice.
+            array = self._mlx.conjugate(self._mlx.conjugate(given))
+        except Exception:  # noqa: BLE001 - the library says itself what it does not take
+            return arguments, options
+        return _with_array(array, arguments, options)
+
+    def _digested(
+        self, name: str, arguments: tuple[Any, ...], options: dict[str, Any], at: int | None
+    ) -> Callable[[Any], None]:
+        """Digest what a call sends; returns what is to be called with its result."""
+        digests = self._digests
+        if digests is None or at is None:
+            return lambda _: None
+        _, group = self._in(options.get("group"))
+        operation = RECEIVE if name == "recv_like" else name
+        order = group.ranks
+        peer = self._peer(name, arguments, options, group)
+        given = None if operation == RECEIVE else _argument(arguments, options, 0, "x")
+        reduction = REDUCTIONS.get(name, "")
+        taken = digests.take(operation, given, reduction=reduction, order=order, peer=peer, at=at)
+        if taken is None:
+            return lambda _: None
+        return lambda result: digests.done(taken, operation, result, order=order, peer=peer)
+
+    def _peer(self, name: str, arguments: tuple[Any, ...], options: dict[str, Any], group: Group) -> int:
+        """The other end of a call as a rank of the world; -1 for none."""
+        if name not in PAIRS:
+            return -1
+        place = 2 if name == RECEIVE else 1
+        end: int = _argument(arguments, options, place, "dst" if name == SEND else "src")
+        return group.ranks[end]
+
+    def _struck(
+        self, name: str, make: Callable[..., Any], arguments: tuple[Any, ...], options: dict[str, Any]
+    ) -> MlxCall:
+        """A call as faults see it."""
+        group = options.get("group") or self._distributed.init()
+        if name == RECEIVE:
+            shape, dtype = (_argument(arguments, options, *one) for one in ((0, "shape"), (1, "dtype")))
+            given = self._mlx.zeros(shape, dtype)
+        else:
+            given = _argument(arguments, options, 0, "x")
+
+        def again(array: Any, *, sent: Any = None) -> Any:
+            if array is given or name == RECEIVE:
+                return make(arguments, options, sent=sent)
+            return make(*_with_array(array, arguments, options), sent=sent)
+
+        return MlxCall(
+            self._mlx,
+            again,
+            given,
+            operation=RECEIVE if name == "recv_like" else name,
+            reduction=REDUCTIONS.get(name, ""),
+            site=self._book.site(),
+            size=group.size(),
+            rank=group.rank(),
+        )
+
+    def _begin(self, name: str, arguments: tuple[Any, ...], options: dict[str, Any]) -> int | None:
+        """Write that a call begins. Whatever goes wrong costs the ledger, and never the call."""
+        try:
+            if getattr(self._tracing, "depth", 0):
+                self._book.refuse(f"{name} was called inside mlx.core.compile: how often it runs is not seen")
+                return None
+            number, group = self._in(options.get("group"))
+            pair = name in PAIRS
+            if name == RECEIVE:
+                shape, dtype = (_argument(arguments, options, *one) for one in ((0, "shape"), (1, "dtype")))
+            else:
+                given = _argument(arguments, options, 0, "x")
+                shape = given.shape
+                dtype = given.dtype
+            shape = tuple(shape) if isinstance(shape, list | tuple) else (shape,)
+            elements = 1
+            for size in shape:
+                elements *= int(size)
+            peer = self._peer(name, arguments, options, group)
+            text = self._book.text
+            return self._book.begin(
+                sys._getframe(1),  # noqa: SLF001 - what every tracer uses
+                text(RECEIVE if name == "recv_like" else name),
+                number,
+                next(self._book.counter((number, peer, name == SEND) if pair else (number,))),
+                peer,
+                0,
+                elements,
+                text("x".join(map(str, shape)) or "scalar", needed=False),
+                text(str(dtype).rpartition(".")[2]),
+                text(REDUCTIONS.get(name, "")),
+                STARTED,
+            )
+        except Exception as error:  # noqa: BLE001 - see above
+            self._book.refuse(f"a call of {name} could not be written: {type(error).__name__}: {error}")
+            return None
+
+    def _in(self, given: Any) -> tuple[int, Group]:
+        """The group of a call. Who is in another one than the world's, MLX does not tell.
+
+        Raises:
+            ValueError: it is such a one.
+        """
+        native = given if given is not None else self._distributed.init()
+        rank = native.rank()
+        size = native.size()
+        if (rank, size) == (self._book.rank, self._book.size):
+            if self._group is None:
+                self._group = Group("mlx", "world", tuple(range(size)))
+                self._number = self._book.text(self._group.text())
+            return self._number, self._group
+        if size == 1:
+            alone = Group("mlx", "alone", (self._book.rank,))
+            return self._book.text(alone.text()), alone
+        raise ValueError(f"it is made in a group of {size}, and nobody tells who is in it")
+
+    def _traced(self, original: Callable[..., Any]) -> Callable[..., Any]:
+        """`mlx.core.compile`, with which the functions know that they are traced."""
+        tracing = self._tracing
+
+        @functools.wraps(original)
+        def compile_(fun: Callable[..., Any], *arguments: Any, **options: Any) -> Any:
+            @functools.wraps(fun)
+            def traced(*given: Any, **named: Any) -> Any:
+                tracing.depth = getattr(tracing, "depth", 0) + 1
+                try:
+                    return fun(*given, **named)
+                finally:
+                    tracing.depth -= 1
+
+            return original(traced, *arguments, **options)
+
+        return compile_
+
+
+def _with_array(
+    array: Any, arguments: tuple[Any, ...], options: dict[str, Any]
+) -> tuple[tuple[Any, ...], dict[str, Any]]:
+    """The same with another array."""
+    return ((array, *arguments[1:]), options) if arguments else (arguments, {**options, "x": array})
+
+
+def _argument(arguments: tuple[Any, ...], options: dict[str, Any], place: int, name: str) -> Any:
+    return arguments[place] if len(arguments) > place else options[name]
+
+
+def install(book: Book, mlx: Any) -> Callable[[], None]:
+    """Begin to write MLX's calls; returns what is to be called when the subject has returned."""
+    try:
+        MlxHook(book, mlx).install()
+    except Exception as error:  # noqa: BLE001 - whatever another release does, the rank goes on
+        book.refuse(f"MLX {getattr(mlx, '__version__', '')}: {type(error).__name__}: {error}")
+    return lambda: None  # nobody else counts MLX's calls

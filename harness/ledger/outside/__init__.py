@@ -1,0 +1,1 @@
+"""What reads the ledgers of a world, outside its ranks: whether they agree, and whether transfers arrived intact."""
