@@ -17,12 +17,11 @@ from __future__ import annotations
 
 import os
 
-from harness.tokenizer.difference import Difference, between
-from harness.tokenizer.folder import ask, identify_folder
+from harness.tokenizer.comparison.difference import Difference, between
 from harness.tokenizer.identity import Identity
-from harness.tokenizer.objects import identify, subject_of
+from harness.tokenizer.isolation import ask, identify_folder
+from harness.tokenizer.objects import ComparedTokenizer, compared_object, identify
 from harness.tokenizer.problem import IdentityMalformed, NotComparable, TokenizerError, Unidentifiable, Unreadable
-from harness.tokenizer.subject import Subject
 
 __all__ = [
     "Difference",
@@ -54,9 +53,9 @@ def difference(a: object, b: object) -> list[Difference]:
     return between(_subject(a), _subject(b))
 
 
-def _subject(given: object) -> Subject:
+def _subject(given: object) -> ComparedTokenizer:
     if isinstance(given, Identity):
-        return Subject(identity=given)
+        return ComparedTokenizer(identity=given)
     if isinstance(given, (str, os.PathLike)):
-        return Subject(identity=identify_folder(given))
-    return subject_of(given)
+        return ComparedTokenizer(identity=identify_folder(given))
+    return compared_object(given)

@@ -4,7 +4,9 @@ Followed here: what `TokenizersBackend` does with `tokenizer.json`, `tokenizer_c
 `added_tokens.json` and the chat templates (transformers 5.23). A class of its own (`tokenizer_class`) may build
 something else from the same files; then the object's identity differs from the folder's, and says in what.
 
-Nobody vouches for these files: they are read with limits, in the child process.
+Nobody vouches for these files: they are read with limits, in the child process. The tokenizers library takes files in
+which ids are not unique, and decides by itself: of two tokens with one id the last decodes, an added token whose id is
+taken silently gets another one, and an id of 2^32 - 1 is past every embedding. Here such files are refused.
 """
 
 from __future__ import annotations
@@ -16,13 +18,58 @@ from typing import Any
 from harness.forms.digest import sha256
 from harness.forms.regular_file import read_regular
 from harness.forms.strict_json import NotStrict, strict_json
+from harness.forms.text import quoted
 from harness.tokenizer.backend import encoder_parts, read, view
-from harness.tokenizer.digest import short
-from harness.tokenizer.identity import Identity
-from harness.tokenizer.ids import look_at_ids
+from harness.tokenizer.identity import Identity, short
 from harness.tokenizer.objects import alone_parts, deep_parts
 from harness.tokenizer.problem import Absent, Unreadable, first_line, panics_become, refused
-from harness.tokenizer.transformers_parts import SETTINGS, name_parts
+from harness.tokenizer.transformers_object import SETTINGS, name_parts
+
+LARGEST_ID = 1 << 24
+"""Ids from here on belong to no model: the largest vocabularies have a million tokens."""
+
+
+def check_ids(path: Path, raw: dict[str, Any]) -> None:
+    """Refuse ids that no tokenizer means.
+
+    Args:
+        path: for the message.
+        raw: the content of the tokenizer.json, which the tokenizers library has taken.
+
+    Raises:
+        Unreadable: with the tokens and the id.
+    """
+    vocabulary = raw["model"].get("vocab")
+    by_id: dict[int, str] = {}
+    if isinstance(vocabulary, dict):
+        for token, index in vocabulary.items():
+            _in_range(path, token, index)
+            if index in by_id:
+                raise _shared(path, by_id[index], token, index)
+            by_id[index] = token
+    elif isinstance(vocabulary, list):
+        by_id = {index: entry[0] for index, entry in enumerate(vocabulary)}
+    ids = {token: index for index, token in by_id.items()}
+    for added in raw.get("added_tokens") or ():
+        token, index = added["content"], added["id"]
+        _in_range(path, token, index)
+        if by_id.get(index, token) != token:
+            raise _shared(path, by_id[index], token, index)
+        if ids.get(token, index) != index:
+            raise Unreadable(
+                f"{path}: {quoted(token)} has the ids {ids[token]} and {index}: in the vocabulary and as an added token"
+            )
+        by_id[index], ids[token] = token, index
+
+
+def _in_range(path: Path, token: str, index: int) -> None:
+    if not 0 <= index < LARGEST_ID:
+        raise Unreadable(f"{path}: {quoted(token)} has the id {index}, which is past every model's embedding")
+
+
+def _shared(path: Path, first: str, second: str, index: int) -> Unreadable:
+    return Unreadable(f"{path}: {quoted(first)} and {quoted(second)} share the id {index}: text gets one of them only")
+
 
 CONFIG, MAP, ADDED = "tokenizer_config.json", "special_tokens_map.json", "added_tokens.json"
 TEMPLATE = "chat_template.jinja"
@@ -80,7 +127,7 @@ def _read_backend(path: Path) -> tuple[dict[str, Any], Any]:
         raise Unreadable(f"{path}: has no model: it is not a tokenizer.json")
     with panics_become(Unreadable, f"{path}: is not a tokenizer"):
         backend = Tokenizer.from_str(text)
-    look_at_ids(path, raw)
+    check_ids(path, raw)
     return raw, backend
 
 

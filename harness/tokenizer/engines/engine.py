@@ -18,8 +18,8 @@ from typing import Any, Self
 
 from harness.forms.extras import missing
 from harness.forms.text import visible
-from harness.tokenizer.engines.adapter import Ids, Mode
-from harness.tokenizer.folder import environment
+from harness.tokenizer.engines.adapters import Ids, Mode
+from harness.tokenizer.isolation import environment
 from harness.tokenizer.loading.intact import unchanged
 from harness.tokenizer.problem import Absent, TokenizerError, Unreadable
 

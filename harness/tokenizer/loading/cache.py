@@ -14,20 +14,18 @@ from functools import partial
 from pathlib import Path
 
 from harness.forms.strict_json import strict_json
-from harness.tokenizer.loading import partials
-from harness.tokenizer.loading.failure import CacheFailed, LoadError, LockTimeout
-from harness.tokenizer.loading.held import held
-from harness.tokenizer.loading.lease import alone
 from harness.tokenizer.loading.listing import promises, resolve
-from harness.tokenizer.loading.manifest import Manifest
-from harness.tokenizer.loading.snapshot import ASIDE, Damaged, Store, manifest_of, verified
+from harness.tokenizer.loading.locks import exclusive, hold_lock
+from harness.tokenizer.loading.manifest import SnapshotManifest
+from harness.tokenizer.loading.snapshot import ASIDE, Damaged, SnapshotStore, abandoned_partials, manifest_of, verified
 from harness.tokenizer.loading.source import HubRepository, Limits
 from harness.tokenizer.loading.transfer import writing
-from harness.tokenizer.loading.wire import Wire
+from harness.tokenizer.loading.wire import HubClient
+from harness.tokenizer.problem import CacheFailed, LoadError, LockTimeout
 
 
 @dataclass(frozen=True, kw_only=True)
-class Kept:
+class CachedSnapshot:
     """A snapshot in the cache.
 
     Attributes:
@@ -38,7 +36,7 @@ class Kept:
     """
 
     place: Path
-    manifest: Manifest | None
+    manifest: SnapshotManifest | None
     harm: str | None
     since: float
 
@@ -68,21 +66,21 @@ class Removed:
     why_not: str | None
 
 
-def kept(store: Store) -> list[Kept]:
+def cached_snapshots(store: SnapshotStore) -> list[CachedSnapshot]:
     """Every snapshot of a cache, the newest first. Nothing but manifests is read, and no link is followed.
 
     Raises:
         CacheFailed: the cache cannot be read.
     """
     try:
-        return sorted(_kept(store.root), key=lambda one: (-one.since, str(one.place)))
+        return sorted(_cached_snapshots(store.root), key=lambda one: (-one.since, str(one.place)))
     except FileNotFoundError:
         return []
     except OSError as error:
         raise CacheFailed(f"cannot read {error.filename or store.root}: {error.strerror}") from error
 
 
-def _kept(root: Path) -> Iterator[Kept]:
+def _cached_snapshots(root: Path) -> Iterator[CachedSnapshot]:
     for repository in root.iterdir():
         if repository.name.startswith(".") or repository.is_symlink() or not repository.is_dir():
             continue
@@ -98,10 +96,10 @@ def _kept(root: Path) -> Iterator[Kept]:
                 since = (place / "manifest.json").lstat().st_mtime
             except OSError:
                 since = place.lstat().st_mtime
-            yield Kept(place=place, manifest=manifest, harm=harm, since=since)
+            yield CachedSnapshot(place=place, manifest=manifest, harm=harm, since=since)
 
 
-def harm(store: Store, one: Kept, *, wire: Wire | None = None) -> str | None:
+def snapshot_harm(store: SnapshotStore, one: CachedSnapshot, *, wire: HubClient | None = None) -> str | None:
     """In words what is wrong with a snapshot; None if every byte is as its manifest says.
 
     Args:
@@ -136,7 +134,7 @@ def harm(store: Store, one: Kept, *, wire: Wire | None = None) -> str | None:
     return None
 
 
-def put_aside(store: Store, one: Kept, why: str) -> Removed:
+def put_aside(store: SnapshotStore, one: CachedSnapshot, why: str) -> Removed:
     """Move a snapshot where nothing is loaded from, with the reason beside it.
 
     Raises:
@@ -145,7 +143,7 @@ def put_aside(store: Store, one: Kept, why: str) -> Removed:
     return _alone(store, one.place, partial(store.put_aside, one.place, why))
 
 
-def set_aside(store: Store) -> list[tuple[Path, str]]:
+def set_aside(store: SnapshotStore) -> list[tuple[Path, str]]:
     """What was put aside, with its reason, the oldest first."""
     found: list[tuple[Path, str]] = []
     for place in sorted((store.root / ASIDE).glob("*"), key=lambda path: path.name.rpartition("-")[2]):
@@ -157,7 +155,7 @@ def set_aside(store: Store) -> list[tuple[Path, str]]:
     return found
 
 
-def prune(store: Store, *, older_than: float, keep_newest: int, dry: bool = False) -> list[Removed]:
+def prune(store: SnapshotStore, *, older_than: float, keep_newest: int, dry: bool = False) -> list[Removed]:
     """Remove snapshots that are old and not among the newest, parts that nobody goes on from, and what was put aside.
 
     Args:
@@ -171,7 +169,7 @@ def prune(store: Store, *, older_than: float, keep_newest: int, dry: bool = Fals
     """
     now = time.time()
     gone: list[Removed] = []
-    for one in kept(store)[keep_newest:]:
+    for one in cached_snapshots(store)[keep_newest:]:
         if now - one.since > older_than:
             place = one.place
             if dry:
@@ -179,7 +177,7 @@ def prune(store: Store, *, older_than: float, keep_newest: int, dry: bool = Fals
             else:
                 gone.append(_alone(store, place, partial(store.take_away, place)))
     with writing(store.root):
-        rest = [*partials.left(store.root), *(store.root / ASIDE).glob("*")] if store.root.exists() else []
+        rest = [*abandoned_partials(store.root), *(store.root / ASIDE).glob("*")] if store.root.exists() else []
         for folder in rest:
             if now - folder.lstat().st_mtime > older_than:
                 if not dry:
@@ -188,12 +186,12 @@ def prune(store: Store, *, older_than: float, keep_newest: int, dry: bool = Fals
     return gone
 
 
-def _alone(store: Store, place: Path, take: Callable[[], None]) -> Removed:
+def _alone(store: SnapshotStore, place: Path, take: Callable[[], None]) -> Removed:
     """Take a snapshot's name away while nobody fetches it, or builds from it."""
     try:
         with (
-            held(store.lock(place), what=str(place), seconds=0.05),
-            alone(place / "files" if (place / "files").is_dir() else place) as free,
+            hold_lock(store.lock(place), what=str(place), seconds=0.05),
+            exclusive(place / "files" if (place / "files").is_dir() else place) as free,
         ):
             if not free:
                 return Removed(place=place, why_not="a process is using it")

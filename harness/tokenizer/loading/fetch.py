@@ -11,13 +11,11 @@ from pathlib import Path
 
 from harness.forms.cache import cache_folder
 from harness.forms.switch import switch
-from harness.tokenizer.loading.failure import CacheFailed, HubFailed, LoadError, Request, SourceRefused
-from harness.tokenizer.loading.hub_cache import HubCache
-from harness.tokenizer.loading.lease import Lease
-from harness.tokenizer.loading.listing import Promise, Resolved, promises, resolve
-from harness.tokenizer.loading.lockfile import Lock
-from harness.tokenizer.loading.manifest import FileRecord
-from harness.tokenizer.loading.snapshot import Damaged, Snapshot, Store
+from harness.tokenizer.loading.intact import HubCache
+from harness.tokenizer.loading.listing import Promise, ResolvedRevision, promises, resolve
+from harness.tokenizer.loading.locks import Lease
+from harness.tokenizer.loading.manifest import FileRecord, Lock
+from harness.tokenizer.loading.snapshot import Damaged, Snapshot, SnapshotStore
 from harness.tokenizer.loading.source import (
     COMMIT,
     HubRepository,
@@ -29,7 +27,8 @@ from harness.tokenizer.loading.source import (
     checked_revision,
 )
 from harness.tokenizer.loading.transfer import Progress, Transfer
-from harness.tokenizer.loading.wire import Deadline, Wire
+from harness.tokenizer.loading.wire import Deadline, HubClient
+from harness.tokenizer.problem import CacheFailed, HubFailed, LoadError, Request, SourceRefused
 
 LONGEST = 86_400.0
 
@@ -101,11 +100,11 @@ def fetch(
     until = checked_deadline(deadline, lock_timeout)
     repository = HubRepository(endpoint=checked_endpoint(endpoint), name=checked_repository(source))
     forbidden = "offline" if offline else forbidden_by()
-    wire = Wire(endpoint=repository.endpoint, token=stored_token(token), deadline=until, forbidden=forbidden)
+    wire = HubClient(endpoint=repository.endpoint, token=stored_token(token), deadline=until, forbidden=forbidden)
     pinned, promised, wanted = _of_lock(lock, model, revision, source)
     way = Fetch(
         repository=repository,
-        store=Store(Path(cache) if cache else snapshots()),
+        store=SnapshotStore(Path(cache) if cache else snapshots()),
         wire=wire,
         limits=limits or Limits(),
         remarks=[],
@@ -201,14 +200,14 @@ class Fetch:
     """
 
     repository: HubRepository
-    store: Store
-    wire: Wire
+    store: SnapshotStore
+    wire: HubClient
     limits: Limits
     remarks: list[str]
     names: tuple[str, ...] = ()
     hub_cache: HubCache | None = None
     seen: Progress | None = None
-    resolved: Resolved | None = None
+    resolved: ResolvedRevision | None = None
 
     def commit(self, revision: str | None, lock: Lock | None, *, trust: bool) -> str:
         """The commit to load: the lock's, the one given, or the one the branch points to now."""

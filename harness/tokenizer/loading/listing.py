@@ -15,9 +15,9 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from harness.forms.digest import git_blob
-from harness.tokenizer.loading.failure import BytesDiffer, CacheFailed, SourceRefused
 from harness.tokenizer.loading.source import COMMIT, HubRepository, Limits, checked_name, is_tokenizer_file
-from harness.tokenizer.loading.wire import Wire
+from harness.tokenizer.loading.wire import HubClient
+from harness.tokenizer.problem import BytesDiffer, CacheFailed, SourceRefused
 
 _SHA1, _SHA256 = re.compile(r"[0-9a-f]{40}"), re.compile(r"[0-9a-f]{64}")
 
@@ -67,14 +67,14 @@ class Promise:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Resolved:
+class ResolvedRevision:
     """A revision's commit and the names of all files in it."""
 
     commit: str
     names: frozenset[str]
 
 
-def resolve(wire: Wire, repository: HubRepository, revision: str) -> Resolved:
+def resolve(wire: HubClient, repository: HubRepository, revision: str) -> ResolvedRevision:
     """Turn a revision into a commit, in one request.
 
     Raises:
@@ -82,7 +82,7 @@ def resolve(wire: Wire, repository: HubRepository, revision: str) -> Resolved:
         SourceRefused: it lists a name that would leave its folder.
     """
 
-    def read(answer: object) -> Resolved:
+    def read(answer: object) -> ResolvedRevision:
         commit = answer.get("sha") if isinstance(answer, dict) else None
         siblings = answer.get("siblings") if isinstance(answer, dict) else None
         if not isinstance(commit, str) or not COMMIT.fullmatch(commit) or not isinstance(siblings, list):
@@ -92,14 +92,19 @@ def resolve(wire: Wire, repository: HubRepository, revision: str) -> Resolved:
         names = [entry.get("rfilename") if isinstance(entry, dict) else None for entry in siblings]
         if not all(isinstance(name, str) for name in names):
             raise ValueError("it lists a file without a name")
-        return Resolved(commit=commit, names=frozenset(checked_name(str(name)) for name in names))
+        return ResolvedRevision(commit=commit, names=frozenset(checked_name(str(name)) for name in names))
 
     path = f"/api/models/{repository.name}/revision/{urllib.parse.quote(revision, safe='')}"
     return wire.json(path, read)[0]
 
 
 def promises(
-    wire: Wire, repository: HubRepository, resolved: Resolved, *, limits: Limits, names: tuple[str, ...] = ()
+    wire: HubClient,
+    repository: HubRepository,
+    resolved: ResolvedRevision,
+    *,
+    limits: Limits,
+    names: tuple[str, ...] = (),
 ) -> tuple[Promise, ...]:
     """Files of a commit, by path, as the hub describes them: the tokenizer's, or those that are named.
 

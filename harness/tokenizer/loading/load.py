@@ -1,4 +1,4 @@
-"""Load a tokenizer, or say why not: never a different one."""
+"""Load a tokenizer, or say why not: never a different one; verify that something still is the locked tokenizer."""
 
 from __future__ import annotations
 
@@ -12,32 +12,35 @@ from typing import Any
 
 from harness.tokenizer import difference, identify
 from harness.tokenizer.identity import Identity
-from harness.tokenizer.loading.failure import (
+from harness.tokenizer.loading.fetch import Fetch, checked_deadline, forbidden_by, promised_by, snapshots, stored_token
+from harness.tokenizer.loading.intact import damage, unchanged
+from harness.tokenizer.loading.library import build, versions
+from harness.tokenizer.loading.locks import Lease
+from harness.tokenizer.loading.manifest import (
+    FileRecord,
+    Lock,
+    ModelRecord,
+    changes,
+    examine,
+    lockable,
+    read_lock,
+    records,
+    sizes,
+)
+from harness.tokenizer.loading.snapshot import Snapshot, SnapshotStore
+from harness.tokenizer.loading.source import HubRepository, Limits, check_limits, parse
+from harness.tokenizer.loading.wire import HubClient
+from harness.tokenizer.problem import (
     BuildFailed,
+    BytesDiffer,
     CacheFailed,
     IdentityDiffers,
     LoadError,
     Request,
     SourceRefused,
+    TokenizerError,
+    Unreadable,
 )
-from harness.tokenizer.loading.fetch import (
-    Fetch,
-    checked_deadline,
-    forbidden_by,
-    promised_by,
-    snapshots,
-    stored_token,
-)
-from harness.tokenizer.loading.intact import damage, unchanged
-from harness.tokenizer.loading.lease import Lease
-from harness.tokenizer.loading.library import build, versions
-from harness.tokenizer.loading.lockfile import Lock, ModelRecord, lockable
-from harness.tokenizer.loading.lockfile import read as read_lock
-from harness.tokenizer.loading.manifest import FileRecord, changes, examine, records, sizes
-from harness.tokenizer.loading.snapshot import Snapshot, Store
-from harness.tokenizer.loading.source import HubRepository, Limits, check_limits, parse
-from harness.tokenizer.loading.wire import Wire
-from harness.tokenizer.problem import TokenizerError, Unreadable
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -148,7 +151,7 @@ def load(
                 raise SourceRefused(f"a folder has no revision: load {where} without {revision!r}")
             commit, snapshot = None, _folder(where, limits=limits)
         else:
-            wire = Wire(
+            wire = HubClient(
                 endpoint=where.endpoint,
                 token=stored_token(token),
                 deadline=until,
@@ -157,7 +160,7 @@ def load(
             account = wire.account
             fetched = Fetch(
                 repository=where,
-                store=Store(Path(cache) if cache else snapshots()),
+                store=SnapshotStore(Path(cache) if cache else snapshots()),
                 wire=wire,
                 limits=limits,
                 remarks=remarks,
@@ -294,3 +297,67 @@ def in_words(expected: Identity, found: Identity) -> str:
     """What differs between two identities, in one line."""
     said = [one.words for one in difference(expected, found)]
     return "; ".join(said[:5]) or f"expected {expected.full}, found {found.full}"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Verified:
+    """What was found.
+
+    Attributes:
+        differences: in words; empty if it is the locked tokenizer.
+        remarks: what does not make it another one, such as other library versions.
+    """
+
+    differences: tuple[str, ...]
+    remarks: tuple[str, ...]
+
+
+def verify(
+    source: str | os.PathLike[str],
+    *,
+    lock: Lock,
+    cache: str | os.PathLike[str] | None = None,
+    deadline: float = 120.0,
+    trust_remote_code: bool = False,
+    endpoint: str | None = None,
+    token: str | bool | None = None,
+    offline: bool = False,
+) -> Verified:
+    """Compare a folder, or what a hub has at the locked commit, with a lock: files first, then what is built from them.
+
+    A folder with other files is built all the same, to say what they change, unless its code is what differs.
+
+    Raises:
+        LoadError: that could not be found out.
+    """
+    where = parse(source, endpoint=endpoint)
+    if not isinstance(where, Path):
+        try:
+            loaded = load(
+                source,
+                lock=lock,
+                cache=cache,
+                deadline=deadline,
+                trust_remote_code=trust_remote_code,
+                endpoint=endpoint,
+                token=token,
+                offline=offline,
+            )
+        except (IdentityDiffers, BytesDiffer) as error:
+            return Verified(differences=(str(error),), remarks=())
+        return Verified(differences=(), remarks=loaded.remarks)
+    files = records(where, only_tokenizer_files=True)
+    said = changes(lock.files, files)
+    remarks: list[str] = []
+    if trust_remote_code and _python_files(lock.files) != _python_files(files):
+        return Verified(differences=(*said, "its code is not the locked code, so it was not run"), remarks=())
+    try:
+        built = load(where, trust_remote_code=trust_remote_code, options=lock.options).tokenizer
+        words = differs_from(lock, built, remarks)
+    except BuildFailed as error:
+        words = str(error)
+    return Verified(differences=(*said, *([words] if words else [])), remarks=tuple(remarks))
+
+
+def _python_files(files: tuple[FileRecord, ...]) -> list[FileRecord]:
+    return [file for file in files if file.path.endswith(".py")]

@@ -8,7 +8,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 
-from harness.tokenizer.loading.failure import SourceRefused
+from harness.tokenizer.problem import SourceRefused
 
 DEFAULT_ENDPOINT = "https://huggingface.co"
 COMMIT = re.compile(r"[0-9a-f]{40}")

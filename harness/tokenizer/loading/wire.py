@@ -3,24 +3,128 @@
 The standard library's client, and not huggingface_hub's: that one retries on its own clock, waits out a rate-limit
 window of minutes without being asked, shares one client between threads and forks, and several of its errors are
 swallowed above it. Here nothing is retried beyond the deadline and every attempt is written down.
+
+Connections to the hub, or to the proxy in between, are made within a time: the standard library's own way bounds each
+address of a host alone, and the look-up of its name not at all.
 """
 
 from __future__ import annotations
 
+import base64
 import contextlib
 import http.client
 import os
 import random
 import re
+import socket
+import ssl
 import threading
 import time
 import urllib.parse
+import urllib.request
 from collections.abc import Callable, Iterator
-from typing import Protocol, TypeVar
+from functools import partial
+from typing import Any, NamedTuple, Protocol, TypeVar
 
 from harness.forms.strict_json import strict_json
-from harness.tokenizer.loading.connection import cut, way_to
-from harness.tokenizer.loading.failure import BytesDiffer, DeadlineExceeded, HubFailed, Request, SourceRefused
+from harness.tokenizer.problem import BytesDiffer, DeadlineExceeded, HubFailed, Request, SourceRefused
+
+
+class Route(NamedTuple):
+    """How an address is reached: a connection that is still to be made, and what a request on it must say.
+
+    Attributes:
+        target: what stands in the request line: the path, or through a plain proxy the whole address.
+        headers: for the proxy that the request goes to, if it asks who comes.
+    """
+
+    connection: http.client.HTTPConnection
+    target: str
+    headers: dict[str, str]
+
+
+def route_to(address: str, *, timeout: float) -> Route:
+    """The way to an address, by the proxy that the environment names; each wait on it takes at most `timeout` s."""
+    parts = urllib.parse.urlsplit(address)
+    proxy = None if urllib.request.proxy_bypass(parts.netloc) else urllib.request.getproxies().get(parts.scheme)
+    through = urllib.parse.urlsplit(proxy if "//" in proxy else f"//{proxy}") if proxy else None
+    near = through or parts
+    made: Callable[..., http.client.HTTPConnection] = http.client.HTTPConnection
+    if parts.scheme == "https":
+        made = partial(http.client.HTTPSConnection, context=ssl.create_default_context())
+    connection = made(near.hostname or "", near.port, timeout=timeout)
+    # The one place where the library connects, for all four kinds of connection; it is private.
+    connection._create_connection = _reached  # type: ignore[attr-defined]  # noqa: SLF001
+    if through is not None and parts.scheme != "https":
+        return Route(connection, address, _credentials(through))
+    if through is not None:
+        connection.set_tunnel(parts.hostname or "", parts.port or 443, headers=_credentials(through))
+    return Route(connection, urllib.parse.urlunsplit(("", "", parts.path or "/", parts.query, "")), {})
+
+
+def cut_connection(line: socket.socket) -> None:
+    """End a connection from another thread: whoever reads from it finds its end."""
+    with contextlib.suppress(OSError):
+        line.shutdown(socket.SHUT_RDWR)
+
+
+def _credentials(proxy: urllib.parse.SplitResult) -> dict[str, str]:
+    """The header that tells a proxy the name and password of its address, where they are percent-encoded."""
+    if proxy.username is None:
+        return {}
+    known = b":".join(urllib.parse.unquote_to_bytes(part or "") for part in (proxy.username, proxy.password))
+    return {"Proxy-Authorization": f"Basic {base64.b64encode(known).decode()}"}
+
+
+def _reached(place: tuple[str, int], timeout: float, source: tuple[str, int] | None = None) -> socket.socket:
+    """A connected socket.
+
+    Raises:
+        OSError: no address of the host answered; TimeoutError if that took too long, or to look up its name did.
+    """
+    end = time.monotonic() + timeout
+    refused: OSError | None = None
+    for number in _addresses(*place, seconds=timeout):
+        left = end - time.monotonic()
+        if left <= 0:
+            break
+        try:
+            line = socket.create_connection(number, left, source)
+        except OSError as error:
+            refused = error
+            continue
+        line.settimeout(timeout)
+        return line
+    raise refused or TimeoutError(f"no address of {place[0]} answered within {timeout:.1f} s")
+
+
+def _addresses(host: str, port: int, *, seconds: float) -> list[tuple[str, int]]:
+    """The addresses of a host, looked up in a thread that is left to itself when the time is over."""
+    with contextlib.suppress(socket.gaierror):
+        return _plain(socket.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_NUMERICHOST))
+    addresses: list[tuple[str, int]] = []
+    failed: list[Exception] = []
+
+    def ask() -> None:
+        try:
+            addresses.extend(_plain(socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)))
+        except Exception as error:  # noqa: BLE001 - raised below, in the thread that asked
+            failed.append(error)
+
+    asking = threading.Thread(target=ask, name=f"look up {host}", daemon=True)
+    asking.start()
+    asking.join(seconds)
+    if failed:
+        raise failed[0]
+    if not addresses:
+        raise TimeoutError(f"the name {host} was not looked up within {seconds:.1f} s")
+    return addresses
+
+
+def _plain(answers: list[Any]) -> list[tuple[str, int]]:
+    """Address and port; an IPv6 address of a link keeps the link in its text."""
+    return [(str(where[0]), int(where[1])) for *_, where in answers]
+
 
 ATTEMPTS = 8
 LYING_ATTEMPTS = 3  # for answers that a second request seldom changes: 404 for a listed file, wrong bytes
@@ -43,7 +147,7 @@ class Deadline:
         return max(0.0, self._end - time.monotonic())
 
 
-class Passing(Exception):
+class PassingFailure(Exception):
     """One attempt failed in a way that another may not.
 
     Attributes:
@@ -69,7 +173,7 @@ class Passing(Exception):
         self.differs = differs
 
 
-class Part(Protocol):
+class PartialBody(Protocol):
     """What is here of a body already."""
 
     @property
@@ -100,10 +204,10 @@ class Body:
             self.received += len(piece)
             yield piece
         if self.announced is not None and self.received < self.announced:
-            raise Passing(f"the connection ended after {self.received:,} of {self.announced:,} bytes")
+            raise PassingFailure(f"the connection ended after {self.received:,} of {self.announced:,} bytes")
 
 
-class Wire:
+class HubClient:
     """GETs from one hub for one load.
 
     Args:
@@ -137,17 +241,21 @@ class Wire:
             for piece in body.pieces():
                 kept += piece
                 if len(kept) > JSON_BYTES:
-                    raise Passing(f"its answer has more than {JSON_BYTES:,} bytes", most=1)
+                    raise PassingFailure(f"its answer has more than {JSON_BYTES:,} bytes", most=1)
             try:
                 return read(strict_json(bytes(kept))), self._next(headers)
             except SourceRefused:
                 raise
             except ValueError as error:
-                raise Passing(f"its answer cannot be used: {error}", most=LYING_ATTEMPTS, differs=True) from error
+                raise PassingFailure(
+                    f"its answer cannot be used: {error}", most=LYING_ATTEMPTS, differs=True
+                ) from error
 
         return self.get(path, take)
 
-    def get(self, path: str, take: Callable[[Body, http.client.HTTPMessage], _T], *, part: Part | None = None) -> _T:
+    def get(
+        self, path: str, take: Callable[[Body, http.client.HTTPMessage], _T], *, part: PartialBody | None = None
+    ) -> _T:
         """GET a path and hand its body to `take`, again after failures that may pass, until the deadline.
 
         Args:
@@ -171,7 +279,7 @@ class Wire:
             before = part.position if part is not None else 0
             try:
                 return self._once(path, take, attempt, part)
-            except Passing as problem:
+            except PassingFailure as problem:
                 vain = 1 if part is not None and part.position > before else vain + 1
                 # Full jitter: ranks that failed together do not come back together.
                 pause = random.uniform(0.5, 1) * min(BACKOFF_MOST, BACKOFF * 2 ** (vain - 1))  # noqa: S311
@@ -188,7 +296,7 @@ class Wire:
                     raise self._late(path, problem, attempt=attempt, left=left) from (problem.__cause__ or problem)
             time.sleep(wait)
 
-    def _late(self, path: str, problem: Passing, *, attempt: int, left: float) -> DeadlineExceeded:
+    def _late(self, path: str, problem: PassingFailure, *, attempt: int, left: float) -> DeadlineExceeded:
         asks = f"; the hub asks to wait {problem.wait:.0f} s, {left:.1f} s are left" if problem.wait else ""
         return DeadlineExceeded(
             f"{self.endpoint}{path}: {problem}{asks} (deadline of {self.deadline.seconds:g} s, "
@@ -198,7 +306,7 @@ class Wire:
         )
 
     def _once(
-        self, path: str, take: Callable[[Body, http.client.HTTPMessage], _T], attempt: int, part: Part | None
+        self, path: str, take: Callable[[Body, http.client.HTTPMessage], _T], attempt: int, part: PartialBody | None
     ) -> _T:
         address = self.endpoint + path
         own = _origin(address)
@@ -225,7 +333,7 @@ class Wire:
         status: int | None = None
         body: Body | None = None
         problem: str | None = None
-        way = way_to(address, timeout=max(0.001, min(STALL, self.deadline.left())))
+        way = route_to(address, timeout=max(0.001, min(STALL, self.deadline.left())))
         connection = way.connection
         cutter: threading.Timer | None = None
         response: http.client.HTTPResponse | None = None
@@ -234,7 +342,7 @@ class Wire:
                 connection.connect()
                 # A server that sends a byte every few seconds never runs into a socket's time-out: the deadline cuts
                 # the line. The socket is kept here because the connection forgets it once the body begins.
-                cutter = threading.Timer(self.deadline.left(), cut, [connection.sock])
+                cutter = threading.Timer(self.deadline.left(), cut_connection, [connection.sock])
                 cutter.daemon = True
                 cutter.start()
                 connection.request("GET", way.target, headers={**headers, **way.headers})
@@ -243,8 +351,8 @@ class Wire:
                 body = Body(response)
                 yield response, body
             except (OSError, http.client.HTTPException) as error:
-                raise Passing(_in_words(error), status=status) from error
-        except (Passing, HubFailed) as error:
+                raise PassingFailure(_in_words(error), status=status) from error
+        except (PassingFailure, HubFailed) as error:
             problem = str(error)
             raise
         finally:
@@ -273,7 +381,9 @@ class Wire:
             return
         if status == 200 or (ranged and status == 206):
             if response.headers.get("Content-Encoding", "identity") != "identity":
-                raise Passing("it sent a compressed body that was not asked for", status=status, most=LYING_ATTEMPTS)
+                raise PassingFailure(
+                    "it sent a compressed body that was not asked for", status=status, most=LYING_ATTEMPTS
+                )
             return
         code = response.headers.get("X-Error-Code", "")
         said = f"it answered {status}{f' ({code})' if re.fullmatch('[A-Za-z0-9_-]{1,60}', code) else ''}"
@@ -285,9 +395,9 @@ class Wire:
                 attempts=attempt,
             )
         if status == 404:
-            raise Passing(f"{said}, so it says that this does not exist", status=status, most=LYING_ATTEMPTS)
+            raise PassingFailure(f"{said}, so it says that this does not exist", status=status, most=LYING_ATTEMPTS)
         if status in {408, 425, 429} or status >= 500:
-            raise Passing(said, status=status, wait=_wanted_wait(response.headers))
+            raise PassingFailure(said, status=status, wait=_wanted_wait(response.headers))
         raise HubFailed(f"{self.endpoint}{path}: {said}", status=status, attempts=attempt)
 
     def _next(self, headers: http.client.HTTPMessage) -> str | None:

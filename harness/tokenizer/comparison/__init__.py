@@ -1,0 +1,1 @@
+"""The comparator of tokenizers."""

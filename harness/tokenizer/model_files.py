@@ -1,0 +1,289 @@
+"""Tokenizers of model files: found or fetched, held against a lock, and tried.
+
+What a file says of its origin is a place to look, and nothing more: what is fetched counts only if it holds, id by id,
+what the model holds.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal
+
+from harness.forms.text import plural
+from harness.tokenizer.discovery import Resolution, resolve
+from harness.tokenizer.engines import Engine, EngineFailed
+from harness.tokenizer.gguf import check
+from harness.tokenizer.gguf.reader import GgufFile, Malformed
+from harness.tokenizer.isolation import identify_folder
+from harness.tokenizer.loading.fetch import Fetched
+from harness.tokenizer.loading.intact import unchanged
+from harness.tokenizer.loading.manifest import Lock, ModelRecord, record
+from harness.tokenizer.loading.source import DEFAULT_ENDPOINT, checked_repository
+from harness.tokenizer.problem import (
+    HubFailed,
+    IdentityDiffers,
+    LoadError,
+    SourceRefused,
+    TokenizerError,
+    Unreadable,
+    refused,
+)
+
+_NAMES = re.compile(r"general\.(source\.huggingface\.repository|(source\.|base_model\.\d+\.)?(repo_)?url)")
+# Of a model in several files the first has the metadata.
+_LATER_PART = re.compile(r".*-(?!0*1-of)\d+-of-\d+\.gguf", re.IGNORECASE)
+Get = Callable[[str, Lock | None], Fetched]
+"""Fetches the tokenizer of a repository, bound by a lock where there is one."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Served:
+    """What was found for a model.
+
+    Attributes:
+        resolution: its tokenizer, with every candidate.
+        fetched: what was fetched for it, in order; empty where nothing had to be.
+        said: what went wrong with places that were tried.
+    """
+
+    resolution: Resolution
+    fetched: tuple[Fetched, ...]
+    said: tuple[str, ...]
+
+
+def models_below(folder: Path) -> list[Path]:
+    """The GGUF files of a folder, to any depth, sorted; of a model in several parts the first.
+
+    Raises:
+        SourceRefused: it is not a folder.
+    """
+    if not folder.is_dir():
+        raise SourceRefused(f"{folder} is not a folder")
+    found = [path for path in folder.rglob("*") if path.suffix.lower() == ".gguf" and path.is_file()]
+    return sorted(path for path in found if not _LATER_PART.fullmatch(path.name))
+
+
+def serve(model: Path, *, get: Get, lock: Lock | None = None, caches: Sequence[Path] | None = None) -> Served:
+    """Find the tokenizer of a model file, and fetch it where nothing here is proven to be it.
+
+    Args:
+        model: a GGUF file.
+        get: fetches.
+        lock: where the model is one of the lock's, its tokenizer is the one to fetch.
+        caches: see `resolve`.
+
+    Raises:
+        Unreadable: the model cannot be read.
+        LoadError: the lock's tokenizer cannot be fetched.
+    """
+    found = resolve(model, caches=caches)
+    if found.proven:
+        return Served(resolution=found, fetched=(), said=())
+    fetched: list[Fetched] = []
+    said: list[str] = []
+    for repository, bound in _wanted(model, lock, said):
+        try:
+            made = get(repository, bound)
+        except (HubFailed, SourceRefused) as error:
+            if bound is not None:
+                raise
+            said.append(f"{repository}, which the model names: {error}")
+            continue
+        fetched.append(made)
+        tried = resolve(model, tokenizer=made.folder)
+        if tried.proven:
+            return Served(resolution=tried, fetched=tuple(fetched), said=tuple(said))
+        reasons = [reason for one in tried.candidates for reason in one.reasons]
+        said.append(f"{repository}@{made.commit}: {'; '.join(reasons[:2])}")
+    return Served(resolution=found, fetched=tuple(fetched), said=tuple(said))
+
+
+def _wanted(model: Path, lock: Lock | None, said: list[str]) -> Iterator[tuple[str, Lock | None]]:
+    if lock is not None and lock.models and lock.repository is not None:
+        why = model_difference(lock, model)
+        if why is None:
+            yield lock.repository, lock
+            return
+        said.append(why)
+    named = list(repositories(model))
+    if not named:
+        said.append(
+            "the model names no repository that it is from: name one with --tokenizer, make a lock, or use the "
+            "tokenizer inside the model, if nothing is wrong with it"
+        )
+    yield from ((name, None) for name in named)
+
+
+def repositories(model: Path) -> Iterator[str]:
+    """The repositories that a model file says it comes from, each once.
+
+    Raises:
+        Unreadable: it cannot be read.
+    """
+    try:
+        with GgufFile(model) as file:
+            values = [key.value for key in file.keys.values() if _NAMES.fullmatch(key.name)]
+    except Malformed as error:
+        raise Unreadable(f"{model}: {error}") from None
+    except OSError as error:
+        raise refused(model, error) from None
+    seen: set[str] = set()
+    for value in values:
+        name = _repository(value.decode(errors="replace")) if isinstance(value, bytes) else None
+        if name is not None and name not in seen:
+            seen.add(name)
+            yield name
+
+
+def _repository(text: str) -> str | None:
+    """`org/model` of a name, or of an address on the public hub."""
+    name = text.removeprefix(f"{DEFAULT_ENDPOINT}/")
+    parts = name.split("/")
+    if len(parts) < 2 or "://" in name or (name == text and len(parts) != 2):
+        return None
+    try:
+        return checked_repository("/".join(parts[:2]))
+    except LoadError:
+        return None
+
+
+def record_of_file(path: Path) -> ModelRecord:
+    """A model file from no repository, by its name alone.
+
+    Raises:
+        CacheFailed: it cannot be read.
+        SourceRefused: its name could not stand in a repository.
+    """
+    file = record(path, path.name)
+    return ModelRecord(path=file.path, size=file.size, sha256=file.sha256)
+
+
+def records_of_fetched(made: Fetched) -> tuple[ModelRecord, ...]:
+    """Model files that were fetched by name."""
+    return tuple(
+        ModelRecord(
+            path=file.path, size=file.size, sha256=file.sha256, repository=made.repository.name, commit=made.commit
+        )
+        for file in made.files
+    )
+
+
+def sorted_records(models: Iterable[ModelRecord]) -> tuple[ModelRecord, ...]:
+    """As a lock holds them: sorted by path, each once.
+
+    Raises:
+        SourceRefused: two have one path.
+    """
+    found: dict[str, ModelRecord] = {}
+    for one in models:
+        if found.setdefault(one.path, one) != one:
+            raise SourceRefused(f"two model files are called {one.path}: a lock tells them apart by their paths")
+    return tuple(found[path] for path in sorted(found))
+
+
+def require_tokenizer(model: Path, tokenizer: Path) -> None:
+    """That a GGUF model holds this tokenizer. A file of another format says nothing of it, and is taken as it is.
+
+    Args:
+        model: the model file.
+        tokenizer: the folder of the tokenizer's files.
+
+    Raises:
+        IdentityDiffers: it holds another one, or not enough to tell.
+        SourceRefused: it cannot be read.
+    """
+    if model.suffix.lower() != ".gguf":
+        return
+    try:
+        found = resolve(model, tokenizer=tokenizer)
+    except Unreadable as error:
+        raise SourceRefused(str(error)) from error
+    if not found.proven:
+        reasons = [reason for one in found.candidates for reason in one.reasons]
+        raise IdentityDiffers(f"{model} is not proven to have this tokenizer: {'; '.join(reasons[:3])}")
+
+
+def model_difference(lock: Lock, path: Path) -> str | None:
+    """In words why a file is not one of a lock's models; None if it is one, whatever it is called here.
+
+    Raises:
+        CacheFailed: it cannot be read.
+        SourceRefused: the lock holds no models.
+    """
+    if not lock.models:
+        raise SourceRefused("the lock holds no model files: make it anew with --model")
+    here = record_of_file(path)
+    if any((one.size, one.sha256) == (here.size, here.sha256) for one in lock.models):
+        return None
+    same = next((one for one in lock.models if Path(one.path).name == here.path), None)
+    if same is None:
+        return f"{path} is none of the lock's models ({', '.join(one.path for one in lock.models)})"
+    if same.size != here.size:
+        return f"{path} has {here.size:,} bytes, and the lock's {same.path} has {same.size:,}"
+    return f"{path} has other bytes than the lock's {same.path}"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Health:
+    """What was found.
+
+    Attributes:
+        model: the GGUF file.
+        word: `well`: its tokenizer, proven to be its own or inside it, was loaded, and kept the texts it can spell;
+            `ill`; `not tried`: nothing is wrong, and no engine here loads it.
+        tokenizer: what was loaded, or what no engine here loads.
+        said: what was found, in words.
+    """
+
+    model: Path
+    word: Literal["well", "ill", "not tried"]
+    tokenizer: Path | None
+    said: tuple[str, ...]
+
+
+def health(model: Path, *, tokenizer: Path | None = None) -> Health:
+    """Look at a model file, and at its tokenizer, in processes with limits where they are loaded.
+
+    Args:
+        model: a GGUF file.
+        tokenizer: a file or folder that has to be its tokenizer; default: it is looked for.
+    """
+    try:
+        with GgufFile(model) as file:
+            wrong = [f"{one.where}: {one.message}" for one in check(file) if one.severity == "error"]
+        if wrong:
+            return Health(model=model, word="ill", tokenizer=None, said=tuple(wrong))
+        found = resolve(model, tokenizer=tokenizer)
+        if found.chosen is None:
+            said = tuple(f"{one.origin} {one.path}: {one.standing}: {one.reasons[0]}" for one in found.candidates)
+            return Health(model=model, word="ill", tokenizer=None, said=("no tokenizer of it was found", *said))
+        proof = found.chosen.reasons[0] if found.proven else "only the tokenizer inside is there"
+        place = found.chosen.path
+        kept = None
+        if found.proven:
+            with unchanged(place):
+                kept = identify_folder(place).parts.get("round trip")
+        if kept is None:
+            try:
+                engine = Engine(str(place))
+            except EngineFailed as error:
+                return Health(model=model, word="not tried", tokenizer=place, said=(proof, str(error)))
+            with engine:
+                proof, kept = f"{proof}; loaded by {engine.about}", engine.round_trip()
+    except (Malformed, TokenizerError) as error:
+        return Health(model=model, word="ill", tokenizer=None, said=(str(error),))
+    except OSError as error:
+        return Health(model=model, word="ill", tokenizer=None, said=(f"cannot be read: {error.strerror}",))
+    return _judged(model, place, proof, kept)
+
+
+def _judged(model: Path, place: Path, proof: str, round_trip: str) -> Health:
+    """Texts that vanish show a vocabulary that is not there; others may change, as where case is not kept."""
+    counts = json.loads(round_trip)
+    kept, changed, lost = (int(counts[name]) for name in ("kept", "changed", "lost"))
+    said = f"of {plural(kept + changed + lost, 'text')} there and back {kept} are kept, {changed} changed, {lost} lost"
+    return Health(model=model, word="ill" if lost or not kept else "well", tokenizer=place, said=(proof, said))
