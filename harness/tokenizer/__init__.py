@@ -17,7 +17,7 @@ from __future__ import annotations
 
 import os
 
-from harness.tokenizer.comparison.difference import Difference, between
+from harness.tokenizer.comparison import Difference, compare
 from harness.tokenizer.identity import Identity
 from harness.tokenizer.isolation import ask, identify_folder
 from harness.tokenizer.objects import ComparedTokenizer, compared_object, identify
@@ -50,7 +50,7 @@ def difference(a: object, b: object) -> list[Difference]:
     """
     if isinstance(a, (str, os.PathLike)) and isinstance(b, (str, os.PathLike)):
         return [Difference(**row) for row in ask("difference", [a, b])]
-    return between(_subject(a), _subject(b))
+    return compare(_subject(a), _subject(b))
 
 
 def _subject(given: object) -> ComparedTokenizer:

@@ -20,8 +20,7 @@ from typing import Any
 from harness.forms.digest import sha256
 from harness.forms.regular_file import read_regular
 from harness.tokenizer.backend import read
-from harness.tokenizer.comparison.difference import between
-from harness.tokenizer.comparison.forms import compared
+from harness.tokenizer.comparison import compare
 from harness.tokenizer.files import READ, identify_files, read_path
 from harness.tokenizer.formats import (
     ENCODER,
@@ -38,7 +37,7 @@ from harness.tokenizer.gguf.check import complaints
 from harness.tokenizer.gguf.reader import GgufFile, Malformed
 from harness.tokenizer.gguf.vocabulary import tokenizer as tokenizer_findings
 from harness.tokenizer.identity import Identity, canonical_json, digest_text
-from harness.tokenizer.objects import compared_backend
+from harness.tokenizer.objects import ComparedTokenizer, compared_backend
 from harness.tokenizer.problem import NotComparable, TokenizerError, Unreadable, first_line, refused
 
 _RANKED = re.compile(rb"\s*[A-Za-z0-9+/]+={0,2} [0-9]+\r?\n")
@@ -181,14 +180,16 @@ def _identify(request: dict[str, Any]) -> str:
 
 
 def _difference(request: dict[str, Any]) -> list[dict[str, Any]]:
-    if not all(is_serialised(Path(path)) for path in request["paths"]):
-        return [asdict(one) for one in compared(*(read_form(Path(path)) for path in request["paths"]))]
-    sides = []
-    for path in request["paths"]:
-        files = read_path(Path(path))
-        templates = None if files.alone else files.templates
-        sides.append(compared_backend(identify_files(files), files.backend, templates=templates))
-    return [asdict(one) for one in between(*sides)]
+    first, second = map(Path, request["paths"])
+    # A tokenizer.json says more than the form that every format has: two of them are compared by all of it.
+    read_side = _tokenizer if is_serialised(first) and is_serialised(second) else read_form
+    return [asdict(row) for row in compare(read_side(first), read_side(second))]
+
+
+def _tokenizer(path: Path) -> ComparedTokenizer:
+    files = read_path(path)
+    templates = None if files.alone else files.templates
+    return compared_backend(identify_files(files), files.backend, templates=templates)
 
 
 def _form(request: dict[str, Any]) -> dict[str, Any]:
@@ -200,7 +201,7 @@ def _form_against(request: dict[str, Any]) -> dict[str, Any]:
     model = read_form(Path(request["paths"][0]))
     READ.clear()
     candidate = read_form(Path(request["paths"][1]))
-    rows = [asdict(one) for one in compared(model, candidate)]
+    rows = [asdict(row) for row in compare(model, candidate)]
     return {"fingerprint": candidate.fingerprint, "size": candidate.size, "rows": rows, "read": READ}
 
 

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from itertools import zip_longest
 
 from harness.forms.text import plural, quoted
-from harness.tokenizer.comparison.difference import Difference
+from harness.tokenizer.comparison.identities import Difference, cut
 from harness.tokenizer.formats.form import BESIDE, ENCODER, NORMAL, TYPE_NAMES, UNUSED, USER_DEFINED, Form, plain
 from harness.tokenizer.formats.gguf import NEVER
 from harness.tokenizer.formats.ranks import BY_RANKS
@@ -16,11 +16,10 @@ _SHOWN = 120
 _UNKNOWN = "llama.cpp's "
 
 
-def compared(first: Form, second: Form) -> list[Difference]:
-    """What was found; the two describe one tokenizer where the list holds neither a difference nor what is undecided.
+def compare_forms(first: Form, second: Form) -> list[Difference]:
+    """List differences, then what is undecided because one of the formats has no field for it, then remarks.
 
-    Returns:
-        Differences, then what is undecided because one of the formats has no field for it, then remarks.
+    The two describe one tokenizer where the list holds neither a difference nor what is undecided.
     """
     rows = [*_encoder(first, second), *_beside(first, second), *_remarks(first, second)]
     return sorted(rows, key=lambda one: ("difference", "undecided", "remark").index(one.sort))
@@ -67,11 +66,14 @@ def _unequal(x: str, y: str) -> tuple[str, bool]:
     """What differs between two values, and whether it is a setting that every format with such settings has."""
     a, b = (json.loads(one) if one.startswith("{") else None for one in (x, y))
     if not isinstance(a, dict) or not isinstance(b, dict):
-        return f"{_cut(x)} in the first, {_cut(y)} in the second", False
+        return f"{cut(x, _SHOWN)} in the first, {cut(y, _SHOWN)} in the second", False
     differing = [key for key in dict.fromkeys((*a, *b)) if a.get(key) != b.get(key)]
-    said = [f"{key}: {_cut(str(a.get(key)))} in the first, {_cut(str(b.get(key)))} in the second" for key in differing]
-    firsts = {one.get("a space first") for one in (a, b)}
-    return "; ".join(said), "spaces collapse" in differing or (len(firsts) > 1 and NEVER in firsts)
+    clauses = [
+        f"{key}: {cut(str(a.get(key)), _SHOWN)} in the first, {cut(str(b.get(key)), _SHOWN)} in the second"
+        for key in differing
+    ]
+    firsts = {a.get("a space first"), b.get("a space first")}
+    return "; ".join(clauses), "spaces collapse" in differing or (len(firsts) > 1 and NEVER in firsts)
 
 
 def _tokens(first: Form, second: Form) -> Iterator[Difference]:
@@ -188,8 +190,9 @@ def _merges_of_scores(merged: Form, scored: Form) -> Iterator[Difference]:
     there = set(listed)
     for text in ids:
         characters = text.decode(errors="replace")
-        for cut in range(1, len(characters)):
-            left, right = characters[:cut].encode(), characters[cut:].encode()
+        for place in range(1, len(characters)):
+            left = characters[:place].encode()
+            right = characters[place:].encode()
             if left in ids and right in ids and (left, right) not in there:
                 words = f"merges: {pair(left + b' ' + right)} is missing, and the scores of the other make it"
                 yield _differs("merges", words)
@@ -223,7 +226,7 @@ def _beside(first: Form, second: Form) -> Iterator[Difference]:
 def _named(part: str, value: str, form: Form) -> str:
     if part in {"bos", "eos", "pad"} and value.isdigit() and int(value) < form.size:
         return f"{value} {token(form.tokens()[int(value)])}"
-    return _cut(value)
+    return cut(value, _SHOWN)
 
 
 def _remarks(first: Form, second: Form) -> Iterator[Difference]:
@@ -246,10 +249,6 @@ def token(text: bytes) -> str:
 def pair(merge: bytes) -> str:
     """A merge for people: its two pieces."""
     return " + ".join(token(piece) for piece in merge.split(b" ", 1))
-
-
-def _cut(text: str) -> str:
-    return text if len(text) <= _SHOWN else f"{text[:_SHOWN]}…"
 
 
 def _differs(part: str, words: str) -> Difference:

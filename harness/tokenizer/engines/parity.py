@@ -11,6 +11,7 @@ import random
 import secrets
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Annotated
 
@@ -19,7 +20,7 @@ from pydantic import Field
 from harness.forms.fields import SchemaVersion
 from harness.forms.model import Model, parse_json
 from harness.forms.regular_file import read_regular
-from harness.tokenizer.comparison.difference import TURNING
+from harness.tokenizer.comparison.identities import TURNING
 from harness.tokenizer.engines import Engine, EngineFailed
 from harness.tokenizer.engines.adapters import MODES, Ids, Mode
 from harness.tokenizer.identity import PROBES, canonical_json
@@ -53,7 +54,7 @@ def generated_texts(count: int, *, seed: int, tokens: Sequence[str] = (), specia
         special: special and added tokens.
     """
     rng = random.Random(f"{TEXTS_VERSION} {seed}")  # noqa: S311 - to be said again, not to be secret
-    words = [one for one in tokens if one and "\ufffd" not in one] or ["the", " of", "ing", "東京", "é"]
+    words = [token for token in tokens if token and "\ufffd" not in token] or ["the", " of", "ing", "東京", "é"]
     kinds: list[Callable[[], str]] = [
         lambda: "".join(rng.choice(words) for _ in range(rng.randint(1, 6))),
         lambda: rng.choice(words),
@@ -141,18 +142,18 @@ def parity(
             f"{first.about} encodes in the modes {', '.join(first.modes)} and {second.about} in "
             f"{', '.join(second.modes)}: no text can be put to both in one way"
         )
-    vocabularies = [engine.vocabulary() for engine in (first, second)]
-    tokens, special = max(vocabularies, key=lambda one: len(one[0]))
+    # The larger vocabulary has more to disagree about.
+    tokens, special = max((first.vocabulary(), second.vocabulary()), key=lambda texts: len(texts[0]))
     asked = [*fixed_texts(), *corpus, *generated_texts(count, seed=seed, tokens=tokens, special=special)]
     asked = list(dict.fromkeys(text for text in asked if _is_text(text)))
     differing: list[tuple[str, Mode]] = []
     for mode in modes:
-        rows = zip(asked, first.encode(asked, mode), second.encode(asked, mode), strict=True)
-        differing += [(text, mode) for text, one, other in rows if _differ(one, other)]
+        flags = _differing(first, second, mode, asked)
+        differing += [(text, mode) for text, differs in zip(asked, flags, strict=True) if differs]
     mismatch = None
     if differing:
-        text, mode = min(differing, key=lambda one: (len(one[0]), one[0]))
-        mismatch = _shown(first, second, shortest(text, _asker(first, second, mode)), mode)
+        text, mode = min(differing, key=lambda row: (len(row[0]), row[0]))
+        mismatch = _mismatch(first, second, mode, shortest(text, partial(_differing, first, second, mode)))
     return EngineParity(
         engines=(first.about, second.about),
         modes=modes,
@@ -176,37 +177,42 @@ def shortest(text: str, differ: Callable[[Sequence[str]], list[bool]]) -> str:
     size = max(1, len(text) // 2)
     for _ in range(ROUNDS):
         cuts = [text[:at] + text[at + size :] for at in range(0, len(text), size)]
-        cuts = [one for one in dict.fromkeys(cuts) if one]
-        smaller = next((one for one, so in zip(cuts, differ(cuts), strict=True) if so), None) if cuts else None
+        smaller = _first_that_differs([cut for cut in dict.fromkeys(cuts) if cut], differ)
         if smaller is not None:
-            text, size = smaller, max(1, min(size, len(smaller) // 2))
+            text = smaller
+            size = max(1, min(size, len(text) // 2))
         elif size > 1:
             size //= 2
         else:
             break
     plainer = [text[:at] + "a" + text[at + 1 :] for at in range(len(text)) if text[at] != "a"]
-    return next((one for one, so in zip(plainer, differ(plainer), strict=True) if so), text) if plainer else text
+    return _first_that_differs(plainer, differ) or text
 
 
-def _asker(first: Engine, second: Engine, mode: Mode) -> Callable[[Sequence[str]], list[bool]]:
-    def differ(texts: Sequence[str]) -> list[bool]:
-        pairs = zip(first.encode(texts, mode), second.encode(texts, mode), strict=True)
-        return [_differ(one, other) for one, other in pairs]
-
-    return differ
+def _first_that_differs(texts: Sequence[str], differ: Callable[[Sequence[str]], list[bool]]) -> str | None:
+    if not texts:
+        return None
+    return next((text for text, differs in zip(texts, differ(texts), strict=True) if differs), None)
 
 
-def _differ(one: Ids | str, other: Ids | str) -> bool:
-    """Two errors are alike, whatever their words: neither engine encodes the text."""
-    return one != other and not (isinstance(one, str) and isinstance(other, str))
+def _encode(engine: Engine, texts: Sequence[str], mode: Mode) -> list[Ids | None]:
+    """Ids of each text; None where the engine refuses it. Errors are alike, whatever their words."""
+    return [None if isinstance(ids, str) else ids for ids in engine.encode(texts, mode)]
 
 
-def _shown(first: Engine, second: Engine, text: str, mode: Mode) -> Mismatch:
-    one, other = first.encode([text], mode)[0], second.encode([text], mode)[0]
+def _differing(first: Engine, second: Engine, mode: Mode, texts: Sequence[str]) -> list[bool]:
+    pairs = zip(_encode(first, texts, mode), _encode(second, texts, mode), strict=True)
+    return [left != right for left, right in pairs]
+
+
+def _mismatch(first: Engine, second: Engine, mode: Mode, text: str) -> Mismatch:
+    left = first.encode([text], mode)[0]
+    right = second.encode([text], mode)[0]
     at = 0
-    if not isinstance(one, str) and not isinstance(other, str):
-        at = next((i for i, (x, y) in enumerate(zip(one, other, strict=False)) if x != y), min(len(one), len(other)))
-    return Mismatch(text=text, mode=mode, first=one, second=other, at=at)
+    if not isinstance(left, str) and not isinstance(right, str):
+        shorter = min(len(left), len(right))
+        at = next((index for index in range(shorter) if left[index] != right[index]), shorter)
+    return Mismatch(text=text, mode=mode, first=left, second=right, at=at)
 
 
 def _is_text(text: str) -> bool:
@@ -252,9 +258,9 @@ def record_golden(engine: Engine, *, count: int = 500, seed: int = 0) -> GoldenF
     tokens, special = engine.vocabulary()
     texts = list(dict.fromkeys([*fixed_texts(), *generated_texts(count, seed=seed, tokens=tokens, special=special)]))
     rows = [
-        GoldenText(text=text, mode=mode, ids=None if isinstance(ids, str) else ids)
+        GoldenText(text=text, mode=mode, ids=ids)
         for mode in engine.modes
-        for text, ids in zip(texts, engine.encode(texts, mode), strict=True)
+        for text, ids in zip(texts, _encode(engine, texts, mode), strict=True)
     ]
     return GoldenFile(schema=1, made_with=engine.about, texts=rows)
 
@@ -265,17 +271,15 @@ def changed_ids(engine: Engine, contract: GoldenFile) -> list[tuple[GoldenText, 
     Raises:
         EngineFailed: the engine died, or has not every mode of the contract: then it is not shown to hold.
     """
-    lacking = sorted({one.mode for one in contract.texts} - set(engine.modes))
+    lacking = sorted({row.mode for row in contract.texts} - set(engine.modes))
     if lacking:
         raise EngineFailed(f"{engine.about} does not encode in the mode {lacking[0]}, which the contract asks for")
-    found: list[tuple[GoldenText, list[int] | None]] = []
+    changed: list[tuple[GoldenText, list[int] | None]] = []
     for mode in engine.modes:
-        rows = [one for one in contract.texts if one.mode == mode]
-        for row, ids in zip(rows, engine.encode([one.text for one in rows], mode), strict=True):
-            now = None if isinstance(ids, str) else ids
-            if now != row.ids:
-                found.append((row, now))
-    return found
+        rows = [row for row in contract.texts if row.mode == mode]
+        ids = _encode(engine, [row.text for row in rows], mode)
+        changed += [(row, now) for row, now in zip(rows, ids, strict=True) if now != row.ids]
+    return changed
 
 
 def read_golden(path: Path) -> GoldenFile:
@@ -298,7 +302,7 @@ def write_golden(contract: GoldenFile, path: Path) -> None:
     Raises:
         OSError: it cannot be written.
     """
-    rows = ",\n".join(canonical_json(one.model_dump()) for one in contract.texts)
+    rows = ",\n".join(canonical_json(row.model_dump()) for row in contract.texts)
     head = canonical_json({"schema": contract.schema_, "made_with": contract.made_with})[:-1]
     draft = path.with_name(f".{path.name}.{secrets.token_hex(4)}")
     try:

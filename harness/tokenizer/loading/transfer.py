@@ -21,7 +21,7 @@ from harness.forms.digest import git_blob, sha256
 from harness.tokenizer.loading.listing import Promise
 from harness.tokenizer.loading.manifest import FileRecord
 from harness.tokenizer.loading.source import HubRepository
-from harness.tokenizer.loading.wire import LYING_ATTEMPTS, Body, HubClient, PassingFailure
+from harness.tokenizer.loading.wire import LYING_ATTEMPTS, Body, HubClient, Passing
 from harness.tokenizer.problem import CacheFailed, LoadError
 
 # A weak ETag, or a text that could break a header, cannot say whether bytes are the same.
@@ -133,7 +133,7 @@ class Transfer:
                     raise _differs(f"it sends more than the {self.promise.size:,} bytes of its listing")
                 self._put(out, piece)
         if body.status == 206 and self._have < self.promise.size:
-            raise PassingFailure(f"it sent a part of the rest, up to byte {self._have:,}", status=206)
+            raise Passing(f"it sent a part of the rest, up to byte {self._have:,}", status=206)
         if self._have != self.promise.size:
             sent = self._have
             self._drop()
@@ -245,8 +245,8 @@ class Transfer:
             self._tag.write_text(tag, encoding="ascii")
 
 
-def _differs(what: str) -> PassingFailure:
-    return PassingFailure(what, status=200, most=LYING_ATTEMPTS, differs=True)
+def _differs(what: str) -> Passing:
+    return Passing(what, status=200, most=LYING_ATTEMPTS, differs=True)
 
 
 @contextlib.contextmanager

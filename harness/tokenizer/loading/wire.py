@@ -147,7 +147,7 @@ class Deadline:
         return max(0.0, self._end - time.monotonic())
 
 
-class PassingFailure(Exception):
+class Passing(Exception):
     """One attempt failed in a way that another may not.
 
     Attributes:
@@ -204,7 +204,7 @@ class Body:
             self.received += len(piece)
             yield piece
         if self.announced is not None and self.received < self.announced:
-            raise PassingFailure(f"the connection ended after {self.received:,} of {self.announced:,} bytes")
+            raise Passing(f"the connection ended after {self.received:,} of {self.announced:,} bytes")
 
 
 class HubClient:
@@ -241,15 +241,13 @@ class HubClient:
             for piece in body.pieces():
                 kept += piece
                 if len(kept) > JSON_BYTES:
-                    raise PassingFailure(f"its answer has more than {JSON_BYTES:,} bytes", most=1)
+                    raise Passing(f"its answer has more than {JSON_BYTES:,} bytes", most=1)
             try:
                 return read(strict_json(bytes(kept))), self._next(headers)
             except SourceRefused:
                 raise
             except ValueError as error:
-                raise PassingFailure(
-                    f"its answer cannot be used: {error}", most=LYING_ATTEMPTS, differs=True
-                ) from error
+                raise Passing(f"its answer cannot be used: {error}", most=LYING_ATTEMPTS, differs=True) from error
 
         return self.get(path, take)
 
@@ -279,7 +277,7 @@ class HubClient:
             before = part.position if part is not None else 0
             try:
                 return self._once(path, take, attempt, part)
-            except PassingFailure as problem:
+            except Passing as problem:
                 vain = 1 if part is not None and part.position > before else vain + 1
                 # Full jitter: ranks that failed together do not come back together.
                 pause = random.uniform(0.5, 1) * min(BACKOFF_MOST, BACKOFF * 2 ** (vain - 1))  # noqa: S311
@@ -296,7 +294,7 @@ class HubClient:
                     raise self._late(path, problem, attempt=attempt, left=left) from (problem.__cause__ or problem)
             time.sleep(wait)
 
-    def _late(self, path: str, problem: PassingFailure, *, attempt: int, left: float) -> DeadlineExceeded:
+    def _late(self, path: str, problem: Passing, *, attempt: int, left: float) -> DeadlineExceeded:
         asks = f"; the hub asks to wait {problem.wait:.0f} s, {left:.1f} s are left" if problem.wait else ""
         return DeadlineExceeded(
             f"{self.endpoint}{path}: {problem}{asks} (deadline of {self.deadline.seconds:g} s, "
@@ -351,8 +349,8 @@ class HubClient:
                 body = Body(response)
                 yield response, body
             except (OSError, http.client.HTTPException) as error:
-                raise PassingFailure(_in_words(error), status=status) from error
-        except (PassingFailure, HubFailed) as error:
+                raise Passing(_in_words(error), status=status) from error
+        except (Passing, HubFailed) as error:
             problem = str(error)
             raise
         finally:
@@ -381,9 +379,7 @@ class HubClient:
             return
         if status == 200 or (ranged and status == 206):
             if response.headers.get("Content-Encoding", "identity") != "identity":
-                raise PassingFailure(
-                    "it sent a compressed body that was not asked for", status=status, most=LYING_ATTEMPTS
-                )
+                raise Passing("it sent a compressed body that was not asked for", status=status, most=LYING_ATTEMPTS)
             return
         code = response.headers.get("X-Error-Code", "")
         said = f"it answered {status}{f' ({code})' if re.fullmatch('[A-Za-z0-9_-]{1,60}', code) else ''}"
@@ -395,9 +391,9 @@ class HubClient:
                 attempts=attempt,
             )
         if status == 404:
-            raise PassingFailure(f"{said}, so it says that this does not exist", status=status, most=LYING_ATTEMPTS)
+            raise Passing(f"{said}, so it says that this does not exist", status=status, most=LYING_ATTEMPTS)
         if status in {408, 425, 429} or status >= 500:
-            raise PassingFailure(said, status=status, wait=_wanted_wait(response.headers))
+            raise Passing(said, status=status, wait=_wanted_wait(response.headers))
         raise HubFailed(f"{self.endpoint}{path}: {said}", status=status, attempts=attempt)
 
     def _next(self, headers: http.client.HTTPMessage) -> str | None:

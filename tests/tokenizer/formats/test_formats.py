@@ -17,7 +17,7 @@ from tokenizers import Tokenizer
 from harness.tokenizer import Identity, difference, identify, identify_folder
 from harness.tokenizer.backend import read
 from harness.tokenizer.child import read_form
-from harness.tokenizer.comparison.forms import compared
+from harness.tokenizer.comparison import compare
 from harness.tokenizer.formats import Form, serialised_form
 from harness.tokenizer.formats.form import plain, spelled
 from harness.tokenizer.formats.tokenizer_json import _cut
@@ -37,7 +37,7 @@ def file_form(tmp_path: Path, name: str, content: bytes) -> Form:
 
 
 def sorts(first: Form, second: Form) -> dict[str, str]:
-    return {one.part: one.sort for one in compared(first, second) if one.sort != "remark"}
+    return {one.part: one.sort for one in compare(first, second) if one.sort != "remark"}
 
 
 @pytest.fixture(scope="module")
@@ -80,7 +80,7 @@ def test_a_model_file_and_its_gguf_are_the_same(kind: str, trained: dict[str, by
     assert sorts(form, converted) == {}
     assert form.fingerprint == converted.fingerprint
     change(file, "scores", 320, -0.5)
-    rows = compared(form, file_form(tmp_path, "b.gguf", file.bytes()))
+    rows = compare(form, file_form(tmp_path, "b.gguf", file.bytes()))
     assert [one.part for one in rows if one.sort == "difference"] == ["scores"]
 
 
@@ -144,7 +144,7 @@ def test_tiktoken_is_compared_as_far_as_it_says(tmp_path: Path) -> None:
     form = file_form(tmp_path, "a.tiktoken", b"".join(lines))
     assert {*sorts(form, form_of(llama_3())).values()} == {"undecided"}
     lines[300] = base64.b64encode(b"another") + b" 300\n"
-    changed = compared(file_form(tmp_path, "tokenizer.model", b"".join(lines)), form_of(llama_3()))
+    changed = compare(file_form(tmp_path, "tokenizer.model", b"".join(lines)), form_of(llama_3()))
     assert 'id 300 is "another" in the first' in changed[0].words
 
 
@@ -175,7 +175,7 @@ def test_tekken_has_special_tokens_first(tmp_path: Path) -> None:
     assert form.parts["pre-tokenizer"] == "llama-3"
     other = tekken(llama_3())
     other["special_tokens"][1] |= {"token_str": "<s>"}
-    changed = compared(form, file_form(tmp_path, "tekken2.json", json.dumps(other).encode()))
+    changed = compare(form, file_form(tmp_path, "tekken2.json", json.dumps(other).encode()))
     assert [one.words for one in changed] == ['tokens: id 1 is "<1>" in the first and "<s>" in the second']
 
 
@@ -242,7 +242,7 @@ def test_what_changes_ids_is_never_the_same(name: str) -> None:
     content = copy.deepcopy(raw(sort))
     change_(content)
     before, after = form_of(raw(sort)), form_of(content)
-    rows = [one.part for one in compared(before, after) if one.sort != "remark"]
+    rows = [one.part for one in compare(before, after) if one.sort != "remark"]
     assert rows
     assert (before.fingerprint == after.fingerprint) == (rows == ["around"])
 

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from harness.tokenizer.child import read_form
-from harness.tokenizer.comparison.forms import compared
+from harness.tokenizer.comparison import compare
 from harness.tokenizer.formats import Form
 from harness.tokenizer.gguf import GgufFile, check
 from tests.tokenizer.formats.conversion import (
@@ -124,7 +124,7 @@ def made(mutate: Mutation | None, folder: Path) -> Form:
 def test_a_mutation_is_found_and_named(name: str, original: Form, tmp_path: Path) -> None:
     """Every fault is a difference of the part that it is in, with the place at which it is."""
     mutate, part, said = FOUND[name]
-    found = {one.part: one.words for one in compared(made(mutate, tmp_path), original) if one.sort == "difference"}
+    found = {one.part: one.words for one in compare(made(mutate, tmp_path), original) if one.sort == "difference"}
     assert part in found, found
     assert said in found[part]
 
@@ -132,7 +132,7 @@ def test_a_mutation_is_found_and_named(name: str, original: Form, tmp_path: Path
 def test_a_faithful_conversion_is_the_same(original: Form, tmp_path: Path) -> None:
     """Without a change nothing differs, nothing is undecided, and the fingerprints are equal."""
     form = made(None, tmp_path)
-    assert [one for one in compared(form, original) if one.sort != "remark"] == []
+    assert [one for one in compare(form, original) if one.sort != "remark"] == []
     assert form.fingerprint == original.fingerprint
 
 
@@ -147,7 +147,7 @@ def test_padding_is_allowed(original: Form, tmp_path: Path) -> None:
     """Unused ids at the end change nothing and are said; so are rows of the model that no id has."""
     form = made(padded, tmp_path)
     assert form.fingerprint == original.fingerprint
-    assert [one.words for one in compared(form, original) if one.part == "padding"] == [
+    assert [one.words for one in compare(form, original) if one.part == "padding"] == [
         "padding: 21 unused ids at the end of the first, 0 at the end of the second"
     ]
     file = of_serialised(llama_3())
@@ -160,8 +160,8 @@ def test_padding_is_allowed(original: Form, tmp_path: Path) -> None:
 def test_an_unknown_pre_tokenizer_is_not_guessed(original: Form, tmp_path: Path) -> None:
     """A name that is not known here is undecided, and never equal."""
     form = made(put("pre", "string", "llama-bpe-2"), tmp_path)
-    rows_ = [one for one in compared(form, original) if one.sort == "undecided"]
+    rows_ = [one for one in compare(form, original) if one.sort == "undecided"]
     assert [one.part for one in rows_] == ["pre-tokenizer", "options"]
     assert "not known here" in rows_[0].words
-    assert [one.part for one in compared(form, original) if one.sort == "difference"] == []
+    assert [one.part for one in compare(form, original) if one.sort == "difference"] == []
     assert form.fingerprint != original.fingerprint

@@ -180,8 +180,8 @@ class Difference:
     sort: Literal["difference", "undecided", "remark"] = "difference"
 
 
-def between(first: ComparedTokenizer, second: ComparedTokenizer) -> list[Difference]:
-    """What differs; what the semantic digest covers comes first.
+def compare_identities(first: ComparedTokenizer, second: ComparedTokenizer) -> list[Difference]:
+    """List what differs between two tokenizers; what the semantic digest covers comes first.
 
     Raises:
         NotComparable: one has names and chat templates, and the other is an encoder alone.
