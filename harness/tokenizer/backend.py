@@ -20,7 +20,9 @@ from harness.tokenizer.problem import Unidentifiable, panics_become
 BEGINNING = b'{"version":"'
 MODEL = b',"model":'
 ESCAPES = re.compile(rb"\\(.)", re.DOTALL)
-TYPE, VOCABULARY, MERGES = b'{"type":"', b',"vocab":', b',"merges":'
+TYPE = b'{"type":"'
+VOCABULARY = b',"vocab":'
+MERGES = b',"merges":'
 
 
 def written(backend: Any) -> bytes:
@@ -59,19 +61,23 @@ class Serialised:
         at = text.find(MODEL + TYPE)
         if at < 0:
             raise Unidentifiable("this version of tokenizers writes a tokenizer in a layout that is not known here")
-        head, begin = json.loads(text[:at] + b"}"), at + len(MODEL)
+        head = json.loads(text[:at] + b"}")
+        begin = at + len(MODEL)
         kind = text[begin + len(TYPE) : text.index(b'"', begin + len(TYPE))].decode()
         opening = text.find(VOCABULARY, begin)
         if opening < 0 or kind not in FOLLOWS:
             raise Unidentifiable(f"a model of type {kind!r} is not known here")
-        start, closing = opening + len(VOCABULARY), FOLLOWS[kind]
+        start = opening + len(VOCABULARY)
+        closing = FOLLOWS[kind]
         # The last two braces close the model and the tokenizer.
         end = text.find(closing, start) if closing else len(text) - 2
         if end < 0:
             raise Unidentifiable(f"the model of type {kind!r} is written in a layout that is not known here")
-        rest, merges = text[end:-2], None
+        rest = text[end:-2]
+        merges = None
         if kind == "BPE":
-            rest, merges = b"", rest.removeprefix(MERGES)
+            merges = rest.removeprefix(MERGES)
+            rest = b""
         return cls(
             head=head, model=json.loads(text[begin:opening] + rest + b"}"), vocabulary=text[start:end], merges=merges
         )
@@ -111,7 +117,8 @@ def encoder_parts(backend: Any, pieces: Serialised, *, alone: bool, encode_speci
             call, so that what is found there is left over from the last one and decides nothing.
         encode_special_tokens: whether special tokens in a text are split like any other text.
     """
-    head, model = pieces.head, pieces.model
+    head = pieces.head
+    model = pieces.model
     vocabulary, merges = _vocabulary(backend, pieces)
     split = components.pre_tokenizer(head["pre_tokenizer"])
     options = components.model(model, vocabulary=pieces.vocabulary, before=split)

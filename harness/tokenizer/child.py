@@ -34,7 +34,7 @@ from harness.tokenizer.formats import (
 from harness.tokenizer.formats.ranks import LARGEST as LARGEST_RANKS
 from harness.tokenizer.formats.sentencepiece import LARGEST as LARGEST_MODEL
 from harness.tokenizer.gguf.check import complaints
-from harness.tokenizer.gguf.reader import GgufFile, Malformed
+from harness.tokenizer.gguf.reader import opened
 from harness.tokenizer.gguf.vocabulary import tokenizer as tokenizer_findings
 from harness.tokenizer.identity import Identity, canonical_json, digest_text
 from harness.tokenizer.objects import ComparedTokenizer, compared_backend
@@ -100,19 +100,14 @@ def identify_path(path: Path) -> Identity:
     return Identity.of(parts, depth="full")
 
 
-def _gguf(file: Path) -> Form:
-    try:
-        with GgufFile(file) as opened:
-            form = gguf_form(opened)
-            # Held in memory: the file is closed when they are asked for.
-            tokens, merges = form.tokens(), form.merges()
-            errors = [one for one in tokenizer_findings(opened) if one.severity == "error"]
-    except Malformed as error:
-        raise Unreadable(f"{file}: {error}") from None
-    except OSError as error:
-        raise refused(file, error) from None
-    said = tuple(f"{one.where} {one.message}" for one in errors)
-    return replace(form, tokens=lambda: tokens, merges=lambda: merges, remarks=(*form.remarks, *said))
+def _gguf(path: Path) -> Form:
+    with opened(path) as file:
+        form = gguf_form(file)
+        # Held in memory: the file is closed when they are asked for.
+        tokens = form.tokens()
+        merges = form.merges()
+        errors = [f"{row.where} {row.message}" for row in tokenizer_findings(file) if row.severity == "error"]
+    return replace(form, tokens=lambda: tokens, merges=lambda: merges, remarks=(*form.remarks, *errors))
 
 
 def _format(file: Path) -> str:

@@ -67,14 +67,18 @@ def post_processor(component: Component | None) -> list[Component]:
         return chain
     one = chain[0]
     if one["type"] == "TemplateProcessing":
-        single, pair = _template(one, one["single"]), _template(one, one["pair"])
+        single = _template(one, one["single"])
+        pair = _template(one, one["pair"])
     elif one["type"] in {"BertProcessing", "RobertaProcessing"}:
-        cls, sep = [one["cls"][1]], [one["sep"][1]]
+        cls = [one["cls"][1]]
+        sep = [one["sep"][1]]
         between = [sep, sep] if one["type"] == "RobertaProcessing" else [sep]
-        single, pair = [cls, "A", sep], [cls, "A", *between, "B", sep]
+        single = [cls, "A", sep]
+        pair = [cls, "A", *between, "B", sep]
     else:
         return chain
-    single, pair = _joined(single), _joined(pair)
+    single = _joined(single)
+    pair = _joined(pair)
     return [] if (single, pair) == (["A"], ["A", "B"]) else [{"single": single, "pair": pair}]
 
 

@@ -12,6 +12,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from fnmatch import fnmatch
+from os.path import lexists
 from pathlib import Path
 from typing import Any, Literal
 
@@ -20,7 +21,7 @@ from harness.forms.regular_file import read_regular
 from harness.forms.text import plural, quoted
 from harness.tokenizer.formats import gguf_form
 from harness.tokenizer.gguf.known import BPE, MODEL, PRE, PRE_TOKENIZERS, SPLITS
-from harness.tokenizer.gguf.reader import MAGIC, GgufFile, Malformed
+from harness.tokenizer.gguf.reader import MAGIC, GgufFile, opened
 from harness.tokenizer.gguf.shape import embedding_rows
 from harness.tokenizer.gguf.vocabulary import tokenizer as tokenizer_findings
 from harness.tokenizer.isolation import ask
@@ -28,8 +29,8 @@ from harness.tokenizer.loading.intact import damage, hub_cache, unchanged
 from harness.tokenizer.problem import TokenizerError, Unreadable, refused
 
 Origin = Literal["named", "inside", "beside", "above", "cache", "hub's cache"]
+# Candidates of one cache that are looked at, the newest first.
 MOST_CANDIDATES = 256
-"""Candidates of one cache that are looked at, the newest first."""
 _WHOLE = "tokenizer.json"
 _ALONE = ("tokenizer.model", "spiece.model", "sentencepiece.bpe.model", "tekken.json")
 _NOT_LOADABLE = ("vocab.json", "merges.txt", "special_tokens_map.json", "vocab.txt")
@@ -78,20 +79,20 @@ def places(model: Path, *, named: Path | None = None, caches: list[Path] | None 
 def _of_folder(folder: Path, origin: Origin, *, stem: str | None = None) -> Iterator[CandidatePlace]:
     if stem is not None:
         for name in (f"{stem}.tokenizer.json", f"{stem}.tokenizer.model"):
-            if _there(folder / name):
+            if lexists(folder / name):
                 yield CandidatePlace(origin=origin, path=folder / name)
-    if _there(folder / _WHOLE):
+    if lexists(folder / _WHOLE):
         yield CandidatePlace(origin=origin, path=folder)
-    names = [name for name in _ALONE if _there(folder / name)]
+    names = [name for name in _ALONE if lexists(folder / name)]
     yield from (CandidatePlace(origin=origin, path=folder / name) for name in names)
     try:
         ranked = sorted(folder.glob("*.tiktoken"))
     except OSError:
         ranked = []
     yield from (CandidatePlace(origin=origin, path=one) for one in ranked)
-    if not (names or ranked or _there(folder / _WHOLE)):
+    if not (names or ranked or lexists(folder / _WHOLE)):
         for name in _NOT_LOADABLE:
-            if _there(folder / name):
+            if lexists(folder / name):
                 why = "is a part of a tokenizer: which ids it gives is decided by a class of transformers"
                 yield CandidatePlace(origin=origin, path=folder / name, complaint=why)
 
@@ -99,7 +100,8 @@ def _of_folder(folder: Path, origin: Origin, *, stem: str | None = None) -> Iter
 def _of_cache(root: Path, origin: Origin) -> Iterator[CandidatePlace]:
     """Snapshots of a cache, the newest first: `REPOSITORY/COMMIT/files`, or the hub's `models--…/snapshots/COMMIT`."""
     levels = ("models--*", "snapshots", "*") if origin == "hub's cache" else ("*", "*", "files")
-    folders, dated = [root], []
+    folders = [root]
+    dated = []
     for level in levels:
         below: list[Path] = []
         for folder in folders:
@@ -132,11 +134,6 @@ def _of_cache(root: Path, origin: Origin) -> Iterator[CandidatePlace]:
                 yield place
 
 
-def _there(path: Path) -> bool:
-    """A dangling link counts: it is said, not passed over."""
-    return path.exists() or path.is_symlink()
-
-
 Standing = Literal["same", "usable", "undecided", "differs", "refused"]
 # How many ids the best known families have. A size is shared by many tokenizers that have nothing else in common.
 _HINTS = {
@@ -149,8 +146,8 @@ _HINTS = {
     ("bitnet-b1.58", 128_256): "BitNet models with the tokenizer of Llama 3",
 }
 _ORIGIN = re.compile(r"general\.(source\.url|(source\.|base_model\.\d+\.)?repo_url)")
+# Parts that may differ while every text gets the same ids: said, and not held against a candidate.
 _BESIDE_THE_POINT = {"chat templates"}
-"""Parts that may differ while every text gets the same ids: said, and not held against a candidate."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -216,14 +213,10 @@ def resolve(
     """
     if (said := damage(model)) is not None:
         raise Unreadable(f"{model}: {said}")
-    try:
-        with GgufFile(model) as file:
-            rows, hints = embedding_rows(file), _hints(file)
-            inside = _inside(file)
-    except Malformed as error:
-        raise Unreadable(f"{model}: {error}") from None
-    except OSError as error:
-        raise refused(model, error) from None
+    with opened(model) as file:
+        rows = embedding_rows(file)
+        hints = _hints(file)
+        inside = _inside(file)
     candidates = [
         inside if place.origin == "inside" else _candidate(model, place, inside=inside, rows=rows)
         for place in places(model, named=tokenizer, caches=None if caches is None else list(caches))
@@ -256,13 +249,8 @@ def admit(path: Path) -> None:
     if path.is_dir() or not _is_gguf(path):
         ask("form", [path])
         return
-    try:
-        with GgufFile(path) as file:
-            inside = _inside(file)
-    except Malformed as error:
-        raise Unreadable(f"{path}: {error}") from None
-    except OSError as error:
-        raise refused(path, error) from None
+    with opened(path) as file:
+        inside = _inside(file)
     if inside.standing == "refused":
         raise Unreadable(f"{path}: {inside.reasons[0]}")
 
@@ -350,7 +338,8 @@ def _hints(file: GgufFile) -> tuple[str, ...]:
         for key in file.keys.values()
         if _ORIGIN.fullmatch(key.name) and isinstance(key.value, bytes)
     ]
-    architecture, rows = file.value("general.architecture"), embedding_rows(file)
+    architecture = file.value("general.architecture")
+    rows = embedding_rows(file)
     if isinstance(architecture, bytes) and rows is not None:
         name = architecture.decode(errors="backslashreplace")
         if (likely := _HINTS.get((name, rows))) is not None:

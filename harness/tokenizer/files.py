@@ -12,6 +12,7 @@ taken silently gets another one, and an id of 2^32 - 1 is past every embedding. 
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from os.path import lexists
 from pathlib import Path
 from typing import Any
 
@@ -25,8 +26,8 @@ from harness.tokenizer.objects import alone_parts, deep_parts
 from harness.tokenizer.problem import Absent, Unreadable, first_line, panics_become, refused
 from harness.tokenizer.transformers_object import SETTINGS, name_parts
 
+# Ids from here on belong to no model: the largest vocabularies have a million tokens.
 LARGEST_ID = 1 << 24
-"""Ids from here on belong to no model: the largest vocabularies have a million tokens."""
 
 
 def check_ids(path: Path, raw: dict[str, Any]) -> None:
@@ -51,7 +52,8 @@ def check_ids(path: Path, raw: dict[str, Any]) -> None:
         by_id = {index: entry[0] for index, entry in enumerate(vocabulary)}
     ids = {token: index for index, token in by_id.items()}
     for added in raw.get("added_tokens") or ():
-        token, index = added["content"], added["id"]
+        token = added["content"]
+        index = added["id"]
         _in_range(path, token, index)
         if by_id.get(index, token) != token:
             raise _shared(path, by_id[index], token, index)
@@ -59,7 +61,8 @@ def check_ids(path: Path, raw: dict[str, Any]) -> None:
             raise Unreadable(
                 f"{path}: {quoted(token)} has the ids {ids[token]} and {index}: in the vocabulary and as an added token"
             )
-        by_id[index], ids[token] = token, index
+        by_id[index] = token
+        ids[token] = index
 
 
 def _in_range(path: Path, token: str, index: int) -> None:
@@ -71,15 +74,18 @@ def _shared(path: Path, first: str, second: str, index: int) -> Unreadable:
     return Unreadable(f"{path}: {quoted(first)} and {quoted(second)} share the id {index}: text gets one of them only")
 
 
-CONFIG, MAP, ADDED = "tokenizer_config.json", "special_tokens_map.json", "added_tokens.json"
+CONFIG = "tokenizer_config.json"
+MAP = "special_tokens_map.json"
+ADDED = "added_tokens.json"
 TEMPLATE = "chat_template.jinja"
 TEMPLATES = "additional_chat_templates"
 NAMED = ("bos_token", "eos_token", "unk_token", "sep_token", "pad_token", "cls_token", "mask_token")
 FLAGS = ("single_word", "lstrip", "rstrip", "normalized", "special")
 LARGEST = {"tokenizer.json": 128 << 20}
 LARGEST_OTHER = 16 << 20
+# sha256 of the bytes that this process read of each file; the process that reads a candidate
+# answers with them.
 READ: dict[str, str] = {}
-"""sha256 of the bytes that this process read of each file; the process that reads a candidate answers with them."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -133,7 +139,8 @@ def _read_backend(path: Path) -> tuple[dict[str, Any], Any]:
 
 def _read_folder(folder: Path) -> TokenizerFiles:
     file = folder / "tokenizer.json"
-    if not _there(file):
+    # A dangling link counts here and below: it must be refused, not passed over.
+    if not lexists(file):
         held = sorted(one.name for one in folder.iterdir())[:8]
         raise Absent(
             f"{folder}: has no tokenizer.json (it holds {', '.join(held) or 'nothing'}); what other files encode is "
@@ -151,18 +158,13 @@ def _read_folder(folder: Path) -> TokenizerFiles:
 
 
 def _optional(folder: Path, name: str) -> dict[str, Any] | None:
-    return read_object(folder / name, inside=folder)[0] if _there(folder / name) else None
-
-
-def _there(path: Path) -> bool:
-    """A dangling link counts: it must be refused, not passed over."""
-    return path.exists() or path.is_symlink()
+    return read_object(folder / name, inside=folder)[0] if lexists(folder / name) else None
 
 
 def _templates(folder: Path, config: dict[str, Any]) -> dict[str, str]:
     """Template by name. Files win over the configuration."""
     made = {}
-    if _there(folder / TEMPLATE):
+    if lexists(folder / TEMPLATE):
         made["default"] = read_text(folder / TEMPLATE, inside=folder)
     more = folder / TEMPLATES
     if more.is_dir():

@@ -17,7 +17,7 @@ from harness.forms.text import plural
 from harness.tokenizer.discovery import Resolution, resolve
 from harness.tokenizer.engines import Engine, EngineFailed
 from harness.tokenizer.gguf import check
-from harness.tokenizer.gguf.reader import GgufFile, Malformed
+from harness.tokenizer.gguf.reader import GgufFile, Malformed, opened
 from harness.tokenizer.isolation import identify_folder
 from harness.tokenizer.loading.fetch import Fetched
 from harness.tokenizer.loading.intact import unchanged
@@ -30,14 +30,13 @@ from harness.tokenizer.problem import (
     SourceRefused,
     TokenizerError,
     Unreadable,
-    refused,
 )
 
 _NAMES = re.compile(r"general\.(source\.huggingface\.repository|(source\.|base_model\.\d+\.)?(repo_)?url)")
 # Of a model in several files the first has the metadata.
 _LATER_PART = re.compile(r".*-(?!0*1-of)\d+-of-\d+\.gguf", re.IGNORECASE)
+# Fetches the tokenizer of a repository, bound by a lock where there is one.
 Get = Callable[[str, Lock | None], Fetched]
-"""Fetches the tokenizer of a repository, bound by a lock where there is one."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -124,13 +123,8 @@ def repositories(model: Path) -> Iterator[str]:
     Raises:
         Unreadable: it cannot be read.
     """
-    try:
-        with GgufFile(model) as file:
-            values = [key.value for key in file.keys.values() if _NAMES.fullmatch(key.name)]
-    except Malformed as error:
-        raise Unreadable(f"{model}: {error}") from None
-    except OSError as error:
-        raise refused(model, error) from None
+    with opened(model) as file:
+        values = [key.value for key in file.keys.values() if _NAMES.fullmatch(key.name)]
     seen: set[str] = set()
     for value in values:
         name = _repository(value.decode(errors="replace")) if isinstance(value, bytes) else None
@@ -273,7 +267,8 @@ def health(model: Path, *, tokenizer: Path | None = None) -> Health:
             except EngineFailed as error:
                 return Health(model=model, word="not tried", tokenizer=place, said=(proof, str(error)))
             with engine:
-                proof, kept = f"{proof}; loaded by {engine.about}", engine.round_trip()
+                proof = f"{proof}; loaded by {engine.about}"
+                kept = engine.round_trip()
     except (Malformed, TokenizerError) as error:
         return Health(model=model, word="ill", tokenizer=None, said=(str(error),))
     except OSError as error:

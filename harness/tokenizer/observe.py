@@ -47,12 +47,15 @@ PROBES = (
     "12345.678",
     "שלום",
 )
-TEXT, NAMES = 300, 40
-"""Characters of a text, names of a list."""
-CHAIN, LINKS = 16, 6
-"""Links of a chain: of an exception that was raised, and of one beside a message."""
-LINES, FAILURES = 30, 40
-"""Messages of a log: the first or the last, and those about failures."""
+# Characters of a text, names of a list.
+TEXT = 300
+NAMES = 40
+# Links of a chain: of an exception that was raised, and of one beside a message.
+CHAIN = 16
+LINKS = 6
+# Messages of a log: the first or the last, and those about failures.
+LINES = 30
+FAILURES = 40
 FAILURE = re.compile("fail|error|exception|refused|retry|timed out", re.IGNORECASE)
 
 
@@ -122,7 +125,8 @@ def chain(error: BaseException) -> list[dict[str, Any]]:
             }
         )
         if (cause := one.__cause__) is not None:
-            one, by = cause, "cause"
+            one = cause
+            by = "cause"
         else:
             by = "suppressed" if one.__suppress_context__ else "context"
             one = one.__context__
@@ -239,7 +243,8 @@ def cache(folder: str | os.PathLike[str]) -> dict[str, Any]:
     no such file.
     """
     root = Path(folder)
-    blobs, size = 0, 0
+    blobs = 0
+    size = 0
     lists: dict[str, list[str]] = {name: [] for name in ("refs", "files", "wrong", "incomplete", "no_exist", "locks")}
     for path in sorted(_walk(root)):
         inside = path.relative_to(root).as_posix()

@@ -26,7 +26,8 @@ def compare_forms(first: Form, second: Form) -> list[Difference]:
 
 
 def _encoder(first: Form, second: Form) -> Iterator[Difference]:
-    a, b = first.parts, second.parts
+    a = first.parts
+    b = second.parts
     if a["model"] != b["model"]:
         yield _differs("model", f"the first is {a['model']} and the second {b['model']}: they share no algorithm")
     yield from _tokens(first, second)
@@ -36,7 +37,8 @@ def _encoder(first: Form, second: Form) -> Iterator[Difference]:
         yield from _order(first, second)
     silent: dict[str, list[str]] = {"first": [], "second": []}
     for part in ENCODER[5:]:
-        x, y = a[part], b[part]
+        x = a[part]
+        y = b[part]
         if x == y:
             continue
         if x is None or y is None:
@@ -50,7 +52,8 @@ def _encoder(first: Form, second: Form) -> Iterator[Difference]:
 
 
 def _valued(part: str, first: Form, second: Form) -> Difference:
-    x, y = str(first.parts[part]), str(second.parts[part])
+    x = str(first.parts[part])
+    y = str(second.parts[part])
     shown, settled = _unequal(x, y)
     words = f"{part}: {shown}"
     for side, form in (("first", first), ("second", second)):
@@ -79,7 +82,8 @@ def _unequal(x: str, y: str) -> tuple[str, bool]:
 def _tokens(first: Form, second: Form) -> Iterator[Difference]:
     if first.parts["tokens"] == second.parts["tokens"]:
         return
-    a, b = first.tokens(), second.tokens()
+    a = first.tokens()
+    b = second.tokens()
     known = [form.parts["tokens"] is not None for form in (first, second)]
     differing = [
         index
@@ -106,7 +110,8 @@ def _tokens(first: Form, second: Form) -> Iterator[Difference]:
 
 
 def _types(first: Form, second: Form) -> Iterator[Difference]:
-    a, b = first.types, second.types
+    a = first.types
+    b = second.types
     texts = first.tokens()
     differing = [index for index in range(min(len(a), len(b))) if a[index] != b[index]]
     if not all(form.parts["token types"] is not None for form in (first, second)):
@@ -125,7 +130,8 @@ def _types(first: Form, second: Form) -> Iterator[Difference]:
 
 def _order(first: Form, second: Form) -> Iterator[Difference]:
     """In which order pieces are joined: by merges, by scores or by ranks."""
-    a, b = first.parts, second.parts
+    a = first.parts
+    b = second.parts
     if (a["merges"], a["scores"]) == (b["merges"], b["scores"]):
         return
     by = [
@@ -150,7 +156,8 @@ def _merges(a: list[bytes], b: list[bytes]) -> Iterator[Difference]:
         return
     shown = [pair(merges[at]) if at < len(merges) else "none" for merges in (a, b)]
     counts = f"{len(a)} and {len(b)} merges; " if len(a) != len(b) else ""
-    gone, new = set(a) - set(b), set(b) - set(a)
+    gone = set(a) - set(b)
+    new = set(b) - set(a)
     only = [
         f"; {plural(len(merges), 'merge')} only in the {side}, such as {pair(min(merges))}"
         for merges, side in ((gone, "first"), (new, "second"))
@@ -164,7 +171,9 @@ def _merges(a: list[bytes], b: list[bytes]) -> Iterator[Difference]:
 
 
 def _scores(first: Form, second: Form) -> Iterator[Difference]:
-    a, b, texts = first.scores(), second.scores(), first.tokens()
+    a = first.scores()
+    b = second.scores()
+    texts = first.tokens()
     at = next((index for index in range(min(len(a), len(b))) if a[index] != b[index]), None)
     if at is not None:
         words = f"scores: id {at}, {token(texts[at])}, has {a[at]:.9g} in the first and {b[at]:.9g} in the second"
@@ -177,7 +186,8 @@ def _merges_of_scores(merged: Form, scored: Form) -> Iterator[Difference]:
     """One goes by merges and the other by scores: the merges must be those that the scores make, in their order."""
     ids = {text: index for index, text in enumerate(scored.tokens()) if scored.types[index] == NORMAL}
     listed = [tuple(one.split(b" ", 1)) for one in merged.merges()]
-    scores, last = scored.scores(), float("inf")
+    scores = scored.scores()
+    last = float("inf")
     for rank, (left, right) in enumerate(listed):
         index = ids.get(left + right)
         if index is None:
@@ -206,7 +216,8 @@ def _merges_of_scores(merged: Form, scored: Form) -> Iterator[Difference]:
 
 def _beside(first: Form, second: Form) -> Iterator[Difference]:
     for part in BESIDE:
-        x, y = first.parts[part], second.parts[part]
+        x = first.parts[part]
+        y = second.parts[part]
         if x == y:
             continue
         if x is None or y is None:
@@ -216,7 +227,8 @@ def _beside(first: Form, second: Form) -> Iterator[Difference]:
             continue
         words = f"{part}: {_named(part, x, first)} in the first, {_named(part, y, second)} in the second"
         if part == "chat templates":
-            a, b = json.loads(x), json.loads(y)
+            a = json.loads(x)
+            b = json.loads(y)
             name = next(name for name in (*a, *b) if a.get(name) != b.get(name))
             where = "differs" if name in a and name in b else f"is only in the {'first' if name in a else 'second'}"
             words = f"chat templates: {quoted(name)} {where}"

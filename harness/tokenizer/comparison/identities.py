@@ -17,7 +17,8 @@ from harness.tokenizer.problem import NotComparable
 
 MOST = 4000
 SHOWN = 400
-BYTE_LEVEL_SPACE, METASPACE = "Ġ", "▁"
+BYTE_LEVEL_SPACE = "Ġ"
+METASPACE = "▁"
 
 # Beside the probes: what an option of a component turns on.
 TURNING = (
@@ -49,7 +50,8 @@ def search(first: ComparedTokenizer, second: ComparedTokenizer, candidates: Iter
     for texts, special in _tried(candidates):
         if shown and len(" + ".join(texts)) >= len(shown[-1].text):
             continue
-        left, right = first.encode(texts, special), second.encode(texts, special)
+        left = first.encode(texts, special)
+        right = second.encode(texts, special)
         if left != right:
             shown.append(Example(text=" + ".join(texts), first=brief(left), second=brief(right)))
     return shown[-1] if shown else None
@@ -57,12 +59,13 @@ def search(first: ComparedTokenizer, second: ComparedTokenizer, candidates: Iter
 
 def search_decoded(first: ComparedTokenizer, second: ComparedTokenizer) -> Example | None:
     """The shortest fixed text whose ids the two sides decode differently."""
-    for text in sorted({*TURNING, *PROBES.values()}, key=len):
+    for text in sorted(dict.fromkeys((*TURNING, *PROBES.values())), key=len):
         if first.encode is None or first.decode is None or second.decode is None:
             return None
         ids = first.encode((text,), True)
         if isinstance(ids, list):
-            left, right = first.decode(ids), second.decode(ids)
+            left = first.decode(ids)
+            right = second.decode(ids)
             if left != right:
                 return Example(text=text, first=brief(left), second=brief(right))
     return None
@@ -186,7 +189,8 @@ def compare_identities(first: ComparedTokenizer, second: ComparedTokenizer) -> l
     Raises:
         NotComparable: one has names and chat templates, and the other is an encoder alone.
     """
-    a, b = first.identity.parts, second.identity.parts
+    a = first.identity.parts
+    b = second.identity.parts
     if "file" in {a["scope"], b["scope"]}:
         return _fingerprints(a, b)
     if a["scope"] != b["scope"]:
@@ -230,7 +234,8 @@ def _fingerprints(a: Mapping[str, str], b: Mapping[str, str]) -> list[Difference
 
 def _encoding(first: ComparedTokenizer, second: ComparedTokenizer) -> list[Difference]:
     """Rows for what decides ids. At least one: the digest says that something does."""
-    a, b = first.identity.parts, second.identity.parts
+    a = first.identity.parts
+    b = second.identity.parts
     if ("Python" in a["kind"]) != ("Python" in b["kind"]):
         words = f"one is Python code ({a['class']}; {b['class']}) and the other runs in the tokenizers library"
         return [_row("encoding", words, semantic=True, example=_probed(first, second) or search(first, second, ()))]
@@ -258,7 +263,8 @@ def _alike(first: ComparedTokenizer, second: ComparedTokenizer) -> set[str]:
         return set()
     forms = []
     for pieces in (first.pieces, second.pieces):
-        state, split = components.state(pieces.head), components.pre_tokenizer(pieces.head["pre_tokenizer"])
+        state = components.state(pieces.head)
+        split = components.pre_tokenizer(pieces.head["pre_tokenizer"])
         forms.append(
             {
                 "normalizer": components.normalizer(pieces.head["normalizer"]),
@@ -287,12 +293,14 @@ def _described(part: str, first: ComparedTokenizer, second: ComparedTokenizer) -
                 *_own_texts(part, second.pieces, second.vocabulary),
                 *_split_texts(first.pieces, second.pieces),
             )
-    a, b = first.identity.parts.get(part, "none"), second.identity.parts.get(part, "none")
+    a = first.identity.parts.get(part, "none")
+    b = second.identity.parts.get(part, "none")
     return f"{part}: {cut(a)} against {cut(b)}", ()
 
 
 def _vocabulary(first: ComparedTokenizer, second: ComparedTokenizer) -> tuple[str, Iterable[str]]:
-    a, b = first.vocabulary, second.vocabulary
+    a = first.vocabulary
+    b = second.vocabulary
     only_a = sorted((index, token) for token, index in a.items() if token not in b)
     only_b = sorted((index, token) for token, index in b.items() if token not in a)
     moved = sorted((index, token) for token, index in a.items() if b.get(token, index) != index)
@@ -319,7 +327,8 @@ def _scores(first: ComparedTokenizer, second: ComparedTokenizer) -> str:
 def _differing_scores(first: ComparedTokenizer, second: ComparedTokenizer) -> list[tuple[str, str]]:
     if first.pieces is None or second.pieces is None or first.pieces.model["type"] != "Unigram":
         return []
-    a, b = json.loads(first.pieces.vocabulary), json.loads(second.pieces.vocabulary)
+    a = json.loads(first.pieces.vocabulary)
+    b = json.loads(second.pieces.vocabulary)
     if not (isinstance(a, list) and isinstance(b, list)):
         return []
     differing = ((x, y) for x, y in zip_longest(a, b) if x != y and x and y)
@@ -399,7 +408,8 @@ def _strings(value: Any) -> Iterator[str]:
 
 
 def _names(a: Mapping[str, str], b: Mapping[str, str]) -> Iterator[Difference]:
-    left, right = json.loads(a.get("names", "{}")), json.loads(b.get("names", "{}"))
+    left = json.loads(a.get("names", "{}"))
+    right = json.loads(b.get("names", "{}"))
     for name in sorted({*left, *right}):
         if left.get(name) != right.get(name):
             words = f"{name}: {_token(left.get(name))} against {_token(right.get(name))}"

@@ -106,8 +106,8 @@ class SentencePieceLibrary:
 
 
 SERVER_SECONDS = 30
+# Bytes of an answer.
 MOST_ANSWER = 16 << 20
-"""Bytes of an answer."""
 
 
 class TokenizeServer:
@@ -162,7 +162,8 @@ def _ids_of_answer(answer: Any, address: str) -> Ids:
     raise ValueError(f"{address} answers with no list of ids: {str(answer)[:200]!r}")
 
 
-_CONTROL, _USER_DEFINED = 1 << 3, 1 << 4
+_CONTROL = 1 << 3
+_USER_DEFINED = 1 << 4
 
 
 class LlamaCpp:
@@ -177,11 +178,13 @@ class LlamaCpp:
         self.about = f"llama.cpp of llama-cpp-python {llama_cpp.__version__}"
         llama_cpp.llama_backend_init()
         parameters = llama_cpp.llama_model_default_params()
-        parameters.vocab_only, parameters.use_mmap = True, False
+        parameters.vocab_only = True
+        parameters.use_mmap = False
         model = llama_cpp.llama_model_load_from_file(where.encode(), parameters)
         if not model:
             raise ValueError("llama.cpp does not load this file; `rankproof gguf check` may say why")
-        self._model, self._vocabulary = model, llama_cpp.llama_model_get_vocab(model)
+        self._model = model
+        self._vocabulary = llama_cpp.llama_model_get_vocab(model)
 
     def encode(self, text: str, mode: Mode) -> Ids:
         """The ids of a text."""
@@ -198,7 +201,8 @@ class LlamaCpp:
 
     def decode(self, ids: Ids) -> str:
         """The text, with special tokens in it."""
-        given, room = (self._library.llama_token * len(ids))(*ids), 64
+        given = (self._library.llama_token * len(ids))(*ids)
+        room = 64
         while True:
             held = ctypes.create_string_buffer(room)
             count = self._library.llama_detokenize(self._vocabulary, given, len(ids), held, room, False, True)
@@ -212,7 +216,8 @@ class LlamaCpp:
 
     def special(self) -> list[str]:
         """Control tokens, and those that users defined."""
-        ask, count = self._library.llama_vocab_get_attr, self._library.llama_vocab_n_tokens(self._vocabulary)
+        ask = self._library.llama_vocab_get_attr
+        count = self._library.llama_vocab_n_tokens(self._vocabulary)
         kinds = [(index, ask(self._vocabulary, index)) for index in range(count)]
         return [self._piece(index) for index, kind in kinds if kind & (_CONTROL | _USER_DEFINED)]
 
@@ -245,7 +250,8 @@ class LlamaCppModel:
         parameters = llama_cpp.llama_model_default_params()
         # A list of devices that ends at once: a build with a GPU must not take it.
         self._devices = (ctypes.c_void_p * 1)(None)
-        parameters.devices, parameters.n_gpu_layers = ctypes.cast(self._devices, ctypes.c_void_p), 0
+        parameters.devices = ctypes.cast(self._devices, ctypes.c_void_p)
+        parameters.n_gpu_layers = 0
         self._model = llama_cpp.llama_model_load_from_file(os.fsencode(where), parameters)
         if not self._model:
             raise ValueError(f"llama.cpp does not load this file: {self._complaint}")
@@ -269,7 +275,8 @@ class LlamaCppModel:
         rows = self._library.llama_vocab_n_tokens(self._vocabulary)
         if max(ids) >= rows:
             raise ValueError(f"id {max(ids)} has no row: the model has {rows}")
-        context, sampler = self._context(len(ids), most), self._library.llama_sampler_init_greedy()
+        context = self._context(len(ids), most)
+        sampler = self._library.llama_sampler_init_greedy()
         new: Ids = []
         given = ids
         while len(new) < most:
@@ -284,7 +291,8 @@ class LlamaCppModel:
 
     def _context(self, given: int, most: int) -> Any:
         parameters = self._library.llama_context_default_params()
-        parameters.n_ctx, parameters.n_batch = given + most, given
+        parameters.n_ctx = given + most
+        parameters.n_batch = given
         parameters.n_threads = parameters.n_threads_batch = os.cpu_count() or 1
         # In float32, as transformers: by default keys and values are rounded to 16 bits.
         parameters.type_k = parameters.type_v = _FLOAT32

@@ -23,14 +23,14 @@ from harness.tokenizer.isolation import environment
 from harness.tokenizer.loading.intact import unchanged
 from harness.tokenizer.problem import Absent, TokenizerError, Unreadable
 
+# Bytes of address space.
 MEMORY = 4 << 30
-"""Bytes of address space."""
+# Of CPU time, and on the clock for one answer.
 SECONDS = 300
-"""Of CPU time, and on the clock for one answer."""
+# Texts that are asked for at once.
 BATCH = 200
-"""Texts that are asked for at once."""
+# Bytes of an answer.
 LARGEST = 64 << 20
-"""Bytes of an answer."""
 
 
 class EngineFailed(TokenizerError):
@@ -105,7 +105,9 @@ class Engine:
         seconds: int = SECONDS,
         threads: int = 1,
     ) -> None:
-        self.where, self.name, self._seconds = where, name or engine_of(where), seconds
+        self.where = where
+        self.name = name or engine_of(where)
+        self._seconds = seconds
         on_disk = self.name != "server"
         try:
             with unchanged(Path(where)) if on_disk else nullcontext():
@@ -198,7 +200,8 @@ class Engine:
 
     def _line(self) -> bytes:
         assert self._process.stdout is not None
-        descriptor, deadline = self._process.stdout.fileno(), time.monotonic() + self._seconds
+        descriptor = self._process.stdout.fileno()
+        deadline = time.monotonic() + self._seconds
         parts = [self._held]
         while b"\n" not in parts[-1]:
             if not select.select([descriptor], [], [], max(0.0, deadline - time.monotonic()))[0]:

@@ -23,18 +23,19 @@ from harness.forms.text import listed, quoted
 from harness.tokenizer.backend import view
 from harness.tokenizer.engines import Engine, EngineFailed
 from harness.tokenizer.files import READ, read_path
-from harness.tokenizer.gguf.reader import GgufFile, Malformed, Tensor
+from harness.tokenizer.gguf.reader import Tensor, opened
 from harness.tokenizer.loading.library import captured, versions
-from harness.tokenizer.problem import TokenizerError, Unreadable, refused
+from harness.tokenizer.problem import TokenizerError, Unreadable
 
 Device = Literal["auto", "cpu", "cuda", "mps"]
 Chosen = Literal["auto", "transformers", "llama.cpp"]
+# Architectures whose continuation was compared with that of the model that the file was made from,
+# in our tests.
 COMPARED = frozenset({"llama"})
-"""Architectures whose continuation was compared with that of the model that the file was made from, in our tests."""
+# That llama.cpp may take to load, and again to run.
 _SECONDS = 3600
-"""That llama.cpp may take to load, and again to run."""
+# Bytes of address space that llama.cpp may take beside the file, mapped and repacked.
 _BESIDE_WEIGHTS = 8 << 30
-"""Bytes of address space that llama.cpp may take beside the file, mapped and repacked."""
 _PART = re.compile(r"-0+1-of-(\d+)\.gguf")
 _DROPPED = ("rope_freqs.weight", "rope_factors_long.weight", "rope_factors_short.weight")
 
@@ -229,14 +230,9 @@ def _contents(model: Path) -> tuple[str, tuple[Tensor, ...]]:
     Raises:
         Unreadable: it cannot be read.
     """
-    try:
-        with GgufFile(model) as file:
-            named = file.value("general.architecture")
-            tensors = tuple(file.tensors.values())
-    except Malformed as error:
-        raise Unreadable(f"{model}: {error}") from None
-    except OSError as error:
-        raise refused(model, error) from None
+    with opened(model) as file:
+        named = file.value("general.architecture")
+        tensors = tuple(file.tensors.values())
     return named.decode(errors="backslashreplace") if isinstance(named, bytes) else "", tensors
 
 

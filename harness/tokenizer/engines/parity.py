@@ -26,8 +26,8 @@ from harness.tokenizer.engines.adapters import MODES, Ids, Mode
 from harness.tokenizer.identity import PROBES, canonical_json
 from harness.tokenizer.problem import Unreadable, refused
 
+# Changes with what is generated, so that a seed means the same texts.
 TEXTS_VERSION = 1
-"""Changes with what is generated, so that a seed means the same texts."""
 _SPACES = " \t\n\r\u00a0\u2003\u3000\u200b\v\f\x85\u2028"
 _SIGNS = "'\"`’.,:;!?-_/\\()[]{}<>|@#$%^&*+=~"
 _LETTERS = "abcxyzSTDMLRVEstdmlrve"
@@ -78,8 +78,8 @@ def _character(rng: random.Random) -> str:
     return chr(rng.randint(first, last))
 
 
+# Of shortening; each asks both engines once.
 ROUNDS = 200
-"""Of shortening; each asks both engines once."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -220,8 +220,8 @@ def _is_text(text: str) -> bool:
 
 
 LARGEST_GOLDEN = 64 << 20
+# Texts.
 MOST_GOLDEN = 100_000
-"""Texts."""
 GoldenIds = list[Annotated[int, Field(ge=0)]]
 
 

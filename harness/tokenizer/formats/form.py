@@ -18,6 +18,7 @@ from harness.tokenizer.identity import digest
 
 __all__ = ["BESIDE", "BYTE", "CONTROL", "ENCODER", "NORMAL", "TYPE_NAMES", "UNKNOWN", "UNUSED", "USER_DEFINED", "Form"]
 
+# The parts of the fingerprint: what decides the ids of a text, before anything is put around them.
 ENCODER = (
     "model",
     "tokens",
@@ -29,9 +30,8 @@ ENCODER = (
     "options",
     "added tokens",
 )
-"""The parts of the fingerprint: what decides the ids of a text, before anything is put around them."""
+# What stands beside it: put around every text, named, or read by others.
 BESIDE = ("around", "bos", "eos", "pad", "chat templates")
-"""What stands beside it: put around every text, named, or read by others."""
 _LENGTH = struct.Struct("<Q")
 _SAME_TYPES = bytes(CONTROL if kind == UNKNOWN else kind for kind in range(256))
 

@@ -36,16 +36,17 @@ from harness.tokenizer.gguf.known import (
     WITHOUT,
     WPM,
 )
-from harness.tokenizer.gguf.reader import Array, GgufFile, Malformed
+from harness.tokenizer.gguf.reader import Array, GgufFile, opened
 from harness.tokenizer.gguf.vocabulary import CONTROL, MOST_TOKENS, UNUSED, USER_DEFINED
 from harness.tokenizer.identity import canonical_json, digest_text
-from harness.tokenizer.problem import Unreadable, refused
+from harness.tokenizer.problem import Unreadable
 
 _KINDS = {BPE: "BPE", SPM: "BPE", UGM: "Unigram", WPM: "WordPiece"}
 _PREFIX = "tokenizer.ggml."
 _NO_FIELD = "a GGUF file has no field for it"
 UNNAMED = "no pre-tokenizer is named"
-ALWAYS, NEVER = "always", "never"
+ALWAYS = "always"
+NEVER = "never"
 
 
 def gguf_form(file: GgufFile) -> Form:
@@ -65,7 +66,8 @@ def gguf_form(file: GgufFile) -> Form:
     size = without_padding(types)
     if not size:
         raise Unreadable(f"{file.path}: every token is of type UNUSED: no text has an id")
-    kept, kinds = _first(file, told, size), types_part(types[:size])
+    kept = _first(file, told, size)
+    kinds = types_part(types[:size])
     scores = _scores(file, told.count, kinds[0]) if model in (SPM, UGM) else (array("f"), None)
     merges = file.value(MERGES)
     merged = merges if isinstance(merges, Array) and merges.type == "string" and model not in (SPM, UGM, WPM) else None
@@ -248,20 +250,16 @@ def written_out(model: Path) -> bytes:
     Raises:
         Unreadable: the model cannot be read, or holds a tokenizer that cannot be written this way.
     """
-    try:
-        with GgufFile(model) as file:
-            kind, pre = file.value(MODEL), file.value(PRE)
-            form = gguf_form(file)
-            name = pre.decode(errors="replace") if isinstance(pre, bytes) else ""
-            split = SPLITS.get(name)
-            if kind != BPE.encode() or split is None:
-                shown = f"the split {quoted(name)}" if kind == BPE.encode() else "another model than byte-level BPE"
-                raise Unreadable(f"{model}: its tokenizer has {shown}, which is not written out here: {_ELSEWHERE}")
-            content = _content(form, split=split, whole_words=name in IGNORE_MERGES)
-    except Malformed as error:
-        raise Unreadable(f"{model}: {error}") from None
-    except OSError as error:
-        raise refused(model, error) from None
+    with opened(model) as file:
+        kind = file.value(MODEL)
+        pre = file.value(PRE)
+        form = gguf_form(file)
+        name = pre.decode(errors="replace") if isinstance(pre, bytes) else ""
+        split = SPLITS.get(name)
+        if kind != BPE.encode() or split is None:
+            shown = f"the split {quoted(name)}" if kind == BPE.encode() else "another model than byte-level BPE"
+            raise Unreadable(f"{model}: its tokenizer has {shown}, which is not written out here: {_ELSEWHERE}")
+        content = _content(form, split=split, whole_words=name in IGNORE_MERGES)
     return json.dumps(content, ensure_ascii=False).encode("utf-8", "surrogatepass")
 
 
@@ -321,13 +319,15 @@ def _pre_tokenizer(split: str, step: Json) -> Json:
 def _post_processor(form: Form, tokens: list[str]) -> Json | None:
     """What is put before and after a text."""
     told = json.loads(form.parts["around"] or "{}")
-    before, after = told.get("before", []), told.get("after", [])
+    before = told.get("before", [])
+    after = told.get("after", [])
     numbers = [*before, *after]
     if not numbers or not all(isinstance(number, int) and 0 <= number < len(tokens) for number in numbers):
         return None
     put = {number: {"SpecialToken": {"id": tokens[number], "type_id": 0}} for number in numbers}
     first, second = ({"Sequence": {"id": name, "type_id": 0}} for name in "AB")
-    begin, end = [put[number] for number in before], [put[number] for number in after]
+    begin = [put[number] for number in before]
+    end = [put[number] for number in after]
     return {
         "type": "TemplateProcessing",
         "single": [*begin, first, *end],

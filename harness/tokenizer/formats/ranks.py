@@ -26,10 +26,10 @@ from harness.tokenizer.gguf.known import split_of_pattern
 from harness.tokenizer.gguf.vocabulary import MOST_TOKENS
 from harness.tokenizer.problem import Unreadable
 
+# Bytes of a file; the largest in use has 20 million.
 LARGEST = 64 << 20
-"""Bytes of a file; the largest in use has 20 million."""
+# Bytes of a token.
 LONGEST = 1 << 16
-"""Bytes of a token."""
 BY_RANKS = "by ranks"
 
 
@@ -64,7 +64,8 @@ def tekken_form(path: Path, content: bytes) -> Form:
     config, vocabulary = (read.get(name) if isinstance(read, dict) else None for name in ("config", "vocab"))
     if not isinstance(config, dict) or not isinstance(vocabulary, list):
         raise Unreadable(f"{path}: has no config and vocab: it is not a tekken.json")
-    size, count = _number(config.get("default_vocab_size")), _number(config.get("default_num_special_tokens"))
+    size = _number(config.get("default_vocab_size"))
+    count = _number(config.get("default_num_special_tokens"))
     pattern = config.get("pattern")
     if not 0 < count < size or not isinstance(pattern, str):
         raise Unreadable(f"{path}: its config must give pattern, default_vocab_size and default_num_special_tokens")

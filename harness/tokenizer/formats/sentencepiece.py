@@ -32,7 +32,10 @@ from harness.tokenizer.gguf.vocabulary import MOST_TOKENS
 from harness.tokenizer.identity import canonical_json
 from harness.tokenizer.problem import Unreadable
 
-VARINT, FIXED64, BYTES, FIXED32 = 0, 1, 2, 5
+VARINT = 0
+FIXED64 = 1
+BYTES = 2
+FIXED32 = 5
 _FIXED = {FIXED64: 8, FIXED32: 4}
 
 
@@ -45,8 +48,10 @@ class ProtobufMessage:
     """
 
     def __init__(self, content: bytes, *, path: str, start: int = 0, stop: int | None = None) -> None:
-        self.content, self.path = content, path
-        self.start, self.stop = start, len(content) if stop is None else stop
+        self.content = content
+        self.path = path
+        self.start = start
+        self.stop = len(content) if stop is None else stop
 
     def fields(self) -> Iterator[tuple[int, int, int, int]]:
         """Number, wire type and place of each field, in the file's order.
@@ -56,11 +61,14 @@ class ProtobufMessage:
         Raises:
             Unreadable: with the byte of the file at which it is wrong.
         """
-        at, content, stop = self.start, self.content, self.stop
+        at = self.start
+        content = self.content
+        stop = self.stop
         while at < stop:
             begins = at
             tag, at = self._varint(at)
-            number, wire = tag >> 3, tag & 7
+            number = tag >> 3
+            wire = tag & 7
             if not 0 < number < 1 << 29:
                 raise self._wrong(begins, f"a field has the number {number}")
             if wire == VARINT:
@@ -88,7 +96,11 @@ class ProtobufMessage:
         return float(struct.unpack_from("<f", self.content, start)[0])
 
     def _varint(self, at: int) -> tuple[int, int]:
-        begins, value, shift, content, stop = at, 0, 0, self.content, self.stop
+        begins = at
+        value = 0
+        shift = 0
+        content = self.content
+        stop = self.stop
         while at < stop and shift < 70:
             byte = content[at]
             at += 1
@@ -110,10 +122,12 @@ def signed(value: int) -> int:
     return value - (1 << 32) if value >= 1 << 31 else value
 
 
+# Bytes of a file; the largest in use has 5 million.
 LARGEST = 64 << 20
-"""Bytes of a file; the largest in use has 5 million."""
 _MODELS = {1: "Unigram", 2: "BPE", 3: "words", 4: "characters"}
-_PIECES, _TRAINER, _NORMALIZER = 1, 2, 3
+_PIECES = 1
+_TRAINER = 2
+_NORMALIZER = 3
 _NUMBERS = {3: "model_type", 24: "treat_whitespace_as_suffix", 35: "byte_fallback"}
 _TEXTS = {45: "unk", 46: "bos", 47: "eos", 48: "pad"}
 _RULES = {3: "add_dummy_prefix", 4: "remove_extra_whitespaces", 5: "escape_whitespaces"}
@@ -131,7 +145,8 @@ def sentencepiece_form(path: Path, content: bytes) -> Form:
     """
     where = str(path)
     tokens: list[bytes] = []
-    types, scores = bytearray(), array("f")
+    types = bytearray()
+    scores = array("f")
     trainer: dict[str, Any] = {"model_type": 1} | {name: f"<{name}>" for name in ("unk", "pad")}
     trainer |= {"bos": "<s>", "eos": "</s>"}
     rules: dict[str, Any] = dict.fromkeys(_RULES.values(), 1) | {"charsmap": b""}
@@ -195,7 +210,9 @@ def sentencepiece_form(path: Path, content: bytes) -> Form:
 
 
 def _piece(message: ProtobufMessage, index: int) -> tuple[bytes, float, int]:
-    token, score, kind = b"", 0.0, NORMAL
+    token = b""
+    score = 0.0
+    kind = NORMAL
     for number, wire, start, stop in message.fields():
         if number == 1 and wire == BYTES:
             token = message.content[start:stop]

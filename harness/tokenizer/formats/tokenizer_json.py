@@ -27,8 +27,8 @@ from harness.tokenizer.formats.form import (
 )
 from harness.tokenizer.formats.gguf import ALWAYS, NEVER, around, spaces
 from harness.tokenizer.gguf.known import split_of_components
-from harness.tokenizer.gguf.vocabulary import in_words, lost
 from harness.tokenizer.identity import canonical_json, digest_text
+from harness.tokenizer.lost_text import bytes_in_words, lost
 
 BEGINS = "▁"
 BYTES = {f"<0x{byte:02X}>": byte for byte in range(256)}
@@ -63,7 +63,8 @@ def serialised_form(
         ids[token["content"]] = token["id"]
     tokens, types = _by_id(ids, added, falls_back=falls_back)
     size = without_padding(types)
-    padding, (types, types_text) = len(types) - size, types_part(types[:size])
+    padding = len(types) - size
+    (types, types_text) = types_part(types[:size])
     del tokens[size:]
     merges, merges_text = _merges(pieces)
     scores = scores_text = None
@@ -113,7 +114,7 @@ def missing_bytes(ids: Mapping[str, int], *, chain: list[Component], falls_back:
     else:
         return []
     what = lost(missing, whole=whole)
-    return [f"no token covers {in_words(missing)}; {what.words}"] if what.ranges else []
+    return [f"no token covers {bytes_in_words(missing)}; {what.words}"] if what.ranges else []
 
 
 def _by_id(ids: Mapping[str, int], added: list[dict[str, Any]], *, falls_back: bool) -> tuple[list[bytes], bytes]:
@@ -186,16 +187,20 @@ def _spaces(
     """Normalizer and pre-tokenizer, as SentencePiece says it where they do what SentencePiece does."""
     listed = components.normalizer(normalizer)
     opaque = canonical_json(listed), split_of_components(chain)
-    rest, charsmap, collapse = list(listed), b"", False
+    rest = list(listed)
+    charsmap = b""
+    collapse = False
     if rest and rest[0]["type"] == "Precompiled":
         try:
             charsmap = base64.b64decode(rest.pop(0)["precompiled_charsmap"] or "", validate=True)
         except (binascii.Error, TypeError, ValueError):
             return opaque
     if [one["type"] for one in rest[:2]] == ["Strip", "Replace"] and rest[0].get("strip_right"):
-        pattern, content = rest[1].get("pattern"), rest[1].get("content")
+        pattern = rest[1].get("pattern")
+        content = rest[1].get("content")
         if pattern == {"Regex": " {2,}"} and content in (" ", BEGINS):
-            collapse, rest = True, rest[2:]
+            collapse = True
+            rest = rest[2:]
     prefix = bool(rest) and rest[0] == {"type": "Prepend", "prepend": BEGINS}
     if rest[1 if prefix else 0 :] == [_SPACES] and not chain:
         return spaces(charsmap=charsmap, first=ALWAYS if prefix else NEVER, collapse=collapse), "none"

@@ -11,8 +11,8 @@ from harness.tokenizer.gguf.shape import Finding, architecture, data, keys
 from harness.tokenizer.gguf.vocabulary import tokenizer
 from harness.tokenizer.isolation import ask
 
+# Bytes.
 LONGEST = 1 << 20
-"""Bytes."""
 
 
 def complaints(path: str) -> list[tuple[str, str]]:
@@ -60,7 +60,8 @@ def complaints(path: str) -> list[tuple[str, str]]:
 
 
 _ORDER = ("error", "warning", "note")
-_MEMORY, _SECONDS = 512 << 20, 5
+_MEMORY = 512 << 20
+_SECONDS = 5
 
 
 def check(file: GgufFile, *, templates: bool = True) -> list[Finding]:

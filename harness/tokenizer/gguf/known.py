@@ -17,11 +17,17 @@ from typing import Any
 
 from harness.tokenizer.identity import canonical_json
 
-TOKENS, TYPES = "tokenizer.ggml.tokens", "tokenizer.ggml.token_type"
-SCORES, MERGES = "tokenizer.ggml.scores", "tokenizer.ggml.merges"
-MODEL, PRE = "tokenizer.ggml.model", "tokenizer.ggml.pre"
+TOKENS = "tokenizer.ggml.tokens"
+TYPES = "tokenizer.ggml.token_type"
+SCORES = "tokenizer.ggml.scores"
+MERGES = "tokenizer.ggml.merges"
+MODEL = "tokenizer.ggml.model"
+PRE = "tokenizer.ggml.pre"
 TEMPLATE = "tokenizer.chat_template"
-BPE, SPM, WPM, UGM = "gpt2", "llama", "bert", "t5"
+BPE = "gpt2"
+SPM = "llama"
+WPM = "bert"
+UGM = "t5"
 
 # Names of `tokenizer.ggml.model`, and what kind of tokenizer each is.
 MODELS = {
@@ -33,8 +39,8 @@ MODELS = {
     "rwkv": "RWKV's trie",
     "plamo2": "PLaMo-2's trie",
 }
+# Names of `tokenizer.ggml.model` of a model that has no tokenizer.
 WITHOUT = ("none", "no_vocab")
-"""Names of `tokenizer.ggml.model` of a model that has no tokenizer."""
 
 _IGNORE_MERGES = """
 llama3 llama-v3 llama-bpe falcon3 falcon-h1 pixtral midm-2.0 lfm2 jina-v5-nano youtu tekken minicpm5
@@ -64,14 +70,18 @@ afmoe ernie4_5 ernie4_5-moe falcon-h1 hunyuan-moe hunyuan-dense hunyuan_vl  smol
 smallthinker llada llada-moe seed_oss grovemoe apertus minimax-m2 cogvlm rnd1  pangu-embedded mistral3 mistral4
 paddleocr mimo2 step35 llama-embed maincoder kimi-linear
 """
+# Pre-tokenizers that take a word of the vocabulary whole, whatever its merges: GGUF has no key for
+# it.
 IGNORE_MERGES = frozenset(_IGNORE_MERGES.split())
-"""Pre-tokenizers that take a word of the vocabulary whole, whatever its merges: GGUF has no key for it."""
+# Those that put the beginning-of-sequence token first where `add_bos_token` does not say.
 ADD_BOS = frozenset(_ADD_BOS.split())
-"""Those that put the beginning-of-sequence token first where `add_bos_token` does not say."""
 PRE_TOKENIZERS = IGNORE_MERGES | ADD_BOS | frozenset(_OTHERS.split())
 ARCHITECTURES = frozenset(_ARCHITECTURES.split())
 
-_U32, _FLOAT, _TEXT, _FLAG = ("uint32",), ("float32",), ("string",), ("bool",)
+_U32 = ("uint32",)
+_FLOAT = ("float32",)
+_TEXT = ("string",)
+_FLAG = ("bool",)
 # A count may be one number, or one for each layer.
 _COUNTS = ("uint32", "array of uint32", "array of int32")
 _PATTERNS = {
@@ -111,7 +121,8 @@ Component = dict[str, Any]
 _CONTRACTIONS = r"(?i:'s|'t|'re|'ve|'m|'ll|'d)"
 _ENDS = r"[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+"
 _REST = rf" ?[^\s\p{{L}}\p{{N}}]+{_ENDS}"
-_UPPER, _LOWER = r"[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]", r"[\p{Ll}\p{Lm}\p{Lo}\p{M}]"
+_UPPER = r"[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]"
+_LOWER = r"[\p{Ll}\p{Lm}\p{Lo}\p{M}]"
 _WORD = r"[^\r\n\p{L}\p{N}]?"
 _CASED = rf"{_WORD}{_UPPER}*{_LOWER}+{_CONTRACTIONS}?|{_WORD}{_UPPER}+{_LOWER}*{_CONTRACTIONS}?"
 _REST_OF_CASED = r" ?[^\s\p{L}\p{N}]+[\r\n/]*|\s*[\r\n]+|\s+(?!\S)|\s+"
@@ -121,6 +132,7 @@ _PUNCTUATED = (
 )
 GPT_2 = r"'s|'t|'re|'ve|'m|'ll|'d| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)|\s+"
 
+# The patterns that text is split at, one after the other, by the name that a split has here.
 PATTERNS: dict[str, tuple[str, ...]] = {
     "llama-3": (rf"{_CONTRACTIONS}|{_WORD}\p{{L}}+|\p{{N}}{{1,3}}|{_REST}",),
     "qwen2": (rf"{_CONTRACTIONS}|{_WORD}\p{{L}}+|\p{{N}}|{_REST}",),
@@ -137,7 +149,6 @@ PATTERNS: dict[str, tuple[str, ...]] = {
     ),
     "gpt-2": (GPT_2,),
 }
-"""The patterns that text is split at, one after the other, by the name that a split has here."""
 
 _NAMES = {
     "llama-3": "llama3 llama-v3 llama-bpe falcon3 falcon-h1 pixtral midm-2.0 lfm2 jina-v5-nano dbrx smaug-bpe "
@@ -154,8 +165,8 @@ _NAMES = {
     "trillion granite-docling exaone4",
     "digits, gpt-2": "starcoder refact command-r smollm codeshell exaone minerva-7b mellum2",
 }
+# The name that a split has here, by llama.cpp's name.
 SPLITS = {name: split for split, names in _NAMES.items() for name in names.split()}
-"""The name that a split has here, by llama.cpp's name."""
 
 _BY_PATTERNS = {patterns: split for split, patterns in PATTERNS.items()}
 

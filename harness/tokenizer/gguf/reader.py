@@ -12,19 +12,23 @@ import struct
 import sys
 from array import array
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
+from pathlib import Path
 from types import TracebackType
 from typing import Self
 
 from harness.forms.regular_file import open_regular
 from harness.forms.text import quoted
-from harness.tokenizer.problem import TokenizerError
+from harness.tokenizer.problem import TokenizerError, Unreadable, refused
 
 MAGIC = b"GGUF"
 VERSIONS = (2, 3)
+# Bytes; where `general.alignment` is not given.
 ALIGNMENT = 32
-"""Bytes; where `general.alignment` is not given."""
-STRING, ARRAY, BOOL = 8, 9, 7
+STRING = 8
+ARRAY = 9
+BOOL = 7
 
 
 @dataclass(frozen=True, slots=True)
@@ -114,17 +118,18 @@ BLOCKS = {
 
 MOST_KEYS = 65_536
 MOST_TENSORS = 1 << 20
+# Bytes, as the format says.
 LONGEST_KEY = 65_535
-"""Bytes, as the format says."""
+# Bytes of a tensor's name, as the format says.
 LONGEST_NAME = 64
-"""Bytes of a tensor's name, as the format says."""
 LONGEST_STRING = 64 << 20
 MOST_STRINGS = 1 << 22
+# Elements.
 LARGEST_TENSOR = 1 << 48
-"""Elements."""
+# Bytes that are read at a time.
 WINDOW = 1 << 18
-"""Bytes that are read at a time."""
-_U32, _U64 = struct.Struct("<I"), struct.Struct("<Q")
+_U32 = struct.Struct("<I")
+_U64 = struct.Struct("<Q")
 
 
 class Malformed(TokenizerError):
@@ -137,7 +142,8 @@ class Malformed(TokenizerError):
 
     def __init__(self, code: str, offset: int, message: str) -> None:
         super().__init__(f"{message} (at byte {offset})")
-        self.code, self.offset = code, offset
+        self.code = code
+        self.offset = offset
 
 
 @dataclass(frozen=True, slots=True)
@@ -203,7 +209,8 @@ class GgufFile:
         self._descriptor, self.size = open_regular(self.path)
         try:
             self._at = 0
-            self._window, self._window_at = b"", 0
+            self._window = b""
+            self._window_at = 0
             self._read()
         except BaseException:
             self.close()
@@ -234,7 +241,8 @@ class GgufFile:
         unpack = _U64.unpack_from
         while at < array.stop:
             window = self._pread(min(WINDOW, array.stop - at), at)
-            inside, most = 0, len(window)
+            inside = 0
+            most = len(window)
             while inside + 8 <= most and (end := inside + 8 + unpack(window, inside)[0]) <= most:
                 yield window[inside + 8 : end]
                 inside = end
@@ -346,12 +354,15 @@ class GgufFile:
             raise Malformed(
                 "truncated", start, f"{what}: {count} strings cannot fit in the {self.size - start} bytes left"
             )
-        unpack, done, at = _U64.unpack_from, 0, start
+        unpack = _U64.unpack_from
+        done = 0
+        at = start
         while done < count:
             if at + 8 > self.size:
                 raise Malformed("truncated", at, f"{what}: element {done} of {count} begins past the end of the file")
             window = self._pread(min(WINDOW, self.size - at), at)
-            last, inside = len(window) - 8, 0
+            last = len(window) - 8
+            inside = 0
             before = done
             while done < count and inside <= last:
                 inside += 8 + unpack(window, inside)[0]
@@ -409,12 +420,14 @@ class GgufFile:
         start = self.data + offset
         if block is None:
             # New types come with new engines: what it is cannot be said, only where it begins.
-            size, kind_name = 0, f"type {kind}"
+            size = 0
+            kind_name = f"type {kind}"
         else:
             if dimensions[0] % block.elements:
                 columns = f"{dimensions[0]} columns are not a multiple of {block.elements}, as {block.name} wants"
                 raise Malformed("dimensions", at, f"tensor {_shown(name)}: {columns}")
-            size, kind_name = math.prod(dimensions) // block.elements * block.size, block.name
+            size = math.prod(dimensions) // block.elements * block.size
+            kind_name = block.name
         if start + size > self.size:
             raise Malformed(
                 "truncated",
@@ -442,7 +455,8 @@ class GgufFile:
                 self._at += count
                 return self._pread(count, self._at - count)
             self._window = self._pread(min(WINDOW, self.size - self._at), self._at)
-            self._window_at, inside = self._at, 0
+            self._window_at = self._at
+            inside = 0
         self._at += count
         return self._window[inside : inside + count]
 
@@ -453,6 +467,22 @@ class GgufFile:
         if len(content) < count:
             raise Malformed("truncated", at + len(content), "the file became shorter while it was read")
         return content
+
+
+@contextmanager
+def opened(path: Path) -> Iterator[GgufFile]:
+    """Use a GGUF file; what is wrong with it, then or meanwhile, is raised as `Unreadable` with its path.
+
+    Raises:
+        Unreadable: it is not such a file, is damaged, or cannot be read.
+    """
+    try:
+        with GgufFile(path) as file:
+            yield file
+    except Malformed as error:
+        raise Unreadable(f"{path}: {error}") from None
+    except OSError as error:
+        raise refused(path, error) from None
 
 
 def _numbers(told: Array, content: bytes) -> array[int] | array[float]:

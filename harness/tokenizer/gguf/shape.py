@@ -113,7 +113,8 @@ def data(file: GgufFile) -> Iterator[Finding]:
     """Tensors whose bytes overlap, are of a type nobody knows, or do not reach to the end of the file."""
     alignment = file.value("general.alignment")
     unit = alignment if isinstance(alignment, int) else ALIGNMENT
-    end, before = file.data, ""
+    end = file.data
+    before = ""
     for tensor in sorted(file.tensors.values(), key=lambda one: one.offset):
         if tensor.type.startswith("type "):
             yield finding(
@@ -144,7 +145,8 @@ def data(file: GgufFile) -> Iterator[Finding]:
                 f"begins {tensor.offset - end} bytes after the data before it: engines refuse a gap",
                 _CONVERT,
             )
-        end, before = max(end, tensor.offset + tensor.size), tensor.name
+        end = max(end, tensor.offset + tensor.size)
+        before = tensor.name
     if file.tensors and file.size > -(-end // unit) * unit:
         yield finding(
             file, before, "trailing-bytes", "note", f"{file.size - end} bytes follow the last tensor, from byte {end}"
@@ -166,28 +168,57 @@ def _blocks(file: GgufFile, name: str) -> Iterator[Finding]:
     count = _number(key)
     parts = _number(file.keys.get("split.count"))
     if parts is not None and parts > 1:
-        message = f"is {parts}: the file is one part of a model, and the other parts were not looked at"
-        yield finding(file, "split.count", "split", "note", message)
+        yield finding(
+            file,
+            "split.count",
+            "split",
+            "note",
+            f"is {parts}: the file is one part of a model, and the other parts were not looked at",
+        )
         number = _number(file.keys.get("split.no"))
         if number is not None and number >= parts:
-            message = f"is {number}, and a model of {parts} parts has the numbers 0 to {parts - 1}"
-            yield finding(file, "split.no", "split", "error", message, "split the model anew")
+            yield finding(
+                file,
+                "split.no",
+                "split",
+                "error",
+                f"is {number}, and a model of {parts} parts has the numbers 0 to {parts - 1}",
+                "split the model anew",
+            )
         return
     whole = _number(file.keys.get("split.tensors.count"))
     if whole is not None and whole != len(file.tensors):
-        message = f"is {whole}, and the file, which is the only part, holds {plural(len(file.tensors), 'tensor')}"
-        yield finding(file, "split.tensors.count", "split", "error", message, "take the whole model, or split it anew")
+        yield finding(
+            file,
+            "split.tensors.count",
+            "split",
+            "error",
+            f"is {whole}, and the file, which is the only part, holds {plural(len(file.tensors), 'tensor')}",
+            "take the whole model, or split it anew",
+        )
     blocks: dict[int, set[str]] = {}
     for one in map(re.compile(r"blk\.(\d{1,6})\.(.*)").match, file.tensors):
         if one:
             blocks.setdefault(int(one[1]), set()).add(one[2])
     where = f"{name}.block_count"
     if key is None and not file.tensors:
-        message = "is not there, and the file holds no tensor: it has no weights to run"
-        yield finding(file, where, "blocks", "warning", message, "use it for its tokenizer alone")
+        yield finding(
+            file,
+            where,
+            "blocks",
+            "warning",
+            "is not there, and the file holds no tensor: it has no weights to run",
+            "use it for its tokenizer alone",
+        )
     elif key is None and blocks:
-        message = f"is not there, and the file holds tensors of {plural(len(blocks), 'block')}: engines refuse it"
-        yield finding(file, where, "blocks", "error", message, _CONVERT)
+        yield finding(
+            file,
+            where,
+            "blocks",
+            "error",
+            f"is not there, and the file holds tensors of {plural(len(blocks), 'block')}: engines refuse it",
+            _CONVERT,
+        )
     if key is None or count is None:
         return
     missing = sorted(set(range(min(count, 1 << 16))) - set(blocks))
@@ -209,8 +240,14 @@ def _blocks(file: GgufFile, name: str) -> Iterator[Finding]:
             _CONVERT,
         )
     if blocks and TOKENS in file.keys and _EMBEDDING not in file.tensors:
-        message = "is not there, and the file holds tokens: the model has no row for any of them"
-        yield finding(file, _EMBEDDING, "embedding", "error", message, _CONVERT)
+        yield finding(
+            file,
+            _EMBEDDING,
+            "embedding",
+            "error",
+            "is not there, and the file holds tokens: the model has no row for any of them",
+            _CONVERT,
+        )
     yield from _uneven(file, blocks)
 
 
@@ -225,13 +262,20 @@ def _uneven(file: GgufFile, blocks: dict[int, set[str]]) -> Iterator[Finding]:
         if names < usual and alike[frozenset(names)] == 1:
             others = "another block has" if many == 1 else f"{many} other blocks have"
             more = f" (and {len(lacks) - 1} more)" if lacks[1:] else ""
-            message = f"block {number} has no {lacks[0]}{more}, which {others}"
-            yield finding(file, f"blk.{number}", "blocks", "warning", message, _CONVERT)
+            yield finding(
+                file,
+                f"blk.{number}",
+                "blocks",
+                "warning",
+                f"block {number} has no {lacks[0]}{more}, which {others}",
+                _CONVERT,
+            )
 
 
 def _heads(file: GgufFile, name: str) -> Iterator[Finding]:
     key = file.keys.get(f"{name}.attention.head_count")
-    heads, kv = _number(key), _number(file.keys.get(f"{name}.attention.head_count_kv"))
+    heads = _number(key)
+    kv = _number(file.keys.get(f"{name}.attention.head_count_kv"))
     width = _number(file.keys.get(f"{name}.embedding_length"))
     if key is None or heads is None:
         return
@@ -247,7 +291,8 @@ def _heads(file: GgufFile, name: str) -> Iterator[Finding]:
 
 
 def _embedding(file: GgufFile, name: str) -> Iterator[Finding]:
-    key, tensor = file.keys.get(f"{name}.embedding_length"), file.tensors.get(_EMBEDDING)
+    key = file.keys.get(f"{name}.embedding_length")
+    tensor = file.tensors.get(_EMBEDDING)
     width = _number(key)
     if key is not None and tensor is not None and width is not None and tensor.dimensions[0] != width:
         yield finding(

@@ -87,7 +87,8 @@ def _cached_snapshots(root: Path) -> Iterator[CachedSnapshot]:
         for place in repository.iterdir():
             if place.is_symlink() or not place.is_dir():
                 continue
-            manifest, harm = None, None
+            manifest = None
+            harm = None
             try:
                 manifest = manifest_of(place)
             except (Damaged, CacheFailed) as error:

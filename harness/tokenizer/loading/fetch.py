@@ -135,14 +135,19 @@ def _of_lock(
     """Commit, files and names that a lock binds."""
     if lock is None:
         return None, None, ()
-    files, repository, commit = lock.files, lock.repository, lock.commit
+    files = lock.files
+    repository = lock.repository
+    commit = lock.commit
     names: tuple[str, ...] = ()
     if model is not None:
         record = next((one for one in lock.models if one.path == model), None)
         if record is None:
             known = ", ".join(one.path for one in lock.models) or "none"
             raise SourceRefused(f"the lock has no model file {model!r}; of these it has {known}")
-        files, repository, commit, names = (record.file(),), record.repository, record.commit, (record.path,)
+        files = (record.file(),)
+        repository = record.repository
+        commit = record.commit
+        names = (record.path,)
     if repository != source or commit is None:
         raise SourceRefused(f"the lock is for {repository or 'a folder'}, not for {source}")
     if revision not in {None, commit}:

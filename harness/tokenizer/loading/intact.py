@@ -29,8 +29,8 @@ from harness.tokenizer.loading.source import COMMIT, TEMPLATES, HubRepository, i
 from harness.tokenizer.problem import CacheFailed, Unreadable
 
 PREFIX = "models--"
+# Which digest a blob's name is, by its length.
 DIGESTS = {64: "sha256", 40: "blob"}
-"""Which digest a blob's name is, by its length."""
 
 
 def hub_cache() -> Path:
@@ -92,10 +92,10 @@ def _is_plain(path: Path) -> bool:
 
 
 _SNAPSHOT = re.compile(rf"{COMMIT.pattern}(-[0-9a-f]{{8}})?")
+# The folder that holds the snapshots of a repository.
 _IN_A_CACHE = re.compile(r".+-[0-9a-f]{8}")
-"""The folder that holds the snapshots of a repository."""
+# The most links that a path may lead through: systems have such a limit too.
 _LINKS = 40
-"""The most links that a path may lead through: systems have such a limit too."""
 State = dict[str, tuple[int, ...]]
 
 
@@ -143,7 +143,8 @@ def state(path: Path) -> State:
         return {"": (error.errno or 0,)}
     for name in names:
         try:
-            link, file = (path / name).lstat(), (path / name).stat()
+            link = (path / name).lstat()
+            file = (path / name).stat()
         except OSError as error:
             found[name] = (error.errno or 0,)
             continue
@@ -166,7 +167,9 @@ def _way(path: Path) -> Iterator[tuple[Path, Path | None]]:
     """
     named = Path(path).absolute()
     yield Path(os.path.normpath(named)), None
-    done, ahead, links = Path(named.anchor), list(reversed(named.parts[1:])), 0
+    done = Path(named.anchor)
+    ahead = list(reversed(named.parts[1:]))
+    links = 0
     while ahead and links < _LINKS:
         part = ahead.pop()
         step = done / part

@@ -145,15 +145,17 @@ DECIDED = frozenset(
         "use_auth_token",
     }
 )
-_IMPORTING, _OPENING = threading.Lock(), threading.Lock()
+_IMPORTING = threading.Lock()
+_OPENING = threading.Lock()
 # How often a library's logger is opened up, its level before, and the filters that keep its handlers quiet.
 _open: dict[str, tuple[int, int, list[tuple[logging.Handler, _Quiet]]]] = {}
 
 
 def _start_afresh() -> None:
     # A fork while another thread imports, or builds, would leave the child a lock that nobody opens and loud loggers.
-    global _IMPORTING, _OPENING
-    _IMPORTING, _OPENING = threading.Lock(), threading.Lock()
+    global _IMPORTING, _OPENING  # noqa: PLW0603 - locks cannot be opened from outside, only replaced
+    _IMPORTING = threading.Lock()
+    _OPENING = threading.Lock()
     for name, (_, level, quiet) in list(_open.items()):
         _open[name] = (1, level, quiet)
         _close_down(name)

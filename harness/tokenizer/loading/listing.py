@@ -19,7 +19,8 @@ from harness.tokenizer.loading.source import COMMIT, HubRepository, Limits, chec
 from harness.tokenizer.loading.wire import HubClient
 from harness.tokenizer.problem import BytesDiffer, CacheFailed, SourceRefused
 
-_SHA1, _SHA256 = re.compile(r"[0-9a-f]{40}"), re.compile(r"[0-9a-f]{64}")
+_SHA1 = re.compile(r"[0-9a-f]{40}")
+_SHA256 = re.compile(r"[0-9a-f]{64}")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -52,7 +53,8 @@ class Promise:
         Raises:
             CacheFailed: it cannot be read.
         """
-        sha256, blob = hashlib.sha256(), git_blob(self.size)
+        sha256 = hashlib.sha256()
+        blob = git_blob(self.size)
         try:
             with path.open("rb") as stream:
                 while piece := stream.read(2**20):
@@ -157,7 +159,8 @@ def _promise(entry: object) -> Promise:
         raise ValueError("it lists something that is neither a file nor a directory")
     large = entry.get("lfs")
     described = large if isinstance(large, dict) else entry
-    size, oid = described.get("size"), described.get("oid")
+    size = described.get("size")
+    oid = described.get("oid")
     digest = oid.removeprefix("sha256:") if isinstance(oid, str) else ""
     pattern = _SHA256 if isinstance(large, dict) else _SHA1
     if not isinstance(size, int) or isinstance(size, bool) or size < 0 or not pattern.fullmatch(digest):

@@ -149,7 +149,8 @@ def load(
         if isinstance(where, Path):
             if revision is not None:
                 raise SourceRefused(f"a folder has no revision: load {where} without {revision!r}")
-            commit, snapshot = None, _folder(where, limits=limits)
+            commit = None
+            snapshot = _folder(where, limits=limits)
         else:
             wire = HubClient(
                 endpoint=where.endpoint,

@@ -81,7 +81,9 @@ def _sign(holder: Path) -> None:
 def _holder(holder: Path) -> tuple[int | None, str]:
     try:
         signed = strict_json(holder.read_bytes())
-        pid, host, since = int(signed["pid"]), str(signed["host"]), float(signed["since"])
+        pid = int(signed["pid"])
+        host = str(signed["host"])
+        since = float(signed["since"])
     except (OSError, ValueError, KeyError, TypeError):
         return None, "a process that did not leave its pid"
     words = f"process {pid} on {host} for {max(0.0, time.time() - since):.0f} s"

@@ -136,7 +136,8 @@ def record(where: Path, path: str) -> FileRecord:
 
 def changes(before: tuple[FileRecord, ...], after: tuple[FileRecord, ...]) -> list[str]:
     """In words how two sets of files differ; empty if they do not."""
-    old, new = {file.path: file for file in before}, {file.path: file for file in after}
+    old = {file.path: file for file in before}
+    new = {file.path: file for file in after}
     said = [f"{path} is missing" for path in sorted(old.keys() - new.keys())]
     said += [f"{path} was not there" for path in sorted(new.keys() - old.keys())]
     for path in sorted(old.keys() & new.keys()):

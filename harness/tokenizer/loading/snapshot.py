@@ -37,10 +37,10 @@ from harness.tokenizer.loading.transfer import Progress, Transfer, unwritable, w
 from harness.tokenizer.loading.wire import HubClient
 from harness.tokenizer.problem import CacheFailed, HubFailed
 
+# Beside the files of such a folder: which snapshot it is a part of.
 SNAPSHOT_NAME = "of"
-"""Beside the files of such a folder: which snapshot it is a part of."""
+# Seconds after which nobody goes on from one.
 ABANDONED_SECONDS = 24 * 3600.0
-"""Seconds after which nobody goes on from one."""
 PARTIAL = ".partial-"
 _NOBODY = "nobody"
 
@@ -146,8 +146,8 @@ def _pid_space() -> str:
     return sha256("\n".join(parts).encode())[:12]
 
 
+# Where damaged snapshots are put; nothing there is used.
 ASIDE = ".quarantine"
-"""Where damaged snapshots are put; nothing there is used."""
 
 
 @dataclass(frozen=True, kw_only=True)

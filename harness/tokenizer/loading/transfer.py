@@ -29,8 +29,8 @@ _STRONG = re.compile(r'"[\x21\x23-\x7e]{1,200}"')
 _RANGE = re.compile(r"bytes (\d{1,18})-(\d{1,18})/(\d{1,18})")
 _PIECE = 2**20
 
+# Is told a file's path, how many bytes of it are here, and how many it has.
 Progress = Callable[[str, int, int], None]
-"""Is told a file's path, how many bytes of it are here, and how many it has."""
 
 
 class Transfer:
@@ -51,7 +51,8 @@ class Transfer:
 
     def __init__(self, promise: Promise, *, target: Path, tags: Path, seen: Progress | None = None) -> None:
         self.promise = promise
-        self._target, self._seen = target, seen
+        self._target = target
+        self._seen = seen
         self._tag = tags / sha256(promise.path.encode())[:16]
         self._start_over()
         self.whole = self._take_up()
@@ -198,7 +199,8 @@ class Transfer:
 
     def _start_over(self) -> None:
         self._have = 0
-        self._sha256, self._blob = hashlib.sha256(), git_blob(self.promise.size)
+        self._sha256 = hashlib.sha256()
+        self._blob = git_blob(self.promise.size)
 
     def _drop(self) -> None:
         self._start_over()

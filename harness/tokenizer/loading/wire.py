@@ -129,7 +129,8 @@ def _plain(answers: list[Any]) -> list[tuple[str, int]]:
 ATTEMPTS = 8
 LYING_ATTEMPTS = 3  # for answers that a second request seldom changes: 404 for a listed file, wrong bytes
 STALL = 10.0  # seconds without a byte after which an attempt is given up
-BACKOFF, BACKOFF_MOST = 0.2, 5.0
+BACKOFF = 0.2
+BACKOFF_MOST = 5.0
 JSON_BYTES = 32 * 2**20
 _REDIRECTS = frozenset({301, 302, 303, 307, 308})
 _T = TypeVar("_T")

@@ -14,7 +14,7 @@ import pytest
 from harness.cli import main
 from harness.tokenizer.components import BYTE_LEVEL
 from harness.tokenizer.gguf import Finding, GgufFile, check
-from harness.tokenizer.gguf.vocabulary import lost
+from harness.tokenizer.lost_text import lost
 from tests.tokenizer.gguf.writing import File, Tensor, bpe, spm
 
 GGML = "tokenizer.ggml."
