@@ -169,9 +169,14 @@ def round_trip(encode: Callable[[str], list[int] | str], decode: Callable[[list[
         for name, text in PROBES.items():
             ids = encode(text)
             back = decode([] if isinstance(ids, str) else ids)
-            outcome[name] = "kept" if back == text else "lost" if text.strip() and not back.strip() else "changed"
-    counts = {word: sum(one == word for one in outcome.values()) for word in ("kept", "changed", "lost")}
-    named = {word: [name for name, one in outcome.items() if one == word] for word in ("kept", "lost")}
+            if back == text:
+                outcome[name] = "kept"
+            elif text.strip() and not back.strip():
+                outcome[name] = "lost"
+            else:
+                outcome[name] = "changed"
+    counts = {word: sum(result == word for result in outcome.values()) for word in ("kept", "changed", "lost")}
+    named = {word: [name for name, result in outcome.items() if result == word] for word in ("kept", "lost")}
     return canonical_json(counts | {"names": {word: names for word, names in named.items() if names}})
 
 
@@ -186,24 +191,24 @@ def view(backend: Any, head: dict[str, Any] | None = None, *, encode_special_tok
     from tokenizers import AddedToken, Tokenizer
 
     head = read(backend).head if head is None else head
-    made = Tokenizer(backend.model)
+    plain = Tokenizer(backend.model)
     for name in ("normalizer", "pre_tokenizer", "post_processor", "decoder"):
         component = getattr(backend, name)
         if component is not None:
-            setattr(made, name, component)
+            setattr(plain, name, component)
     for token in head["added_tokens"]:
         flags = {key: value for key, value in token.items() if key not in {"id", "content"}}
-        made.add_tokens([AddedToken(token["content"], **flags)])
-    held = {index: str(token) for index, token in made.get_added_tokens_decoder().items()}
+        plain.add_tokens([AddedToken(token["content"], **flags)])
+    held = {index: str(token) for index, token in plain.get_added_tokens_decoder().items()}
     if held != {token["id"]: token["content"] for token in head["added_tokens"]}:
         # Ids that a new tokenizer would not give: take the slow way, a copy through JSON.
-        made = Tokenizer.from_str(backend.to_str())
-        made.no_padding()
-        made.no_truncation()
-    made.encode_special_tokens = (
+        plain = Tokenizer.from_str(backend.to_str())
+        plain.no_padding()
+        plain.no_truncation()
+    plain.encode_special_tokens = (
         backend.encode_special_tokens if encode_special_tokens is None else encode_special_tokens
     )
-    return made
+    return plain
 
 
 def _added_ids(backend: Any, added: list[dict[str, Any]]) -> str:

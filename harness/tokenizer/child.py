@@ -149,18 +149,18 @@ def main() -> int:
     os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
     os.dup2(1, 2)
     try:
-        made = {"answer": ANSWERS[request["question"]](request)}
+        reply = {"answer": ANSWERS[request["question"]](request)}
     except NotComparable as error:
-        made = {"not comparable": str(error)}
+        reply = {"not comparable": str(error)}
     except Unreadable as error:
-        made = {"refused": str(error), "sort": type(error).__name__}
+        reply = {"refused": str(error), "sort": type(error).__name__}
     except TokenizerError as error:
-        made = {"refused": f"{' or '.join(request['paths'])}: {error}"}
+        reply = {"refused": f"{' or '.join(request['paths'])}: {error}"}
     except MemoryError:
-        made = {"refused": f"{request['paths'][0]}: needs more memory than the {request['memory']} bytes it may have"}
+        reply = {"refused": f"{request['paths'][0]}: needs more memory than the {request['memory']} bytes it may have"}
     except BaseException as error:  # noqa: BLE001 - a Rust panic is a BaseException, and each of them is an answer
-        made = {"refused": f"{request['paths'][0]}: {type(error).__name__}: {first_line(error)}"}
-    text = json.dumps(made)
+        reply = {"refused": f"{request['paths'][0]}: {type(error).__name__}: {first_line(error)}"}
+    text = json.dumps(reply)
     if len(text) > LARGEST_ANSWER:
         text = json.dumps(
             {"refused": f"{request['paths'][0]}: gives short texts millions of ids, and no tokenizer does"}

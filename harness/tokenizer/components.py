@@ -22,15 +22,15 @@ def flatten(component: Component | None, *, inside: str) -> list[Component]:
     if component is None:
         return []
     if component.get("type") == "Sequence":
-        return [one for part in component[inside] for one in flatten(part, inside=inside)]
+        return [step for part in component[inside] for step in flatten(part, inside=inside)]
     return [component]
 
 
 def normalizer(component: Component | None) -> list[Component]:
     """The normalizers in order."""
-    made = []
-    for one in flatten(component, inside="normalizers"):
-        given = dict(one)
+    steps = []
+    for step in flatten(component, inside="normalizers"):
+        given = dict(step)
         if given["type"] == "BertNormalizer" and given.get("strip_accents") is None:
             given["strip_accents"] = given["lowercase"]
         if (
@@ -41,19 +41,19 @@ def normalizer(component: Component | None) -> list[Component]:
             continue
         if given["type"] == "Prepend" and not given.get("prepend"):
             continue
-        made.append(given)
-    return made
+        steps.append(given)
+    return steps
 
 
 def pre_tokenizer(component: Component | None) -> list[Component]:
     """The pre-tokenizers in order, without what only moves offsets."""
-    made = []
-    for one in flatten(component, inside="pretokenizers"):
-        given = dict(one)
+    steps = []
+    for step in flatten(component, inside="pretokenizers"):
+        given = dict(step)
         if given["type"] == "ByteLevel":
             given.pop("trim_offsets", None)
-        made.append(given)
-    return made
+        steps.append(given)
+    return steps
 
 
 def post_processor(component: Component | None) -> list[Component]:
@@ -62,17 +62,17 @@ def post_processor(component: Component | None) -> list[Component]:
     Type ids are not ids; the ByteLevel processor only moves offsets. Processors in a chain see what the one before
     made of the texts, in a shape of its own, so that only a lone one is brought into this form.
     """
-    chain = [one for one in flatten(component, inside="processors") if one["type"] != "ByteLevel"]
+    chain = [step for step in flatten(component, inside="processors") if step["type"] != "ByteLevel"]
     if len(chain) != 1:
         return chain
-    one = chain[0]
-    if one["type"] == "TemplateProcessing":
-        single = _template(one, one["single"])
-        pair = _template(one, one["pair"])
-    elif one["type"] in {"BertProcessing", "RobertaProcessing"}:
-        cls = [one["cls"][1]]
-        sep = [one["sep"][1]]
-        between = [sep, sep] if one["type"] == "RobertaProcessing" else [sep]
+    step = chain[0]
+    if step["type"] == "TemplateProcessing":
+        single = _template(step, step["single"])
+        pair = _template(step, step["pair"])
+    elif step["type"] in {"BertProcessing", "RobertaProcessing"}:
+        cls = [step["cls"][1]]
+        sep = [step["sep"][1]]
+        between = [sep, sep] if step["type"] == "RobertaProcessing" else [sep]
         single = [cls, "A", sep]
         pair = [cls, "A", *between, "B", sep]
     else:
@@ -126,38 +126,38 @@ def _nothing_unknown(given: Component, *, vocabulary: bytes, before: list[Compon
 
 def state(head: Component) -> Component:
     """What padding and truncation do to the ids of one text: `Tokenizer.encode` obeys them without being asked."""
-    made: Component = {}
+    settings: Component = {}
     cut = head.get("truncation")
     if cut:
-        made["truncation"] = {key: cut[key] for key in ("direction", "max_length", "strategy")}
+        settings["truncation"] = {key: cut[key] for key in ("direction", "max_length", "strategy")}
     pad = head.get("padding")
     if pad:
         multiple = pad.get("pad_to_multiple_of") or 0
         if pad["strategy"] != "BatchLongest" or multiple > 1:
-            made["padding"] = {"direction": pad["direction"], "id": pad["pad_id"], "strategy": pad["strategy"]} | (
+            settings["padding"] = {"direction": pad["direction"], "id": pad["pad_id"], "strategy": pad["strategy"]} | (
                 {"multiple": multiple} if multiple > 1 else {}
             )
-    return made
+    return settings
 
 
-def _template(one: Component, pieces: list[Component]) -> list[Any]:
-    made: list[Any] = []
+def _template(processor: Component, pieces: list[Component]) -> list[Any]:
+    items: list[Any] = []
     for piece in pieces:
         if "Sequence" in piece:
-            made.append(piece["Sequence"]["id"])
+            items.append(piece["Sequence"]["id"])
         else:
-            made.append(list(one["special_tokens"][piece["SpecialToken"]["id"]]["ids"]))
-    return made
+            items.append(list(processor["special_tokens"][piece["SpecialToken"]["id"]]["ids"]))
+    return items
 
 
 def _joined(pieces: list[Any]) -> list[Any]:
-    made: list[Any] = []
+    items: list[Any] = []
     for piece in pieces:
-        if isinstance(piece, list) and made and isinstance(made[-1], list):
-            made[-1] = made[-1] + piece
+        if isinstance(piece, list) and items and isinstance(items[-1], list):
+            items[-1] = items[-1] + piece
         elif piece != []:
-            made.append(piece)
-    return made
+            items.append(piece)
+    return items
 
 
 def text_of(token: str) -> str:

@@ -12,13 +12,13 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from fnmatch import fnmatch
-from os.path import lexists
 from pathlib import Path
 from typing import Any, Literal
 
 from harness.forms.cache import cache_folder
 from harness.forms.regular_file import read_regular
 from harness.forms.text import plural, quoted
+from harness.tokenizer.files import is_there
 from harness.tokenizer.formats import gguf_form
 from harness.tokenizer.gguf.known import BPE, MODEL, PRE, PRE_TOKENIZERS, SPLITS
 from harness.tokenizer.gguf.reader import MAGIC, GgufFile, opened
@@ -61,38 +61,38 @@ def places(model: Path, *, named: Path | None = None, caches: list[Path] | None 
     """
     if named is not None:
         return [CandidatePlace(origin="named", path=named)]
-    found = [CandidatePlace(origin="inside", path=model)]
-    found += _of_folder(model.parent, "beside", stem=model.stem)
+    candidates = [CandidatePlace(origin="inside", path=model)]
+    candidates += _of_folder(model.parent, "beside", stem=model.stem)
     above = model.absolute().parent.parent
     if above != model.absolute().parent:
-        found += _of_folder(above, "above")
+        candidates += _of_folder(above, "above")
     if caches is None:
-        found += _of_cache(cache_folder("tokenizers", variable="RANKPROOF_TOKENIZERS"), "cache")
-        found += _of_cache(hub_cache(), "hub's cache")
+        candidates += _of_cache(cache_folder("tokenizers", variable="RANKPROOF_TOKENIZERS"), "cache")
+        candidates += _of_cache(hub_cache(), "hub's cache")
     else:
         for root in caches:
-            found += _of_cache(root, "hub's cache" if any(root.glob("models--*")) else "cache")
+            candidates += _of_cache(root, "hub's cache" if any(root.glob("models--*")) else "cache")
     seen: set[str] = set()
-    return [one for one in found if (real := os.path.realpath(one.path)) not in seen and not seen.add(real)]  # type: ignore[func-returns-value]
+    return [place for place in candidates if (real := os.path.realpath(place.path)) not in seen and not seen.add(real)]  # type: ignore[func-returns-value]
 
 
 def _of_folder(folder: Path, origin: Origin, *, stem: str | None = None) -> Iterator[CandidatePlace]:
     if stem is not None:
         for name in (f"{stem}.tokenizer.json", f"{stem}.tokenizer.model"):
-            if lexists(folder / name):
+            if is_there(folder / name):
                 yield CandidatePlace(origin=origin, path=folder / name)
-    if lexists(folder / _WHOLE):
+    if is_there(folder / _WHOLE):
         yield CandidatePlace(origin=origin, path=folder)
-    names = [name for name in _ALONE if lexists(folder / name)]
+    names = [name for name in _ALONE if is_there(folder / name)]
     yield from (CandidatePlace(origin=origin, path=folder / name) for name in names)
     try:
         ranked = sorted(folder.glob("*.tiktoken"))
     except OSError:
         ranked = []
-    yield from (CandidatePlace(origin=origin, path=one) for one in ranked)
-    if not (names or ranked or lexists(folder / _WHOLE)):
+    yield from (CandidatePlace(origin=origin, path=file) for file in ranked)
+    if not (names or ranked or is_there(folder / _WHOLE)):
         for name in _NOT_LOADABLE:
-            if lexists(folder / name):
+            if is_there(folder / name):
                 why = "is a part of a tokenizer: which ids it gives is decided by a class of transformers"
                 yield CandidatePlace(origin=origin, path=folder / name, complaint=why)
 
@@ -113,7 +113,7 @@ def _of_cache(root: Path, origin: Origin) -> Iterator[CandidatePlace]:
                 yield CandidatePlace(origin=origin, path=folder, complaint=f"cannot be read: {error.strerror}")
                 continue
             # A dot in front marks what is put aside, locked or half fetched: no snapshot is in there.
-            below += (one for one in inside if fnmatch(one.name, level) and not one.name.startswith("."))
+            below += (path for path in inside if fnmatch(path.name, level) and not path.name.startswith("."))
         folders = below
     for folder in folders:
         with suppress(OSError):  # gone meanwhile, or a link to nothing
@@ -121,11 +121,11 @@ def _of_cache(root: Path, origin: Origin) -> Iterator[CandidatePlace]:
     real = Path(os.path.realpath(root))
     for _, _, folder in sorted(dated)[:MOST_CANDIDATES]:
         try:
-            found = list(_of_folder(folder, origin))
+            candidates = list(_of_folder(folder, origin))
         except OSError as error:
             yield CandidatePlace(origin=origin, path=folder, complaint=f"cannot be read: {error.strerror}")
             continue
-        for place in found:
+        for place in candidates:
             file = place.path / _WHOLE if place.path == folder else place.path
             if not Path(os.path.realpath(file)).is_relative_to(real):
                 why = f"is a link that leads out of the cache, to {os.path.realpath(file)}"
@@ -221,10 +221,10 @@ def resolve(
         inside if place.origin == "inside" else _candidate(model, place, inside=inside, rows=rows)
         for place in places(model, named=tokenizer, caches=None if caches is None else list(caches))
     ]
-    chosen = next((one for one in candidates if one.standing == "same"), None)
+    chosen = next((candidate for candidate in candidates if candidate.standing == "same"), None)
     proven = chosen is not None
     if chosen is None and not strict:
-        chosen = next((one for one in candidates if one.standing == "usable"), None)
+        chosen = next((candidate for candidate in candidates if candidate.standing == "usable"), None)
     return Resolution(
         model=model,
         fingerprint=inside.fingerprint,
@@ -277,8 +277,8 @@ def _inside(file: GgufFile) -> Candidate:
         why = f"the pre-tokenizer that it names is {named}: how text is split is not known, and not guessed"
         return Candidate(origin="inside", path=path, standing="refused", reasons=(why,), fingerprint=form.fingerprint)
     findings = list(tokenizer_findings(file))
-    errors = [f"{one.where} {one.message}" for one in findings if one.severity == "error"]
-    warnings = [f"warning: {one.where} {one.message}" for one in findings if one.severity == "warning"]
+    errors = [f"{finding.where} {finding.message}" for finding in findings if finding.severity == "error"]
+    warnings = [f"warning: {finding.where} {finding.message}" for finding in findings if finding.severity == "warning"]
     known = "no error in it" if warnings else "nothing wrong found in it"
     usable = f"{plural(form.size, 'id')}, {known}; engines that read GGUF files can use it"
     if isinstance(pre, bytes) and file.value(MODEL) == BPE.encode() and pre.decode(errors="replace") in SPLITS:
@@ -294,46 +294,46 @@ def _candidate(model: Path, place: CandidatePlace, *, inside: Candidate, rows: i
     try:
         with unchanged(place.path):
             if inside.fingerprint is None:
-                found = ask("form", [place.path])
+                answer = ask("form", [place.path])
             else:
-                found = ask("form against", [model, place.path])
+                answer = ask("form against", [model, place.path])
     except Unreadable as error:
         if place.origin == "named":
             raise
         reason = _without(str(error), place.path)
         return Candidate(origin=place.origin, path=place.path, standing="refused", reasons=(reason,))
-    standing, reasons = _judged(found, rows=rows, held_against=inside.fingerprint is not None)
+    standing, reasons = _judged(answer, rows=rows, held_against=inside.fingerprint is not None)
     return Candidate(
         origin=place.origin,
         path=place.path,
         standing=standing,
         reasons=reasons,
-        fingerprint=found["fingerprint"],
-        read=found["read"],
+        fingerprint=answer["fingerprint"],
+        read=answer["read"],
     )
 
 
-def _judged(found: dict[str, Any], *, rows: int | None, held_against: bool) -> tuple[Standing, tuple[str, ...]]:
-    if rows is not None and found["size"] > rows:
-        why = f"it has {found['size']} ids, and the model has {rows} rows for them: the last ones have none"
+def _judged(answer: dict[str, Any], *, rows: int | None, held_against: bool) -> tuple[Standing, tuple[str, ...]]:
+    if rows is not None and answer["size"] > rows:
+        why = f"it has {answer['size']} ids, and the model has {rows} rows for them: the last ones have none"
         return "differs", (why,)
     if not held_against:
         return "undecided", ("the model holds no tokenizer to compare it with: that it fits is not a proof",)
     rows_of = {
-        sort: [one["words"] for one in found["rows"] if one["sort"] == sort and one["part"] not in _BESIDE_THE_POINT]
+        sort: [row["words"] for row in answer["rows"] if row["sort"] == sort and row["part"] not in _BESIDE_THE_POINT]
         for sort in ("difference", "undecided", "remark")
     }
-    notes = [one["words"] for one in found["rows"] if one["part"] in _BESIDE_THE_POINT and one["sort"] != "remark"]
+    notes = [row["words"] for row in answer["rows"] if row["part"] in _BESIDE_THE_POINT and row["sort"] != "remark"]
     if rows_of["difference"]:
         return "differs", tuple(rows_of["difference"])
     if rows_of["undecided"]:
         return "undecided", (*rows_of["undecided"], "what it says agrees; `rankproof tokenizer parity` tries the rest")
-    return "same", (f"all {found['size']} ids, their types and their order are those of the model", *notes)
+    return "same", (f"all {answer['size']} ids, their types and their order are those of the model", *notes)
 
 
 def _hints(file: GgufFile) -> tuple[str, ...]:
     """What the model says of its origin, and what its architecture and size make likely."""
-    found = [
+    hints = [
         f"{key.name} is {quoted(key.value.decode(errors='backslashreplace'))}: look there"
         for key in file.keys.values()
         if _ORIGIN.fullmatch(key.name) and isinstance(key.value, bytes)
@@ -343,8 +343,8 @@ def _hints(file: GgufFile) -> tuple[str, ...]:
     if isinstance(architecture, bytes) and rows is not None:
         name = architecture.decode(errors="backslashreplace")
         if (likely := _HINTS.get((name, rows))) is not None:
-            found.append(f"architecture {name} with {rows} rows is that of {likely}: a hint, and not a proof")
-    return tuple(found)
+            hints.append(f"architecture {name} with {rows} rows is that of {likely}: a hint, and not a proof")
+    return tuple(hints)
 
 
 def _without(message: str, path: Path) -> str:

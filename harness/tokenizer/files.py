@@ -12,7 +12,6 @@ taken silently gets another one, and an id of 2^32 - 1 is past every embedding. 
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from os.path import lexists
 from pathlib import Path
 from typing import Any
 
@@ -139,9 +138,8 @@ def _read_backend(path: Path) -> tuple[dict[str, Any], Any]:
 
 def _read_folder(folder: Path) -> TokenizerFiles:
     file = folder / "tokenizer.json"
-    # A dangling link counts here and below: it must be refused, not passed over.
-    if not lexists(file):
-        held = sorted(one.name for one in folder.iterdir())[:8]
+    if not is_there(file):
+        held = sorted(entry.name for entry in folder.iterdir())[:8]
         raise Absent(
             f"{folder}: has no tokenizer.json (it holds {', '.join(held) or 'nothing'}); what other files encode is "
             "decided by a class of transformers: load them with it and identify the object, or name one of the files"
@@ -158,25 +156,34 @@ def _read_folder(folder: Path) -> TokenizerFiles:
 
 
 def _optional(folder: Path, name: str) -> dict[str, Any] | None:
-    return read_object(folder / name, inside=folder)[0] if lexists(folder / name) else None
+    return read_object(folder / name, inside=folder)[0] if is_there(folder / name) else None
+
+
+def is_there(path: Path) -> bool:
+    """Tell whether a file is there; a dangling link counts, because it must be refused and not passed over.
+
+    Raises:
+        OSError: that may not be known (`os.path.lexists` would say no).
+    """
+    return path.exists() or path.is_symlink()
 
 
 def _templates(folder: Path, config: dict[str, Any]) -> dict[str, str]:
     """Template by name. Files win over the configuration."""
-    made = {}
-    if lexists(folder / TEMPLATE):
-        made["default"] = read_text(folder / TEMPLATE, inside=folder)
+    templates = {}
+    if is_there(folder / TEMPLATE):
+        templates["default"] = read_text(folder / TEMPLATE, inside=folder)
     more = folder / TEMPLATES
     if more.is_dir():
         if not more.resolve().is_relative_to(folder.resolve()):
             raise Unreadable(f"{more}: is a link that leads out of its folder")
-        made |= {file.stem: read_text(file, inside=folder) for file in sorted(more.glob("*.jinja"))}
-    if made:
-        return made
+        templates |= {file.stem: read_text(file, inside=folder) for file in sorted(more.glob("*.jinja"))}
+    if templates:
+        return templates
     given = config.get("chat_template")
     if isinstance(given, list):
         try:
-            given = {one["name"]: one["template"] for one in given}
+            given = {template["name"]: template["template"] for template in given}
         except (TypeError, KeyError):
             raise Unreadable(
                 f"{folder / CONFIG}: chat_template must be a text or a list of name and template"
@@ -184,7 +191,7 @@ def _templates(folder: Path, config: dict[str, Any]) -> dict[str, str]:
     if given is None:
         return {}
     named = {"default": given} if isinstance(given, str) else given
-    if not isinstance(named, dict) or not all(isinstance(one, str) for one in named.values()):
+    if not isinstance(named, dict) or not all(isinstance(template, str) for template in named.values()):
         raise Unreadable(f"{folder / CONFIG}: chat_template must be a text or a list of name and template")
     return named
 
@@ -205,7 +212,7 @@ def _complete(
             decoder[int(index)] = _token(token, where=where)
     else:
         # A token in special_tokens_map.json is one by standing there; in the configuration it must say that it is.
-        given |= {name: _typed(one) for name, one in (special or {}).items()}
+        given |= {name: _typed(value) for name, value in (special or {}).items()}
         names = {_text(given[name], where=where) for name in NAMED if given.get(name)}
         for text, index in (_optional(folder, ADDED) or {}).items():
             if not isinstance(index, int):
@@ -218,13 +225,13 @@ def _complete(
     if not isinstance(extra, (dict, list)):
         raise Unreadable(f"{where}: extra_special_tokens must be a list of tokens, or tokens by name")
     by_name = extra if isinstance(extra, dict) else {}
-    named = {name: _special(one, where=where) for name, one in given.items() if name in NAMED and one}
+    named = {name: _special(value, where=where) for name, value in given.items() if name in NAMED and value}
     named |= {
-        name: _special(one, where=where)
-        for name, one in (given | by_name).items()
-        if name not in NAMED and (name.endswith("_token") or name in by_name) and one and _is_token(one)
+        name: _special(value, where=where)
+        for name, value in (given | by_name).items()
+        if name not in NAMED and (name.endswith("_token") or name in by_name) and value and _is_token(value)
     }
-    listed = [_special(one, where=where) for one in (extra if isinstance(extra, list) else [])]
+    listed = [_special(value, where=where) for value in (extra if isinstance(extra, list) else [])]
     with panics_become(Unreadable, f"{folder}: its special tokens cannot be added"):
         _add(backend, decoder, [*named.values(), *listed], named={token.content for token in named.values()})
         backend.encode_special_tokens = bool(given.get("split_special_tokens"))
@@ -251,7 +258,7 @@ def _is_token(given: object) -> bool:
 
 def _typed(given: Any) -> Any:
     if isinstance(given, list):
-        return [_typed(one) for one in given]
+        return [_typed(element) for element in given]
     return (
         given | {"__type": "AddedToken", "special": True} if isinstance(given, dict) and "content" in given else given
     )
@@ -315,7 +322,7 @@ def read_bytes(path: Path, *, inside: Path) -> bytes:
     allowed = [folder]
     if folder.parent.name == "snapshots":
         allowed.append(folder.parent.parent / "blobs")
-    if not any(real.is_relative_to(one) for one in allowed):
+    if not any(real.is_relative_to(place) for place in allowed):
         raise Unreadable(f"{path}: is a link that leads out of its folder, to {real}; put the file itself there")
     try:
         content = read_regular(real, limit=LARGEST.get(path.name, LARGEST_OTHER), follow=False)

@@ -150,15 +150,15 @@ class Identity:
         if not isinstance(parts, dict) or not parts or not all(isinstance(value, str) for value in parts.values()):
             raise IdentityMalformed("parts must be an object of strings")
         try:
-            made = cls.of(parts, depth=read["depth"])
+            identity = cls.of(parts, depth=read["depth"])
         except UnicodeEncodeError:
             raise IdentityMalformed("parts hold half a character (a lone surrogate)") from None
         for name in ("semantic", "full"):
             if not isinstance(read[name], str) or not re.fullmatch("[0-9a-f]{64}", read[name]):
                 raise IdentityMalformed(f"{name} must be 64 lower-case hex digits")
-            if read[name] != getattr(made, name):
+            if read[name] != getattr(identity, name):
                 raise IdentityMalformed(f"{name} does not follow from the parts: the identity was edited")
-        return made
+        return identity
 
     def __hash__(self) -> int:
         return hash(self.full)

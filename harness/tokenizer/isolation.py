@@ -16,7 +16,7 @@ from harness.tokenizer.problem import Absent, Forbidden, NotComparable, Unreadab
 
 MEMORY = 2 << 30
 SECONDS = 60
-_REFUSALS = {one.__name__: one for one in (Absent, Forbidden)}
+_REFUSALS = {kind.__name__: kind for kind in (Absent, Forbidden)}
 # What an interpreter may need to start at all.
 KEPT = {"PATH", "HOME", "LANG", "LC_ALL", "TMPDIR", "LD_LIBRARY_PATH", "DYLD_LIBRARY_PATH", "PYTHONHOME"}
 
@@ -48,9 +48,9 @@ def ask(question: str, paths: list[str | os.PathLike[str]], *, memory: int = MEM
         NotComparable: the files answer no such question.
     """
     named = [os.fspath(path) for path in paths]
-    for one in named:
-        if "\0" in one or not one:
-            raise Unreadable(f"{one!r}: is not a path")
+    for name in named:
+        if "\0" in name or not name:
+            raise Unreadable(f"{name!r}: is not a path")
     request = json.dumps({"question": question, "paths": named, "memory": memory, "seconds": seconds})
     with subprocess.Popen(
         [sys.executable, "-P", "-m", "harness.tokenizer.child"],
@@ -86,7 +86,7 @@ def ask(question: str, paths: list[str | os.PathLike[str]], *, memory: int = MEM
 def _death(number: int, *, memory: int, seconds: int) -> str:
     if number == signal.SIGXCPU:
         return f"needs more than {seconds} s of CPU time to read, and no tokenizer does"
-    name = signal.Signals(number).name if number in {one.value for one in signal.Signals} else str(number)
+    name = signal.Signals(number).name if number in {known.value for known in signal.Signals} else str(number)
     return (
         f"the process that read it died of {name}: the tokenizers library crashed on it, or wanted more than "
         f"{memory} bytes"

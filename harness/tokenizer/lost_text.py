@@ -39,16 +39,16 @@ class Lost:
             if self.needed:
                 return "every character that needs them has a token of its own, so nothing is lost"
             return "they occur in no UTF-8 text, so nothing is lost"
-        shown = ", ".join(_range(*one) for one in self.ranges[:_SHOWN])
+        shown = ", ".join(_range(*pair) for pair in self.ranges[:_SHOWN])
         rest = len(self.ranges) - _SHOWN
         more = f" and {rest} more ranges" if rest > 0 else ""
         several = len(self.ranges) > 1 or self.ranges[0][0] != self.ranges[0][1]
-        told = f"code point{'s' if several else ''} {shown}{more} cannot be encoded"
+        extent = f"code point{'s' if several else ''} {shown}{more} cannot be encoded"
         if not self.common:
-            return f"{told}; no letter, mark, number, punctuation or symbol of planes 0 to 3 is among them"
+            return f"{extent}; no letter, mark, number, punctuation or symbol of planes 0 to 3 is among them"
         few = ", ".join(map(_character, self.common[:_SHOWN]))
         many = f" and {len(self.common) - _SHOWN:,} more characters" if len(self.common) > _SHOWN else ""
-        return f"{told}, among them {few}{many}"
+        return f"{extent}, among them {few}{many}"
 
 
 def lost(missing: Collection[int], *, whole: Collection[int] = ()) -> Lost:

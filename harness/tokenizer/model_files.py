@@ -62,8 +62,8 @@ def models_below(folder: Path) -> list[Path]:
     """
     if not folder.is_dir():
         raise SourceRefused(f"{folder} is not a folder")
-    found = [path for path in folder.rglob("*") if path.suffix.lower() == ".gguf" and path.is_file()]
-    return sorted(path for path in found if not _LATER_PART.fullmatch(path.name))
+    models = [path for path in folder.rglob("*") if path.suffix.lower() == ".gguf" and path.is_file()]
+    return sorted(path for path in models if not _LATER_PART.fullmatch(path.name))
 
 
 def serve(model: Path, *, get: Get, lock: Lock | None = None, caches: Sequence[Path] | None = None) -> Served:
@@ -79,26 +79,26 @@ def serve(model: Path, *, get: Get, lock: Lock | None = None, caches: Sequence[P
         Unreadable: the model cannot be read.
         LoadError: the lock's tokenizer cannot be fetched.
     """
-    found = resolve(model, caches=caches)
-    if found.proven:
-        return Served(resolution=found, fetched=(), said=())
+    local = resolve(model, caches=caches)
+    if local.proven:
+        return Served(resolution=local, fetched=(), said=())
     fetched: list[Fetched] = []
     said: list[str] = []
     for repository, bound in _wanted(model, lock, said):
         try:
-            made = get(repository, bound)
+            fetched_files = get(repository, bound)
         except (HubFailed, SourceRefused) as error:
             if bound is not None:
                 raise
             said.append(f"{repository}, which the model names: {error}")
             continue
-        fetched.append(made)
-        tried = resolve(model, tokenizer=made.folder)
+        fetched.append(fetched_files)
+        tried = resolve(model, tokenizer=fetched_files.folder)
         if tried.proven:
             return Served(resolution=tried, fetched=tuple(fetched), said=tuple(said))
-        reasons = [reason for one in tried.candidates for reason in one.reasons]
-        said.append(f"{repository}@{made.commit}: {'; '.join(reasons[:2])}")
-    return Served(resolution=found, fetched=tuple(fetched), said=tuple(said))
+        reasons = [reason for candidate in tried.candidates for reason in candidate.reasons]
+        said.append(f"{repository}@{fetched_files.commit}: {'; '.join(reasons[:2])}")
+    return Served(resolution=local, fetched=tuple(fetched), said=tuple(said))
 
 
 def _wanted(model: Path, lock: Lock | None, said: list[str]) -> Iterator[tuple[str, Lock | None]]:
@@ -156,13 +156,17 @@ def record_of_file(path: Path) -> ModelRecord:
     return ModelRecord(path=file.path, size=file.size, sha256=file.sha256)
 
 
-def records_of_fetched(made: Fetched) -> tuple[ModelRecord, ...]:
+def records_of_fetched(fetched: Fetched) -> tuple[ModelRecord, ...]:
     """Model files that were fetched by name."""
     return tuple(
         ModelRecord(
-            path=file.path, size=file.size, sha256=file.sha256, repository=made.repository.name, commit=made.commit
+            path=file.path,
+            size=file.size,
+            sha256=file.sha256,
+            repository=fetched.repository.name,
+            commit=fetched.commit,
         )
-        for file in made.files
+        for file in fetched.files
     )
 
 
@@ -172,11 +176,11 @@ def sorted_records(models: Iterable[ModelRecord]) -> tuple[ModelRecord, ...]:
     Raises:
         SourceRefused: two have one path.
     """
-    found: dict[str, ModelRecord] = {}
-    for one in models:
-        if found.setdefault(one.path, one) != one:
-            raise SourceRefused(f"two model files are called {one.path}: a lock tells them apart by their paths")
-    return tuple(found[path] for path in sorted(found))
+    by_path: dict[str, ModelRecord] = {}
+    for model in models:
+        if by_path.setdefault(model.path, model) != model:
+            raise SourceRefused(f"two model files are called {model.path}: a lock tells them apart by their paths")
+    return tuple(by_path[path] for path in sorted(by_path))
 
 
 def require_tokenizer(model: Path, tokenizer: Path) -> None:
@@ -193,11 +197,11 @@ def require_tokenizer(model: Path, tokenizer: Path) -> None:
     if model.suffix.lower() != ".gguf":
         return
     try:
-        found = resolve(model, tokenizer=tokenizer)
+        resolution = resolve(model, tokenizer=tokenizer)
     except Unreadable as error:
         raise SourceRefused(str(error)) from error
-    if not found.proven:
-        reasons = [reason for one in found.candidates for reason in one.reasons]
+    if not resolution.proven:
+        reasons = [reason for candidate in resolution.candidates for reason in candidate.reasons]
         raise IdentityDiffers(f"{model} is not proven to have this tokenizer: {'; '.join(reasons[:3])}")
 
 
@@ -211,11 +215,11 @@ def model_difference(lock: Lock, path: Path) -> str | None:
     if not lock.models:
         raise SourceRefused("the lock holds no model files: make it anew with --model")
     here = record_of_file(path)
-    if any((one.size, one.sha256) == (here.size, here.sha256) for one in lock.models):
+    if any((locked.size, locked.sha256) == (here.size, here.sha256) for locked in lock.models):
         return None
-    same = next((one for one in lock.models if Path(one.path).name == here.path), None)
+    same = next((locked for locked in lock.models if Path(locked.path).name == here.path), None)
     if same is None:
-        return f"{path} is none of the lock's models ({', '.join(one.path for one in lock.models)})"
+        return f"{path} is none of the lock's models ({', '.join(locked.path for locked in lock.models)})"
     if same.size != here.size:
         return f"{path} has {here.size:,} bytes, and the lock's {same.path} has {same.size:,}"
     return f"{path} has other bytes than the lock's {same.path}"
@@ -248,17 +252,17 @@ def health(model: Path, *, tokenizer: Path | None = None) -> Health:
     """
     try:
         with GgufFile(model) as file:
-            wrong = [f"{one.where}: {one.message}" for one in check(file) if one.severity == "error"]
+            wrong = [f"{row.where}: {row.message}" for row in check(file) if row.severity == "error"]
         if wrong:
             return Health(model=model, word="ill", tokenizer=None, said=tuple(wrong))
-        found = resolve(model, tokenizer=tokenizer)
-        if found.chosen is None:
-            said = tuple(f"{one.origin} {one.path}: {one.standing}: {one.reasons[0]}" for one in found.candidates)
+        resolution = resolve(model, tokenizer=tokenizer)
+        if resolution.chosen is None:
+            said = tuple(f"{row.origin} {row.path}: {row.standing}: {row.reasons[0]}" for row in resolution.candidates)
             return Health(model=model, word="ill", tokenizer=None, said=("no tokenizer of it was found", *said))
-        proof = found.chosen.reasons[0] if found.proven else "only the tokenizer inside is there"
-        place = found.chosen.path
+        proof = resolution.chosen.reasons[0] if resolution.proven else "only the tokenizer inside is there"
+        place = resolution.chosen.path
         kept = None
-        if found.proven:
+        if resolution.proven:
             with unchanged(place):
                 kept = identify_folder(place).parts.get("round trip")
         if kept is None:

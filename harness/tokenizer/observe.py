@@ -61,11 +61,11 @@ FAILURE = re.compile("fail|error|exception|refused|retry|timed out", re.IGNORECA
 
 def installed(names: Iterable[str]) -> dict[str, str]:
     """The versions of those packages that are there."""
-    found = {}
+    versions_by_name = {}
     for name in names:
         with contextlib.suppress(metadata.PackageNotFoundError):
-            found[name] = metadata.version(name)
-    return found
+            versions_by_name[name] = metadata.version(name)
+    return versions_by_name
 
 
 def versions() -> dict[str, Any]:
@@ -108,28 +108,28 @@ def chain(error: BaseException) -> list[dict[str, Any]]:
     """
     links: list[dict[str, Any]] = []
     seen: set[int] = set()
-    one: BaseException | None = error
+    link: BaseException | None = error
     by = "raised"
-    while one is not None and id(one) not in seen and len(links) < CHAIN:
-        seen.add(id(one))
-        response = getattr(one, "response", None)
+    while link is not None and id(link) not in seen and len(links) < CHAIN:
+        seen.add(id(link))
+        response = getattr(link, "response", None)
         status = getattr(response, "status_code", None)
         links.append(
             {
                 "by": by,
-                "type": type(one).__name__,
-                "module": type(one).__module__,
-                "message": short(str(one)),
-                "deepest": deepest(one.__traceback__),
+                "type": type(link).__name__,
+                "module": type(link).__module__,
+                "message": short(str(link)),
+                "deepest": deepest(link.__traceback__),
                 **({"status": status} if isinstance(status, int) else {}),
             }
         )
-        if (cause := one.__cause__) is not None:
-            one = cause
+        if (cause := link.__cause__) is not None:
+            link = cause
             by = "cause"
         else:
-            by = "suppressed" if one.__suppress_context__ else "context"
-            one = one.__context__
+            by = "suppressed" if link.__suppress_context__ else "context"
+            link = link.__context__
     return links
 
 
@@ -230,7 +230,7 @@ class Logs(logging.Handler):
                     "threads": len(threads),
                     **({"handling": handled} if handled else {}),
                 }
-                for (level, name, text), (_, times, threads, handled) in sorted(kept, key=lambda one: one[1][0])
+                for (level, name, text), (_, times, threads, handled) in sorted(kept, key=lambda row: row[1][0])
             ]
             return {"messages": rows, "dropped": self._dropped}
 
@@ -267,7 +267,7 @@ def cache(folder: str | os.PathLike[str]) -> dict[str, Any]:
             lists["files"].append(inside)
     contents: dict[str, Any] = {"blobs": blobs, "bytes": size}
     for name, entries in lists.items():
-        contents[name] = [short(one) for one in entries[:NAMES]]
+        contents[name] = [short(entry) for entry in entries[:NAMES]]
         if len(entries) > NAMES:
             contents[f"{name}_more"] = len(entries) - NAMES
     return contents

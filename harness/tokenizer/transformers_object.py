@@ -51,25 +51,25 @@ def code_of(kind: type) -> dict[str, dict[str, str] | str]:
     beside itself, wherever a loader put them and whatever else lies there. It is read now, and may have been written
     since the class was made. So the names that the class has stand beside it: one made from half of a file is another.
     """
-    made: dict[str, dict[str, str] | str] = {}
-    for one in kind.__mro__:
-        if one is object or re.match(r"transformers\.(tokenization_|utils)", one.__module__):
+    sources: dict[str, dict[str, str] | str] = {}
+    for base in kind.__mro__:
+        if base is object or re.match(r"transformers\.(tokenization_|utils)", base.__module__):
             continue
         try:
-            file = Path(inspect.getfile(one))
+            file = Path(inspect.getfile(base))
             # An installed package is one version as a whole, and may be large.
-            files = _with_neighbours(file) if one.__module__.startswith(BESIDE) else [file]
+            files = _with_neighbours(file) if base.__module__.startswith(BESIDE) else [file]
             digests = {
-                Path(os.path.relpath(beside, file.parent)).as_posix(): digest_text(beside.read_bytes())
-                for beside in files
+                Path(os.path.relpath(neighbour, file.parent)).as_posix(): digest_text(neighbour.read_bytes())
+                for neighbour in files
             }
         except (OSError, TypeError, SyntaxError, ValueError):
-            made[one.__qualname__] = "no source"
+            sources[base.__qualname__] = "no source"
             continue
-        names = (name for name in vars(one) if name not in UNWRITTEN)
+        names = (name for name in vars(base) if name not in UNWRITTEN)
         defined = sorted(name for name in names if name in WRITTEN or not name.startswith("__"))
-        made[one.__qualname__] = digests | {"defines": digest_text("\n".join(defined))}
-    return made
+        sources[base.__qualname__] = digests | {"defines": digest_text("\n".join(defined))}
+    return sources
 
 
 def _with_neighbours(file: Path) -> list[Path]:
@@ -78,9 +78,11 @@ def _with_neighbours(file: Path) -> list[Path]:
     files = {file, start} if start.is_file() and start.stat().st_size else {file}
     waiting = list(files)
     while waiting:
-        one = waiting.pop()
-        for level, name, members in _relative_imports(compile(one.read_bytes(), one, "exec", dont_inherit=True)):
-            place = one.parent.joinpath(*[".."] * (level - 1), *name.split(".") if name else [])
+        importing = waiting.pop()
+        for level, name, members in _relative_imports(
+            compile(importing.read_bytes(), importing, "exec", dont_inherit=True)
+        ):
+            place = importing.parent.joinpath(*[".."] * (level - 1), *name.split(".") if name else [])
             for path in (place, *(place / member for member in members)):
                 for candidate in (path.with_name(f"{path.name}.py"), path / "__init__.py"):
                     there = Path(os.path.normpath(candidate))
@@ -95,10 +97,12 @@ def _relative_imports(code: CodeType) -> Iterator[tuple[int, str, tuple[str, ...
 
     Read from compiled code: `ast.parse` fails now and then where threads use it at once (CPython gh-106905).
     """
-    done = [one for one in dis.get_instructions(code) if one.opname not in {"CACHE", "EXTENDED_ARG"}]
-    for level, members, one in zip(done, done[1:], done[2:], strict=False):
-        if one.opname == "IMPORT_NAME" and level.argval:
-            yield level.argval, one.argval, tuple(members.argval or ())
+    instructions = [
+        instruction for instruction in dis.get_instructions(code) if instruction.opname not in {"CACHE", "EXTENDED_ARG"}
+    ]
+    for level, members, instruction in zip(instructions, instructions[1:], instructions[2:], strict=False):
+        if instruction.opname == "IMPORT_NAME" and level.argval:
+            yield level.argval, instruction.argval, tuple(members.argval or ())
     for inside in code.co_consts:
         if isinstance(inside, CodeType):
             yield from _relative_imports(inside)
@@ -164,7 +168,7 @@ def name_parts(
 def by_name(templates: object) -> dict[str, str]:
     """Chat templates by name; a lone one is `default`."""
     if isinstance(templates, list):
-        templates = {one["name"]: one["template"] for one in templates}
+        templates = {template["name"]: template["template"] for template in templates}
     if isinstance(templates, Mapping):
         return {str(name): str(text) for name, text in templates.items()}
     return {} if templates is None else {"default": str(templates)}
@@ -186,7 +190,7 @@ def _plain(value: object) -> object:
     if value is None or isinstance(value, (bool, int, float, str)):
         return value if value != float("inf") else "inf"
     if isinstance(value, (list, tuple)):
-        return [_plain(one) for one in value]
+        return [_plain(element) for element in value]
     return repr(type(value))
 
 
@@ -279,7 +283,11 @@ def _held(tokenizer: Any) -> dict[str, Any]:
     """The attributes that may decide ids."""
     # Which tokens in a message become text, if a call asks for that; older releases do not have the attribute.
     unset = ("chat_control_tokens", None)
-    return {name: one for name, one in vars(tokenizer).items() if name not in ELSEWHERE and (name, one) != unset}
+    return {
+        name: attribute
+        for name, attribute in vars(tokenizer).items()
+        if name not in ELSEWHERE and (name, attribute) != unset
+    }
 
 
 def _state(value: Any, *, depth: int = 0) -> Any:
@@ -293,16 +301,17 @@ def _state(value: Any, *, depth: int = 0) -> Any:
     if depth > DEEPEST:
         return f"deeper than {DEEPEST}: {type(value).__qualname__}"
     if isinstance(value, Mapping):
-        if all(type(key) is str and type(one) is int for key, one in value.items()):
+        if all(type(key) is str and type(element) is int for key, element in value.items()):
             return dict(value)
         pairs = [
-            [canonical_json(_state(key, depth=depth + 1)), _state(one, depth=depth + 1)] for key, one in value.items()
+            [canonical_json(_state(key, depth=depth + 1)), _state(element, depth=depth + 1)]
+            for key, element in value.items()
         ]
         return {"pairs": sorted(pairs, key=lambda pair: str(pair[0]))}
     if isinstance(value, AbstractSet):
-        return {"set": sorted(canonical_json(_state(one, depth=depth + 1)) for one in value)}
+        return {"set": sorted(canonical_json(_state(element, depth=depth + 1)) for element in value)}
     if isinstance(value, (list, tuple)):
-        return [_state(one, depth=depth + 1) for one in value]
+        return [_state(element, depth=depth + 1) for element in value]
     if isinstance(value, re.Pattern):
         return {"pattern": value.pattern, "flags": value.flags}
     return {"type": type(value).__qualname__} | _inside(value, depth=depth)
@@ -323,4 +332,6 @@ def _inside(value: Any, *, depth: int) -> dict[str, Any]:
     if hasattr(value, "pattern") and isinstance(value.pattern, str):
         return {"pattern": value.pattern, "flags": getattr(value, "flags", None)}
     held = getattr(value, "__dict__", {})
-    return {"holds": _state({name: one for name, one in held.items() if name not in ELSEWHERE}, depth=depth + 1)}
+    return {
+        "holds": _state({name: attribute for name, attribute in held.items() if name not in ELSEWHERE}, depth=depth + 1)
+    }

@@ -22,7 +22,7 @@ def compare_forms(first: Form, second: Form) -> list[Difference]:
     The two describe one tokenizer where the list holds neither a difference nor what is undecided.
     """
     rows = [*_encoder(first, second), *_beside(first, second), *_remarks(first, second)]
-    return sorted(rows, key=lambda one: ("difference", "undecided", "remark").index(one.sort))
+    return sorted(rows, key=lambda row: ("difference", "undecided", "remark").index(row.sort))
 
 
 def _encoder(first: Form, second: Form) -> Iterator[Difference]:
@@ -67,7 +67,7 @@ def _valued(part: str, first: Form, second: Form) -> Difference:
 
 def _unequal(x: str, y: str) -> tuple[str, bool]:
     """What differs between two values, and whether it is a setting that every format with such settings has."""
-    a, b = (json.loads(one) if one.startswith("{") else None for one in (x, y))
+    a, b = (json.loads(value) if value.startswith("{") else None for value in (x, y))
     if not isinstance(a, dict) or not isinstance(b, dict):
         return f"{cut(x, _SHOWN)} in the first, {cut(y, _SHOWN)} in the second", False
     differing = [key for key in dict.fromkeys((*a, *b)) if a.get(key) != b.get(key)]
@@ -134,10 +134,7 @@ def _order(first: Form, second: Form) -> Iterator[Difference]:
     b = second.parts
     if (a["merges"], a["scores"]) == (b["merges"], b["scores"]):
         return
-    by = [
-        "merges" if form.parts["merges"] else "ranks" if form.parts["scores"] == BY_RANKS else "scores"
-        for form in (first, second)
-    ]
+    by = [_ordered_by(first), _ordered_by(second)]
     if by == ["merges", "merges"]:
         yield from _merges(first.merges(), second.merges())
     elif by == ["scores", "scores"]:
@@ -147,6 +144,12 @@ def _order(first: Form, second: Form) -> Iterator[Difference]:
         yield Difference(part="merges", words=words, semantic=True, sort="undecided")
     else:
         yield from _merges_of_scores(*((first, second) if by[0] == "merges" else (second, first)))
+
+
+def _ordered_by(form: Form) -> str:
+    if form.parts["merges"]:
+        return "merges"
+    return "ranks" if form.parts["scores"] == BY_RANKS else "scores"
 
 
 def _merges(a: list[bytes], b: list[bytes]) -> Iterator[Difference]:
@@ -185,7 +188,7 @@ def _scores(first: Form, second: Form) -> Iterator[Difference]:
 def _merges_of_scores(merged: Form, scored: Form) -> Iterator[Difference]:
     """One goes by merges and the other by scores: the merges must be those that the scores make, in their order."""
     ids = {text: index for index, text in enumerate(scored.tokens()) if scored.types[index] == NORMAL}
-    listed = [tuple(one.split(b" ", 1)) for one in merged.merges()]
+    listed = [tuple(merge.split(b" ", 1)) for merge in merged.merges()]
     scores = scored.scores()
     last = float("inf")
     for rank, (left, right) in enumerate(listed):
@@ -230,7 +233,8 @@ def _beside(first: Form, second: Form) -> Iterator[Difference]:
             a = json.loads(x)
             b = json.loads(y)
             name = next(name for name in (*a, *b) if a.get(name) != b.get(name))
-            where = "differs" if name in a and name in b else f"is only in the {'first' if name in a else 'second'}"
+            side = "first" if name in a else "second"
+            where = "differs" if name in a and name in b else f"is only in the {side}"
             words = f"chat templates: {quoted(name)} {where}"
         yield _differs(part, words)
 

@@ -86,8 +86,8 @@ def token_texts(tokens: Iterable[str]) -> Iterator[str]:
     """What may make a side use these tokens: their text as decoded, and as it is, alone and in a sentence."""
     for token in tokens:
         plain = token.replace(METASPACE, " ").replace(BYTE_LEVEL_SPACE, " ").removeprefix("##").removesuffix("</w>")
-        made = dict.fromkeys((text_of(token), plain, token, plain.strip(), f"{token}</w>"))
-        for text in filter(None, made):
+        texts = dict.fromkeys((text_of(token), plain, token, plain.strip(), f"{token}</w>"))
+        for text in filter(None, texts):
             yield text
             yield from (f" {text}", f"{text} ", f"a{text}", f"{text}a", f"a {text} b", text * 2)
 
@@ -97,9 +97,9 @@ def merge_texts(merges: Iterable[tuple[str, str]]) -> Iterator[str]:
     listed = list(merges)
     for left, right in listed:
         yield from token_texts([left + right])
-    for index, one in enumerate(listed):
+    for index, merge in enumerate(listed):
         for other in listed[index + 1 : index + 12]:
-            halves = list(dict.fromkeys([*one, *other]))
+            halves = list(dict.fromkeys([*merge, *other]))
             for length in (3, 4, 2):
                 for order in permutations(halves, min(length, len(halves))):
                     text = "".join(order)
@@ -212,14 +212,14 @@ def compare_identities(first: ComparedTokenizer, second: ComparedTokenizer) -> l
     if a["decoder"] != b["decoder"] and "Python" not in a["kind"] + b["kind"]:
         words = _component("decoder", first, second)
         rows.append(_row("decoder", words, semantic=False, example=search_decoded(first, second)))
-    said = {one.part for one in rows} | SAID | FOLLOWS
+    said = {row.part for row in rows} | SAID | FOLLOWS
     rows += [_row(part, words, semantic=False) for part, words in _others(a, b, said=said)]
-    return sorted(rows, key=lambda one: not one.semantic)
+    return sorted(rows, key=lambda row: not row.semantic)
 
 
 def _fingerprints(a: Mapping[str, str], b: Mapping[str, str]) -> list[Difference]:
     """Identities of which one was made from a file of another format: only what every format has is compared."""
-    sides = [one.get("fingerprint") for one in (a, b)]
+    sides = [parts.get("fingerprint") for parts in (a, b)]
     if None in sides:
         raise NotComparable(
             "one has no fingerprint: it is Python code, or an identity of depth cheap; compare the files"
@@ -336,12 +336,12 @@ def _differing_scores(first: ComparedTokenizer, second: ComparedTokenizer) -> li
 
 
 def _merges(first: Serialised, second: Serialised) -> tuple[str, Iterable[str]]:
-    a, b = ([(one[0], one[1]) for one in json.loads(pieces.merges or b"[]")] for pieces in (first, second))
-    only_a, only_b = ([one for one in mine if one not in other] for mine, other in ((a, set(b)), (b, set(a))))
+    a, b = ([(merge[0], merge[1]) for merge in json.loads(pieces.merges or b"[]")] for pieces in (first, second))
+    only_a, only_b = ([merge for merge in mine if merge not in other] for mine, other in ((a, set(b)), (b, set(a))))
     at = next((index for index, (x, y) in enumerate(zip_longest(a, b)) if x != y), None)
     clauses = [f"{len(a)} and {len(b)} merges"] if len(a) != len(b) else []
     clauses += [
-        f"{len(merges)} only in the {side} ({', '.join(repr(' '.join(one)) for one in merges[:NAMED])})"
+        f"{len(merges)} only in the {side} ({', '.join(repr(' '.join(merge)) for merge in merges[:NAMED])})"
         for side, merges in (("first", only_a), ("second", only_b))
         if merges
     ]
@@ -354,7 +354,7 @@ def _merges(first: Serialised, second: Serialised) -> tuple[str, Iterable[str]]:
 
 
 def _added(first: Serialised, second: Serialised) -> tuple[str, Iterable[str]]:
-    a, b = ({one["content"]: one for one in pieces.head["added_tokens"]} for pieces in (first, second))
+    a, b = ({token["content"]: token for token in pieces.head["added_tokens"]} for pieces in (first, second))
     differing = [content for content in dict.fromkeys((*a, *b)) if a.get(content) != b.get(content)]
     clauses = []
     for content in differing[:NAMED]:
@@ -384,8 +384,8 @@ def _own_texts(part: str, pieces: Serialised, vocabulary: Iterable[str]) -> Iter
 
 def _unmerged(pieces: Serialised, vocabulary: Iterable[str]) -> Iterator[str]:
     """Tokens that no merge makes: only whole words can become them."""
-    made = {left + right for left, right in json.loads(pieces.merges or b"[]")}
-    yield from (one for one in vocabulary if len(one) > 1 and one not in made and not one.startswith("<"))
+    merged = {left + right for left, right in json.loads(pieces.merges or b"[]")}
+    yield from (token for token in vocabulary if len(token) > 1 and token not in merged and not token.startswith("<"))
 
 
 def _split_texts(first: Serialised, second: Serialised) -> Iterator[str]:
@@ -398,13 +398,10 @@ def _split_texts(first: Serialised, second: Serialised) -> Iterator[str]:
 def _strings(value: Any) -> Iterator[str]:
     if isinstance(value, str) and len(value) <= 64:
         yield value
-    elif isinstance(value, Mapping):
-        for key, one in value.items():
-            if key != "type":
-                yield from _strings(one)
-    elif isinstance(value, list):
-        for one in value:
-            yield from _strings(one)
+    elif isinstance(value, (Mapping, list)):
+        inner = [part for key, part in value.items() if key != "type"] if isinstance(value, Mapping) else value
+        for part in inner:
+            yield from _strings(part)
 
 
 def _names(a: Mapping[str, str], b: Mapping[str, str]) -> Iterator[Difference]:
@@ -439,9 +436,9 @@ def _templates(first: ComparedTokenizer, second: ComparedTokenizer) -> Iterator[
         if first.templates is not None and second.templates is not None:
             left, right = (side[name].splitlines(keepends=True) for side in (first.templates, second.templates))
             pairs = zip_longest(left, right, fillvalue="")
-            at, one, other = next((n, x, y) for n, (x, y) in enumerate(pairs, start=1) if x != y)
+            at, line, other_line = next((n, x, y) for n, (x, y) in enumerate(pairs, start=1) if x != y)
             words += f", first in line {at}"
-            example = Example(text=f"line {at}", first=brief(one), second=brief(other))
+            example = Example(text=f"line {at}", first=brief(line), second=brief(other_line))
         yield _row("chat templates", words, semantic=True, example=example)
 
 
@@ -473,13 +470,13 @@ def _probed(first: ComparedTokenizer, second: ComparedTokenizer) -> Example | No
     differing = [name for name in PROBES if a.get(name) != b.get(name)]
     if not differing:
         return None
-    name = min(differing, key=lambda one: len(PROBES[one]))
+    name = min(differing, key=lambda probe: len(PROBES[probe]))
     return Example(text=PROBES[name], first=brief(a.get(name)), second=brief(b.get(name)))
 
 
 def _row(part: str, words: str, *, semantic: bool, example: Example | None = None) -> Difference:
-    made = Difference(part=part, words=words, semantic=semantic)
-    return replace(made, example=example.text, first=example.first, second=example.second) if example else made
+    row = Difference(part=part, words=words, semantic=semantic)
+    return replace(row, example=example.text, first=example.first, second=example.second) if example else row
 
 
 def _paths(a: Any, b: Any) -> str:

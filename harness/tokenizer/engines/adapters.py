@@ -72,7 +72,7 @@ class TokenizersLibrary:
 
     def special(self) -> list[str]:
         """The added tokens."""
-        return [str(one.content) for one in self._parsing.get_added_tokens_decoder().values()]
+        return [str(token.content) for token in self._parsing.get_added_tokens_decoder().values()]
 
 
 class SentencePieceLibrary:
@@ -151,12 +151,12 @@ class TokenizeServer:
 
 
 def _ids_of_answer(answer: Any, address: str) -> Ids:
-    told = answer.get("tokens", answer.get("token_ids")) if isinstance(answer, dict) else answer
-    if isinstance(told, list) and len(told) == 1 and isinstance(told[0], list):
-        told = told[0]
-    if isinstance(told, list):
-        given = [one.get("id") if isinstance(one, dict) else one for one in told]
-        ids = [one for one in given if isinstance(one, int) and not isinstance(one, bool)]
+    rows = answer.get("tokens", answer.get("token_ids")) if isinstance(answer, dict) else answer
+    if isinstance(rows, list) and len(rows) == 1 and isinstance(rows[0], list):
+        rows = rows[0]
+    if isinstance(rows, list):
+        given = [row.get("id") if isinstance(row, dict) else row for row in rows]
+        ids = [row for row in given if isinstance(row, int) and not isinstance(row, bool)]
         if len(ids) == len(given):
             return ids
     raise ValueError(f"{address} answers with no list of ids: {str(answer)[:200]!r}")

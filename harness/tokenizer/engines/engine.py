@@ -125,17 +125,17 @@ class Engine:
             stdout=subprocess.PIPE,
             stderr=subprocess.DEVNULL,
             # Where the libraries of llama.cpp are, if they are not in its package.
-            env=environment() | {one: os.environ[one] for one in ("LLAMA_CPP_LIB_PATH",) if one in os.environ},
+            env=environment() | {name: os.environ[name] for name in ("LLAMA_CPP_LIB_PATH",) if name in os.environ},
             start_new_session=True,
         )
         self._held = b""
         try:
-            told = self._answer({"engine": self.name, "where": where, "memory": memory, "seconds": seconds})
+            answer = self._answer({"engine": self.name, "where": where, "memory": memory, "seconds": seconds})
         except BaseException:
             self.close()
             raise
-        self.about = visible(told["about"])
-        self.modes = tuple(told["modes"])
+        self.about = visible(answer["about"])
+        self.modes = tuple(answer["modes"])
 
     def __enter__(self) -> Self:
         return self
@@ -156,15 +156,15 @@ class Engine:
         Raises:
             EngineFailed: the engine died of one of them, or gave no answer.
         """
-        found: list[Ids | str] = []
+        encoded: list[Ids | str] = []
         for begin in range(0, len(texts), BATCH):
-            found += self._ask({"texts": list(texts[begin : begin + BATCH]), "mode": mode})
-        return found
+            encoded += self._ask({"texts": list(texts[begin : begin + BATCH]), "mode": mode})
+        return encoded
 
     def vocabulary(self) -> tuple[list[str], list[str]]:
         """Its tokens as text, and its special tokens, as far as it tells."""
-        told = self._ask({})
-        return told["tokens"], told["special"]
+        answer = self._ask({})
+        return answer["tokens"], answer["special"]
 
     def round_trip(self) -> str:
         """Which texts of the probe corpus come back, as `harness.tokenizer.backend.round_trip` writes it.
@@ -180,14 +180,14 @@ class Engine:
         Raises:
             EngineFailed: it died, or it cannot.
         """
-        told = self._answer({"ids": ids, "most": most})
-        return told["ids"], told["buffers"]
+        answer = self._answer({"ids": ids, "most": most})
+        return answer["ids"], answer["buffers"]
 
     def _answer(self, request: dict[str, Any]) -> Any:
-        told = self._ask(request)
-        if "refused" in told:
-            raise EngineFailed(f"{self.where}: {visible(told['refused'])}")
-        return told
+        answer = self._ask(request)
+        if "refused" in answer:
+            raise EngineFailed(f"{self.where}: {visible(answer['refused'])}")
+        return answer
 
     def _ask(self, request: dict[str, Any]) -> Any:
         assert self._process.stdin is not None

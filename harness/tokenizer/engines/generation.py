@@ -175,7 +175,7 @@ def _llama_cpp(model: Path, given: list[int], *, most: int, device: Device, reas
             ids, buffers = running.continued(given, most)
     except EngineFailed as error:
         raise EngineRefused(f"llama.cpp cannot run it: {error}") from None
-    if not buffers or (elsewhere := [one for one in buffers if not one.startswith(("CPU", "AMX"))]):
+    if not buffers or (elsewhere := [buffer for buffer in buffers if not buffer.startswith(("CPU", "AMX"))]):
         where = listed(elsewhere) if buffers else "a place that llama.cpp does not tell"
         raise EngineRefused(f"asked was {device}{by}, and llama.cpp put weights or results into {where}: not taken")
     return _Ran(
@@ -195,7 +195,7 @@ def _bytes(model: Path) -> int:
     if part := _PART.search(model.name):
         pattern = f"{glob.escape(model.name[: part.start()])}-*-of-{part[1]}.gguf"
         parts = list(model.parent.glob(pattern))
-    return sum(one.stat().st_size for one in parts)
+    return sum(file.stat().st_size for file in parts)
 
 
 def _transformers(model: Path, given: list[int], *, most: int, device: Device, reason: str) -> _Ran:
@@ -204,17 +204,17 @@ def _transformers(model: Path, given: list[int], *, most: int, device: Device, r
 
     place, why = _device(torch, device, reason)
     begun = time.monotonic()
-    made = _loaded(torch, model).to(place)
+    network = _loaded(torch, model).to(place)
     loaded = time.monotonic()
-    made.eval()
-    used = sorted({str(each.device.type) for each in made.parameters()})
+    network.eval()
+    used = sorted({str(each.device.type) for each in network.parameters()})
     if used != [place]:
         raise EngineRefused(f"asked was {place}, and weights lie on {listed(used)}: nothing was run")
     with torch.inference_mode():
         ids = torch.tensor([given], device=place)
-        out = made.generate(ids, attention_mask=torch.ones_like(ids), do_sample=False, max_new_tokens=most)
+        out = network.generate(ids, attention_mask=torch.ones_like(ids), do_sample=False, max_new_tokens=most)
     return _Ran(
-        ids=[int(one) for one in out[0, len(given) :]],
+        ids=[int(token) for token in out[0, len(given) :]],
         engine=f"transformers {versions().get('transformers', '?')}",
         device=place,
         why=why,
@@ -253,9 +253,9 @@ def _refuse_what_would_be_wrong(model: Path) -> list[str]:
             f"{listed(sorted(GGUF_SUPPORTED_ARCHITECTURES))} from GGUF files (an engine of the model's own, such as "
             "bitnet.cpp, may: compare its ids with `rankproof tokenizer parity`)"
         )
-    if unknown := sorted({one.type for one in tensors if one.type.startswith("type ")}):
+    if unknown := sorted({tensor.type for tensor in tensors if tensor.type.startswith("type ")}):
         raise EngineRefused(f"transformers cannot run {model}: its weights are of {listed(unknown)}")
-    if dropped := [one.name for one in tensors if one.name in _DROPPED]:
+    if dropped := [tensor.name for tensor in tensors if tensor.name in _DROPPED]:
         raise EngineRefused(
             f"transformers cannot run {model} rightly: it leaves {dropped[0]} out, and with it the scaling of the "
             "rotary embedding"
@@ -270,8 +270,8 @@ def _device(torch: Any, asked: Device, reason: str) -> tuple[str, str]:
     by = f" ({reason})" if reason else ""
     if asked == "auto":
         place = next(name for name, there in has.items() if there)
-        found = {"cuda": "a GPU is there", "mps": "a Metal GPU is there", "cpu": "no GPU is there"}[place]
-        return place, found
+        reason_of_choice = {"cuda": "a GPU is there", "mps": "a Metal GPU is there", "cpu": "no GPU is there"}[place]
+        return place, reason_of_choice
     if not has[asked]:
         there = listed([name for name, is_there in has.items() if is_there])
         raise EngineRefused(f"asked was {asked}{by}, and this machine has {there} only: ask for that, or for auto")
@@ -284,7 +284,7 @@ def _loaded(torch: Any, model: Path) -> Any:
     load: Any = AutoModelForCausalLM.from_pretrained
     with captured():
         try:
-            made, told = load(
+            network, report = load(
                 str(model.parent),
                 gguf_file=model.name,
                 output_loading_info=True,
@@ -295,8 +295,8 @@ def _loaded(torch: Any, model: Path) -> Any:
             said = f"{type(error).__name__}: {str(error)[:300]}"
             raise EngineRefused(f"transformers cannot load {model}: {said}") from error
     # What the file lacks is filled with random numbers, and a warning: its tokens would be nobody's.
-    for what, keys in (("has no", told.get("missing_keys")), ("has another shape of", told.get("mismatched_keys"))):
+    for what, keys in (("has no", report.get("missing_keys")), ("has another shape of", report.get("mismatched_keys"))):
         if keys:
-            names = sorted(str(one[0] if isinstance(one, tuple) else one) for one in keys)
+            names = sorted(str(key[0] if isinstance(key, tuple) else key) for key in keys)
             raise EngineRefused(f"{model} {what} {listed(names[:3])}, which transformers would make up: not run")
-    return made
+    return network

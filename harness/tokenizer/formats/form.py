@@ -85,28 +85,28 @@ def without_padding(types: bytes) -> int:
 
 def types_part(types: bytes) -> tuple[bytes, str]:
     """Types with UNKNOWN as CONTROL, and their part."""
-    made = types.translate(_SAME_TYPES)
-    return made, f"sha256:{hashlib.sha256(made).hexdigest()}"
+    unified = types.translate(_SAME_TYPES)
+    return unified, f"sha256:{hashlib.sha256(unified).hexdigest()}"
 
 
 def strings_part(strings: Iterable[bytes]) -> str:
     """The part of tokens or merges: as GGUF stores them, each after its length in 8 bytes."""
     pack = _LENGTH.pack
-    made = hashlib.sha256(b"".join([pack(len(one)) + one for one in strings]))
-    return f"sha256:{made.hexdigest()}"
+    digested = hashlib.sha256(b"".join([pack(len(string)) + string for string in strings]))
+    return f"sha256:{digested.hexdigest()}"
 
 
 def scores_part(scores: array[float], types: bytes) -> tuple[array[float], str]:
     """Scores with 0 for what no text becomes by its score, and their part."""
-    made = array("f", scores)
+    normal = array("f", scores)
     for index, kind in enumerate(types):
         if kind != NORMAL:
-            made[index] = 0.0
-    stored = made
+            normal[index] = 0.0
+    stored = normal
     if struct.pack("=H", 1) != struct.pack("<H", 1):
-        stored = array("f", made)
+        stored = array("f", normal)
         stored.byteswap()
-    return made, f"sha256:{hashlib.sha256(stored.tobytes()).hexdigest()}"
+    return normal, f"sha256:{hashlib.sha256(stored.tobytes()).hexdigest()}"
 
 
 _LETTERS = {byte: letter for letter, byte in BYTE_LEVEL.items()}

@@ -59,22 +59,22 @@ def gguf_form(file: GgufFile) -> Form:
     model = _text(file, MODEL)
     if model is None or model in WITHOUT:
         raise Unreadable(f"{file.path}: holds no tokenizer: name one where you use the model")
-    told = file.value(TOKENS)
-    if not isinstance(told, Array) or told.type != "string" or not 0 < told.count <= MOST_TOKENS:
+    stored = file.value(TOKENS)
+    if not isinstance(stored, Array) or stored.type != "string" or not 0 < stored.count <= MOST_TOKENS:
         raise Unreadable(f"{file.path}: {TOKENS} must be an array of 1 to {MOST_TOKENS} strings")
-    types = _types(file, told.count)
+    types = _types(file, stored.count)
     size = without_padding(types)
     if not size:
         raise Unreadable(f"{file.path}: every token is of type UNUSED: no text has an id")
-    kept = _first(file, told, size)
+    kept = _first(file, stored, size)
     kinds = types_part(types[:size])
-    scores = _scores(file, told.count, kinds[0]) if model in (SPM, UGM) else (array("f"), None)
+    scores = _scores(file, stored.count, kinds[0]) if model in (SPM, UGM) else (array("f"), None)
     merges = file.value(MERGES)
     merged = merges if isinstance(merges, Array) and merges.type == "string" and model not in (SPM, UGM, WPM) else None
 
     def tokens() -> list[bytes]:
         read = list(file.strings(kept))
-        return [_word(one, kind) for one, kind in zip(read, kinds[0], strict=True)] if model == WPM else read
+        return [_word(token, kind) for token, kind in zip(read, kinds[0], strict=True)] if model == WPM else read
 
     assumed = {"added tokens": f"{_NO_FIELD}, and engines find added tokens in the text as it is written"}
     normalizer = _normalizer(file, model, assumed)
@@ -102,7 +102,7 @@ def gguf_form(file: GgufFile) -> Form:
         merges=lambda: list(file.strings(merged)) if merged else [],
         scores=lambda: scores[0],
         assumed=assumed,
-        padding=told.count - size,
+        padding=stored.count - size,
     )
 
 
@@ -114,12 +114,16 @@ def _text(file: GgufFile, key: str) -> str | None:
 
 
 def _types(file: GgufFile, count: int) -> bytes:
-    told = file.value(TYPES)
-    if told is None:
+    stored_types = file.value(TYPES)
+    if stored_types is None:
         return bytes([NORMAL]) * count
-    if not isinstance(told, Array) or told.type not in ("int32", "uint32") or told.count != count:
+    if (
+        not isinstance(stored_types, Array)
+        or stored_types.type not in ("int32", "uint32")
+        or stored_types.count != count
+    ):
         raise Unreadable(f"{file.path}: {TYPES} must be an array of {count} int32, one for each token")
-    numbers = file.numbers(told)
+    numbers = file.numbers(stored_types)
     stored = numbers.tobytes()
     # A byte of each number holds all of it; which one is the machine's affair.
     low, *high = (stored[at::4] for at in (range(4) if sys.byteorder == "little" else range(3, -1, -1)))
@@ -129,19 +133,19 @@ def _types(file: GgufFile, count: int) -> bytes:
     return low
 
 
-def _first(file: GgufFile, told: Array, size: int) -> Array:
+def _first(file: GgufFile, tokens: Array, size: int) -> Array:
     """The array of the first tokens: what pads it at the end is left out."""
-    if size == told.count:
-        return told
-    used = sum(8 + len(one) for one in islice(file.strings(told), size))
-    return Array(type=told.type, count=size, start=told.start, stop=told.start + used)
+    if size == tokens.count:
+        return tokens
+    used = sum(8 + len(token) for token in islice(file.strings(tokens), size))
+    return Array(type=tokens.type, count=size, start=tokens.start, stop=tokens.start + used)
 
 
 def _scores(file: GgufFile, count: int, types: bytes) -> tuple[array[float], str]:
-    told = file.value(SCORES)
-    if not isinstance(told, Array) or told.type != "float32" or told.count != count:
+    scores = file.value(SCORES)
+    if not isinstance(scores, Array) or scores.type != "float32" or scores.count != count:
         raise Unreadable(f"{file.path}: {SCORES} must be an array of {count} float32, one for each token")
-    return scores_part(array("f", file.numbers(told)[: len(types)]), types)
+    return scores_part(array("f", file.numbers(scores)[: len(types)]), types)
 
 
 def _word(token: bytes, kind: int) -> bytes:
@@ -233,11 +237,11 @@ def _named(file: GgufFile, name: str) -> str | None:
 
 
 def _templates(file: GgufFile) -> str | None:
-    found = {}
+    templates = {}
     for key in file.keys.values():
         if key.name.startswith(TEMPLATE) and isinstance(key.value, bytes):
-            found[key.name.removeprefix(TEMPLATE).removeprefix(".") or "default"] = digest_text(key.value)
-    return canonical_json(found) if found else None
+            templates[key.name.removeprefix(TEMPLATE).removeprefix(".") or "default"] = digest_text(key.value)
+    return canonical_json(templates) if templates else None
 
 
 Json = dict[str, Any]
@@ -318,9 +322,9 @@ def _pre_tokenizer(split: str, step: Json) -> Json:
 
 def _post_processor(form: Form, tokens: list[str]) -> Json | None:
     """What is put before and after a text."""
-    told = json.loads(form.parts["around"] or "{}")
-    before = told.get("before", [])
-    after = told.get("after", [])
+    around_text = json.loads(form.parts["around"] or "{}")
+    before = around_text.get("before", [])
+    after = around_text.get("after", [])
     numbers = [*before, *after]
     if not numbers or not all(isinstance(number, int) and 0 <= number < len(tokens) for number in numbers):
         return None

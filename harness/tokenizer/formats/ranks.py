@@ -90,12 +90,12 @@ def _number(value: object) -> int:
 
 def _bytes(text: bytes, where: str) -> bytes:
     try:
-        made = base64.b64decode(text, validate=True)
+        token = base64.b64decode(text, validate=True)
     except (binascii.Error, ValueError):
         raise Unreadable(f"{where}: {quoted(text.decode(errors='backslashreplace'))} is not base64") from None
-    if not 0 < len(made) <= LONGEST:
-        raise Unreadable(f"{where}: a token of {len(made)} bytes; it must have 1 to {LONGEST}")
-    return made
+    if not 0 < len(token) <= LONGEST:
+        raise Unreadable(f"{where}: a token of {len(token)} bytes; it must have 1 to {LONGEST}")
+    return token
 
 
 def _keep(ranks: dict[int, bytes], rank: int, token: bytes, where: str) -> None:
@@ -126,24 +126,24 @@ def _whole(path: Path, ranks: dict[int, bytes]) -> None:
 
 def _special(path: Path, given: Any, count: int) -> dict[int, tuple[bytes, int]]:
     """Special tokens by id; older files do not list them."""
-    made: dict[int, tuple[bytes, int]] = {}
+    special: dict[int, tuple[bytes, int]] = {}
     for entry in given if isinstance(given, list) else []:
         rank, text = (entry.get(name) if isinstance(entry, dict) else None for name in ("rank", "token_str"))
         rank = _number(rank)
         if not isinstance(text, str) or not text or not 0 <= rank < count:
             raise Unreadable(f"{path}: a special token has no token_str and rank below {count}")
-        if rank in made:
-            raise Unreadable(f"{path}: {quoted(text)} and {quoted(made[rank][0].decode())} share the id {rank}")
+        if rank in special:
+            raise Unreadable(f"{path}: {quoted(text)} and {quoted(special[rank][0].decode())} share the id {rank}")
         kind = CONTROL if entry.get("is_control", True) else USER_DEFINED
-        made[rank] = (text.encode(errors="backslashreplace"), kind)
-    return made
+        special[rank] = (text.encode(errors="backslashreplace"), kind)
+    return special
 
 
 def _form(
     format_: str, ranked: list[bytes], *, special: dict[int, tuple[bytes, int]], split: str | None, first: int = 0
 ) -> Form:
     tokens = [special.get(index, (b"[PAD%d]" % index, UNUSED)) for index in range(first)]
-    texts = [token for token, _ in tokens] + [spelled(one) for one in ranked]
+    texts = [token for token, _ in tokens] + [spelled(token_bytes) for token_bytes in ranked]
     types, types_text = types_part(bytes([kind for _, kind in tokens]) + bytes([NORMAL]) * len(ranked))
     # Special tokens of an older file are known to have ids, and to nobody by what text.
     stated = bool(special) or not first

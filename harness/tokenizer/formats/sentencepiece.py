@@ -165,9 +165,9 @@ def sentencepiece_form(path: Path, content: bytes) -> Form:
             scores.append(score)
             types.append(kind)
         elif number == _TRAINER:
-            _told(message, trainer, numbers=_NUMBERS, texts=_TEXTS)
+            _read_settings(message, trainer, numbers=_NUMBERS, texts=_TEXTS)
         else:
-            _told(message, rules, numbers=_RULES, texts={2: "charsmap"})
+            _read_settings(message, rules, numbers=_RULES, texts={2: "charsmap"})
     ids = _ids(where, tokens, types)
     model = _MODELS.get(trainer["model_type"])
     if model is None:
@@ -236,16 +236,17 @@ def _piece(message: ProtobufMessage, index: int) -> tuple[bytes, float, int]:
     return token, score, kind
 
 
-def _told(message: ProtobufMessage, found: dict[str, Any], *, numbers: dict[int, str], texts: dict[int, str]) -> None:
+def _read_settings(
+    message: ProtobufMessage, settings: dict[str, Any], *, numbers: dict[int, str], texts: dict[int, str]
+) -> None:
     for number, wire, start, stop in message.fields():
-        wanted = VARINT if number in numbers else BYTES if number in texts else wire
-        if wire != wanted:
+        if (number in numbers and wire != VARINT) or (number in texts and wire != BYTES):
             raise Unreadable(f"{message.path}: a setting is damaged: field {number} has the wire type {wire}")
         if number in numbers:
-            found[numbers[number]] = signed(start)
+            settings[numbers[number]] = signed(start)
         elif number in texts:
             value = message.content[start:stop]
-            found[texts[number]] = value if texts[number] == "charsmap" else value.decode(errors="backslashreplace")
+            settings[texts[number]] = value if texts[number] == "charsmap" else value.decode(errors="backslashreplace")
 
 
 def _ids(where: str, tokens: list[bytes], types: bytearray) -> dict[bytes, int]:
@@ -269,13 +270,13 @@ def _ids(where: str, tokens: list[bytes], types: bytearray) -> dict[bytes, int]:
 
 
 def _normalizer(rules: dict[str, Any], *, suffix: bool) -> str:
-    made = spaces(
+    usual = spaces(
         charsmap=rules["charsmap"],
         first=ALWAYS if rules["add_dummy_prefix"] else NEVER,
         collapse=bool(rules["remove_extra_whitespaces"]),
     )
     unusual = [name for name, so in (("spaces last", suffix), ("spaces stay", not rules["escape_whitespaces"])) if so]
-    return canonical_json([made, *unusual]) if unusual else made
+    return canonical_json([usual, *unusual]) if unusual else usual
 
 
 def _named(token: str, ids: dict[bytes, int], types: bytearray) -> str | None:

@@ -53,7 +53,7 @@ def serialised_form(
     """
     vocabulary = json.loads(pieces.vocabulary)
     unigram = isinstance(vocabulary, list)
-    ids: dict[str, int] = {one[0]: index for index, one in enumerate(vocabulary)} if unigram else dict(vocabulary)
+    ids: dict[str, int] = {piece[0]: index for index, piece in enumerate(vocabulary)} if unigram else dict(vocabulary)
     added = pieces.head["added_tokens"]
     chain = components.pre_tokenizer(pieces.head["pre_tokenizer"])
     options = components.model(pieces.model, vocabulary=pieces.vocabulary, before=chain)
@@ -69,7 +69,7 @@ def serialised_form(
     merges, merges_text = _merges(pieces)
     scores = scores_text = None
     if unigram:
-        scores, scores_text = _scores([float(one[1]) for one in vocabulary], types)
+        scores, scores_text = _scores([float(piece[1]) for piece in vocabulary], types)
     if encode_special_tokens:
         options["special tokens are split"] = True
     if "unk_token" in options or "unk_id" in options:
@@ -123,25 +123,25 @@ def _by_id(ids: Mapping[str, int], added: list[dict[str, Any]], *, falls_back: b
     types = bytearray([NORMAL]) * count
     for text, index in zip(_encoded(list(ids)), ids.values(), strict=True):
         tokens[index] = text
-    for one in added:
-        types[one["id"]] = CONTROL if one["special"] else USER_DEFINED
+    for token in added:
+        types[token["id"]] = CONTROL if token["special"] else USER_DEFINED
     if falls_back:
         for name in BYTES:
             if (place := ids.get(name)) is not None:
                 types[place] = BYTE
-    made = [b"[PAD%d]" % index if text is None else text for index, text in enumerate(tokens)]
+    texts = [b"[PAD%d]" % index if text is None else text for index, text in enumerate(tokens)]
     if None in tokens:
         for index, held in enumerate(tokens):
             if held is None:
                 types[index] = UNUSED
-    return made, bytes(types)
+    return texts, bytes(types)
 
 
 def _encoded(strings: list[str]) -> list[bytes]:
     """Each as UTF-8. One text is encoded and cut, which takes half the time, where no string holds the mark."""
     joined = "\0".join(strings)
     if joined.count("\0") != len(strings) - 1:
-        return [one.encode("utf-8", "surrogatepass") for one in strings]
+        return [string.encode("utf-8", "surrogatepass") for string in strings]
     return joined.encode("utf-8", "surrogatepass").split(b"\0")
 
 
@@ -160,12 +160,12 @@ def _cut(text: bytes) -> list[bytes]:
     """The merges of a JSON text without blanks, cut at its marks: parsing takes several times as long."""
     merges = text[3:-3].split(b'"],["') if len(text) > 2 else []
     # Where nothing is escaped no string holds a quote, so that the marks are marks; the others are parsed.
-    for rank, one in enumerate(merges):
-        if b"\\" not in one:
-            merges[rank] = one.replace(b'","', b" ")
+    for rank, merge in enumerate(merges):
+        if b"\\" not in merge:
+            merges[rank] = merge.replace(b'","', b" ")
             continue
         try:
-            merges[rank] = " ".join(json.loads(b'["' + one + b'"]')).encode("utf-8", "surrogatepass")
+            merges[rank] = " ".join(json.loads(b'["' + merge + b'"]')).encode("utf-8", "surrogatepass")
         except ValueError:  # a piece that ends like a mark
             return _encoded([" ".join(pair) for pair in json.loads(text)])
     return merges
@@ -173,12 +173,12 @@ def _cut(text: bytes) -> list[bytes]:
 
 def _scores(scores: list[float], types: bytes) -> tuple[array[float], str]:
     # Tokens that were added to the vocabulary have no score: no text becomes them by one.
-    told = [*scores, *([0.0] * (len(types) - len(scores)))][: len(types)]
-    single = array("f", [one if abs(one) < 3e38 else math.copysign(3e38, one) for one in told])
-    made, text = scores_part(single, types)
-    exact = all(one == other for one, other, kind in zip(told, single, types, strict=True) if kind == NORMAL)
+    padded = [*scores, *([0.0] * (len(types) - len(scores)))][: len(types)]
+    single = array("f", [score if abs(score) < 3e38 else math.copysign(3e38, score) for score in padded])
+    normal, text = scores_part(single, types)
+    exact = all(score == rounded for score, rounded, kind in zip(padded, single, types, strict=True) if kind == NORMAL)
     # Scores that float32 cannot hold are not those of a file that stores float32.
-    return made, text if exact else digest_text(canonical_json(told))
+    return normal, text if exact else digest_text(canonical_json(padded))
 
 
 def _spaces(
@@ -195,7 +195,7 @@ def _spaces(
             charsmap = base64.b64decode(rest.pop(0)["precompiled_charsmap"] or "", validate=True)
         except (binascii.Error, TypeError, ValueError):
             return opaque
-    if [one["type"] for one in rest[:2]] == ["Strip", "Replace"] and rest[0].get("strip_right"):
+    if [step["type"] for step in rest[:2]] == ["Strip", "Replace"] and rest[0].get("strip_right"):
         pattern = rest[1].get("pattern")
         content = rest[1].get("content")
         if pattern == {"Regex": " {2,}"} and content in (" ", BEGINS):
@@ -209,8 +209,10 @@ def _spaces(
         if chain[0].get("split", True) and _crosses(ids, added):
             return opaque
         # `first` differs from `always` behind an added token only; SentencePiece knows no such place.
-        first = NEVER if scheme == "never" else ALWAYS if collapse else "unless there is one"
-        if scheme == "first" and added:
+        first = ALWAYS if collapse else "unless there is one"
+        if scheme == "never":
+            first = NEVER
+        elif scheme == "first" and added:
             first += ", and not behind an added token"
         return spaces(charsmap=charsmap, first=first, collapse=collapse), "none"
     return opaque
@@ -224,14 +226,14 @@ def _crosses(ids: Mapping[str, int], added: list[dict[str, Any]]) -> bool:
 
 def _flags(added: list[dict[str, Any]], normalizer: str) -> list[Any]:
     """Added tokens that are not simply found in the text as it is written, with their flags."""
-    made = []
+    flagged = []
     for token in added:
         flags = {name: token[name] for name in _USUAL if token[name]}
         if token["normalized"] and normalizer != "[]":
             flags["normalized"] = True
         if flags:
-            made.append([token["id"], flags])
-    return made
+            flagged.append([token["id"], flags])
+    return flagged
 
 
 def _around(head: dict[str, Any], *, alone: bool) -> str:
@@ -246,8 +248,8 @@ def _put(chain: list[Any]) -> str:
     if len(chain) == 1 and "single" in chain[0] and chain[0]["single"].count("A") == 1:
         single = chain[0]["single"]
         at = single.index("A")
-        if all(isinstance(one, list) for one in (*single[:at], *single[at + 1 :])):
-            return around([i for one in single[:at] for i in one], [i for one in single[at + 1 :] for i in one])
+        if all(isinstance(item, list) for item in (*single[:at], *single[at + 1 :])):
+            return around([i for item in single[:at] for i in item], [i for item in single[at + 1 :] for i in item])
     return canonical_json(chain)
 
 

@@ -39,13 +39,13 @@ def complaints(path: str) -> list[tuple[str, str]]:
         trim_blocks=True, lstrip_blocks=True, optimized=False, extensions=["jinja2.ext.loopcontrols", Generation]
     )
     environment.filters["tojson"] = str
-    found = []
+    complained = []
     with GgufFile(path) as file:
         for key in file.keys.values():
             if not key.name.startswith(TEMPLATE) or not isinstance(key.value, bytes):
                 continue
             if len(key.value) > LONGEST:
-                found.append((key.name, f"has {len(key.value)} bytes; at most {LONGEST} are looked at"))
+                complained.append((key.name, f"has {len(key.value)} bytes; at most {LONGEST} are looked at"))
                 continue
             try:
                 environment.compile(key.value.decode())
@@ -53,10 +53,10 @@ def complaints(path: str) -> list[tuple[str, str]]:
                 continue  # said of the key
             except TemplateError as error:
                 line: Any = getattr(error, "lineno", None)
-                found.append((key.name, f"{error.message}{f' (line {line})' if line else ''}"))
+                complained.append((key.name, f"{error.message}{f' (line {line})' if line else ''}"))
             except (RecursionError, MemoryError, SyntaxError) as error:
-                found.append((key.name, f"{type(error).__name__}: it is nested too deeply"))
-    return found
+                complained.append((key.name, f"{type(error).__name__}: it is nested too deeply"))
+    return complained
 
 
 _ORDER = ("error", "warning", "note")
@@ -77,10 +77,10 @@ def check(file: GgufFile, *, templates: bool = True) -> list[Finding]:
     Raises:
         Malformed: the file became shorter while it was read.
     """
-    found = [*keys(file), *architecture(file), *tokenizer(file), *data(file)]
+    findings = [*keys(file), *architecture(file), *tokenizer(file), *data(file)]
     if templates and any(name.startswith(TEMPLATE) for name in file.keys):
-        found += _templates(file)
-    return sorted(found, key=lambda one: _ORDER.index(one.severity))
+        findings += _templates(file)
+    return sorted(findings, key=lambda row: _ORDER.index(row.severity))
 
 
 def _templates(file: GgufFile) -> list[Finding]:

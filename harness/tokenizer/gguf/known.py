@@ -183,12 +183,13 @@ def split_of_components(chain: list[Component]) -> str:
     if last.get("type") != "ByteLevel" or last.get("add_prefix_space"):
         return opaque
     if last.get("use_regex", True):
-        digits = [{"type": "Digits", "individual_digits": True}]
-        return "gpt-2" if not before else "digits, gpt-2" if before == digits else opaque
+        if not before:
+            return "gpt-2"
+        return "digits, gpt-2" if before == [{"type": "Digits", "individual_digits": True}] else opaque
     patterns = []
-    for one in before:
-        pattern = one.get("pattern")
-        if one.get("type") != "Split" or one.get("behavior") != "Isolated" or one.get("invert"):
+    for step in before:
+        pattern = step.get("pattern")
+        if step.get("type") != "Split" or step.get("behavior") != "Isolated" or step.get("invert"):
             return opaque
         if not isinstance(pattern, dict) or "Regex" not in pattern:
             return opaque

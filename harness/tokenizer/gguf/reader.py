@@ -257,10 +257,10 @@ class GgufFile:
 
     def digest(self, array: Array) -> str:
         """sha256 of the elements as they are stored, as 64 hex digits."""
-        made = hashlib.sha256()
+        digest = hashlib.sha256()
         for at in range(array.start, array.stop, WINDOW):
-            made.update(self._pread(min(WINDOW, array.stop - at), at))
-        return made.hexdigest()
+            digest.update(self._pread(min(WINDOW, array.stop - at), at))
+        return digest.hexdigest()
 
     def _read(self) -> None:
         if self.size < 24:
@@ -386,7 +386,7 @@ class GgufFile:
         return value
 
     def _tensors(self, count: int, alignment: int) -> None:
-        told: list[tuple[str, tuple[int, ...], int, int, int]] = []
+        announced: list[tuple[str, tuple[int, ...], int, int, int]] = []
         names: set[str] = set()
         for number in range(count):
             at = self._at
@@ -411,9 +411,9 @@ class GgufFile:
                 raise Malformed(
                     "tensor offset", self._at - 8, f"{what} begins at {offset}, which is not a multiple of {alignment}"
                 )
-            told.append((name, dimensions, kind, offset, self._at))
+            announced.append((name, dimensions, kind, offset, self._at))
         self.data = -(-self._at // alignment) * alignment
-        self.tensors = {one[0]: self._tensor(*one) for one in told}
+        self.tensors = {row[0]: self._tensor(*row) for row in announced}
 
     def _tensor(self, name: str, dimensions: tuple[int, ...], kind: int, offset: int, at: int) -> Tensor:
         block = BLOCKS.get(kind)
@@ -485,12 +485,12 @@ def opened(path: Path) -> Iterator[GgufFile]:
         raise refused(path, error) from None
 
 
-def _numbers(told: Array, content: bytes) -> array[int] | array[float]:
-    code = next(one.packed.format[1] for one in SCALARS.values() if one.name == told.type)
-    made: array[int] | array[float] = array(code, content)
+def _numbers(stored: Array, content: bytes) -> array[int] | array[float]:
+    code = next(scalar.packed.format[1] for scalar in SCALARS.values() if scalar.name == stored.type)
+    numbers: array[int] | array[float] = array(code, content)
     if sys.byteorder == "big":
-        made.byteswap()
-    return made
+        numbers.byteswap()
+    return numbers
 
 
 def _other_format(header: bytes) -> str:
@@ -501,7 +501,7 @@ def _other_format(header: bytes) -> str:
         "a safetensors file": lambda head: head[8:10] == b'{"',
         "a zip archive, as torch.save writes": lambda head: head[:4] == b"PK\x03\x04",
     }
-    return next((f": it looks like {what}" for what, told in known.items() if told(header)), "")
+    return next((f": it looks like {what}" for what, matches in known.items() if matches(header)), "")
 
 
 def _shown(text: str | bytes) -> str:

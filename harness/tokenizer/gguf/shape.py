@@ -115,7 +115,7 @@ def data(file: GgufFile) -> Iterator[Finding]:
     unit = alignment if isinstance(alignment, int) else ALIGNMENT
     end = file.data
     before = ""
-    for tensor in sorted(file.tensors.values(), key=lambda one: one.offset):
+    for tensor in sorted(file.tensors.values(), key=lambda stored: stored.offset):
         if tensor.type.startswith("type "):
             yield finding(
                 file,
@@ -151,7 +151,7 @@ def data(file: GgufFile) -> Iterator[Finding]:
         yield finding(
             file, before, "trailing-bytes", "note", f"{file.size - end} bytes follow the last tensor, from byte {end}"
         )
-    quantized = [one.name for one in file.tensors.values() if one.type in _QUANTIZED]
+    quantized = [stored.name for stored in file.tensors.values() if stored.type in _QUANTIZED]
     if quantized and "general.quantization_version" not in file.keys:
         yield finding(
             file,
@@ -197,9 +197,9 @@ def _blocks(file: GgufFile, name: str) -> Iterator[Finding]:
             "take the whole model, or split it anew",
         )
     blocks: dict[int, set[str]] = {}
-    for one in map(re.compile(r"blk\.(\d{1,6})\.(.*)").match, file.tensors):
-        if one:
-            blocks.setdefault(int(one[1]), set()).add(one[2])
+    for match in map(re.compile(r"blk\.(\d{1,6})\.(.*)").match, file.tensors):
+        if match:
+            blocks.setdefault(int(match[1]), set()).add(match[2])
     where = f"{name}.block_count"
     if key is None and not file.tensors:
         yield finding(
@@ -256,7 +256,7 @@ def _uneven(file: GgufFile, blocks: dict[int, set[str]]) -> Iterator[Finding]:
     alike = Counter(frozenset(names) for names in blocks.values())
     if not alike:
         return
-    usual, many = max(alike.items(), key=lambda one: (one[1], len(one[0])))
+    usual, many = max(alike.items(), key=lambda entry: (entry[1], len(entry[0])))
     for number, names in sorted(blocks.items()):
         lacks = sorted(usual - names)
         if names < usual and alike[frozenset(names)] == 1:

@@ -87,28 +87,28 @@ def tokenizer(file: GgufFile) -> Iterator[Finding]:
             _SAME,
         )
         return
-    told = file.value(TOKENS)
-    if not isinstance(told, Array) or told.type != "string" or not told.count:
+    stored = file.value(TOKENS)
+    if not isinstance(stored, Array) or stored.type != "string" or not stored.count:
         yield finding(file, TOKENS, "no-tokens", "error", "holds no token", _CONVERT)
         return
-    if told.count > MOST_TOKENS:
+    if stored.count > MOST_TOKENS:
         yield finding(
             file,
             TOKENS,
             "too-many-tokens",
             "error",
-            f"holds {told.count} tokens; at most {MOST_TOKENS} are looked at",
+            f"holds {stored.count} tokens; at most {MOST_TOKENS} are looked at",
             "look where it came from",
         )
         return
-    lengths = list(_lengths(file, told.count))
+    lengths = list(_lengths(file, stored.count))
     yield from lengths
-    tokens = list(file.strings(told))
+    tokens = list(file.strings(stored))
     ids: dict[bytes, int] = {}
     for number, token in enumerate(tokens):
         ids.setdefault(token, number)
     types = file.value(TYPES)
-    usable = isinstance(types, Array) and types.type in ("int32", "uint32") and types.count == told.count
+    usable = isinstance(types, Array) and types.type in ("int32", "uint32") and types.count == stored.count
     numbers = file.numbers(types) if usable and isinstance(types, Array) else array("i")
     vocabulary = _Vocabulary(file=file, model=name, tokens=tokens, types=numbers, ids=ids)
     yield from _pre_tokenizer(file, name)
@@ -122,9 +122,11 @@ def tokenizer(file: GgufFile) -> Iterator[Finding]:
 
 def _lengths(file: GgufFile, count: int) -> Iterator[Finding]:
     for key in (TYPES, SCORES):
-        told = file.value(key)
-        if isinstance(told, Array) and told.count != count:
-            yield finding(file, key, "array-length", "error", f"has {told.count} entries for {count} tokens", _CONVERT)
+        stored = file.value(key)
+        if isinstance(stored, Array) and stored.count != count:
+            yield finding(
+                file, key, "array-length", "error", f"has {stored.count} entries for {count} tokens", _CONVERT
+            )
     rows = embedding_rows(file)
     if rows is not None and rows < count:
         yield finding(
@@ -246,10 +248,10 @@ def _types(vocabulary: _Vocabulary) -> Iterator[Finding]:
 
 def _scores(vocabulary: _Vocabulary) -> Iterator[Finding]:
     file = vocabulary.file
-    told = vocabulary.file.value(SCORES)
+    stored = vocabulary.file.value(SCORES)
     if vocabulary.model not in (SPM, UGM):
         return
-    if not isinstance(told, Array):
+    if not isinstance(stored, Array):
         yield finding(
             file,
             SCORES,
@@ -258,8 +260,8 @@ def _scores(vocabulary: _Vocabulary) -> Iterator[Finding]:
             f"is not there, and a {MODELS[vocabulary.model]} tokenizer cannot do without",
             _CONVERT,
         )
-    elif told.type == "float32":
-        wrong = [number for number, score in enumerate(file.numbers(told)) if not math.isfinite(score)]
+    elif stored.type == "float32":
+        wrong = [number for number, score in enumerate(file.numbers(stored)) if not math.isfinite(score)]
         if wrong:
             yield finding(
                 file,
@@ -273,14 +275,14 @@ def _scores(vocabulary: _Vocabulary) -> Iterator[Finding]:
 
 def _merges(vocabulary: _Vocabulary) -> Iterator[Finding]:
     file = vocabulary.file
-    told = vocabulary.file.value(MERGES)
+    stored = vocabulary.file.value(MERGES)
     if vocabulary.model != BPE:
         return
-    if not isinstance(told, Array) or told.type != "string" or not told.count:
+    if not isinstance(stored, Array) or stored.type != "string" or not stored.count:
         yield finding(file, MERGES, "no-merges", "error", "holds no merge: every text becomes single bytes", _CONVERT)
         return
     seen: set[bytes] = set()
-    for number, merge in enumerate(file.strings(told)):
+    for number, merge in enumerate(file.strings(stored)):
         left, space, right = merge.partition(b" ")
         if not (left and space and right) or b" " in right:
             yield finding(

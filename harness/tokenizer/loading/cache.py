@@ -73,7 +73,7 @@ def cached_snapshots(store: SnapshotStore) -> list[CachedSnapshot]:
         CacheFailed: the cache cannot be read.
     """
     try:
-        return sorted(_cached_snapshots(store.root), key=lambda one: (-one.since, str(one.place)))
+        return sorted(_cached_snapshots(store.root), key=lambda snapshot: (-snapshot.since, str(snapshot.place)))
     except FileNotFoundError:
         return []
     except OSError as error:
@@ -100,60 +100,60 @@ def _cached_snapshots(root: Path) -> Iterator[CachedSnapshot]:
             yield CachedSnapshot(place=place, manifest=manifest, harm=harm, since=since)
 
 
-def snapshot_harm(store: SnapshotStore, one: CachedSnapshot, *, wire: HubClient | None = None) -> str | None:
+def snapshot_harm(store: SnapshotStore, snapshot: CachedSnapshot, *, wire: HubClient | None = None) -> str | None:
     """In words what is wrong with a snapshot; None if every byte is as its manifest says.
 
     Args:
         store: the cache.
-        one: the snapshot.
+        snapshot: the snapshot.
         wire: to its hub, to compare it with what the hub lists too; None to ask nobody.
 
     Raises:
         LoadError: that could not be found out.
     """
-    if one.manifest is None:
-        return one.harm
-    manifest = one.manifest
+    if snapshot.manifest is None:
+        return snapshot.harm
+    manifest = snapshot.manifest
     repository = HubRepository(endpoint=manifest.endpoint, name=manifest.repository)
     names = tuple(file.path for file in manifest.files)
-    if one.place.parent.parent != store.root:
-        return f"{one.place} is not in the cache {store.root}"
+    if snapshot.place.parent.parent != store.root:
+        return f"{snapshot.place} is not in the cache {store.root}"
     try:
-        verified(one.place)
+        verified(snapshot.place)
     except Damaged as damage:
         return str(damage)
     if wire is None:
         return None
-    chosen = () if one.place.name == manifest.commit else names
+    chosen = () if snapshot.place.name == manifest.commit else names
     listed = promises(wire, repository, resolve(wire, repository, manifest.commit), limits=Limits(), names=chosen)
     if odd := sorted(set(names) ^ {promise.path for promise in listed}):
-        return f"{one.place}: the hub lists other files: {', '.join(odd[:3])}"
+        return f"{snapshot.place}: the hub lists other files: {', '.join(odd[:3])}"
     for promise in listed:
-        said = promise.broken_by_file(one.place / "files" / promise.path)
+        said = promise.broken_by_file(snapshot.place / "files" / promise.path)
         if said is not None:
-            return f"{one.place}: {promise.path} is not what the hub lists: {said}"
+            return f"{snapshot.place}: {promise.path} is not what the hub lists: {said}"
     return None
 
 
-def put_aside(store: SnapshotStore, one: CachedSnapshot, why: str) -> Removed:
+def put_aside(store: SnapshotStore, snapshot: CachedSnapshot, why: str) -> Removed:
     """Move a snapshot where nothing is loaded from, with the reason beside it.
 
     Raises:
         CacheFailed: the cache cannot be written.
     """
-    return _alone(store, one.place, partial(store.put_aside, one.place, why))
+    return _alone(store, snapshot.place, partial(store.put_aside, snapshot.place, why))
 
 
 def set_aside(store: SnapshotStore) -> list[tuple[Path, str]]:
     """What was put aside, with its reason, the oldest first."""
-    found: list[tuple[Path, str]] = []
+    aside: list[tuple[Path, str]] = []
     for place in sorted((store.root / ASIDE).glob("*"), key=lambda path: path.name.rpartition("-")[2]):
         try:
             said = strict_json((place / "reason.json").read_bytes())
-            found.append((place, str(said["harm"])))
+            aside.append((place, str(said["harm"])))
         except (OSError, ValueError, KeyError, TypeError):
-            found.append((place, "no reason is written beside it"))
-    return found
+            aside.append((place, "no reason is written beside it"))
+    return aside
 
 
 def prune(store: SnapshotStore, *, older_than: float, keep_newest: int, dry: bool = False) -> list[Removed]:
@@ -170,9 +170,9 @@ def prune(store: SnapshotStore, *, older_than: float, keep_newest: int, dry: boo
     """
     now = time.time()
     gone: list[Removed] = []
-    for one in cached_snapshots(store)[keep_newest:]:
-        if now - one.since > older_than:
-            place = one.place
+    for snapshot in cached_snapshots(store)[keep_newest:]:
+        if now - snapshot.since > older_than:
+            place = snapshot.place
             if dry:
                 gone.append(Removed(place=place, why_not=None))
             else:

@@ -140,9 +140,9 @@ def _of_lock(
     commit = lock.commit
     names: tuple[str, ...] = ()
     if model is not None:
-        record = next((one for one in lock.models if one.path == model), None)
+        record = next((locked for locked in lock.models if locked.path == model), None)
         if record is None:
-            known = ", ".join(one.path for one in lock.models) or "none"
+            known = ", ".join(locked.path for locked in lock.models) or "none"
             raise SourceRefused(f"the lock has no model file {model!r}; of these it has {known}")
         files = (record.file(),)
         repository = record.repository

@@ -65,7 +65,7 @@ class HubCache:
         named.append(Path(os.path.realpath(place / "snapshots" / commit / promise.path)))
         # A link may lead anywhere: to a file that only this user may read, for one.
         inside = os.path.realpath(blobs)
-        return next((one for one in named if os.path.realpath(one.parent) == inside and _is_plain(one)), None)
+        return next((blob for blob in named if os.path.realpath(blob.parent) == inside and _is_plain(blob)), None)
 
     def blobs(self) -> Iterator[Path]:
         """Every blob, by repository and name. What a link leads to elsewhere is not one."""
@@ -132,13 +132,13 @@ def state(path: Path) -> State:
     A file's change time cannot be set back by whoever writes it, so equal states mean that nothing was written. Links
     that lead there, and the folders of a snapshot, have their times too: each may be exchanged, and put back.
     """
-    found: State = {}
+    states: State = {}
     try:
         names = sorted(_files(path)) if path.is_dir() else [""]
         for spelled, step in _way(path):
-            for one in (*filter(None, [step]), *_folders(spelled)):
-                seen = one.lstat()
-                found[str(one)] = (seen.st_ino, seen.st_ctime_ns)
+            for passed in (*filter(None, [step]), *_folders(spelled)):
+                seen = passed.lstat()
+                states[str(passed)] = (seen.st_ino, seen.st_ctime_ns)
     except OSError as error:
         return {"": (error.errno or 0,)}
     for name in names:
@@ -146,9 +146,9 @@ def state(path: Path) -> State:
             link = (path / name).lstat()
             file = (path / name).stat()
         except OSError as error:
-            found[name] = (error.errno or 0,)
+            states[name] = (error.errno or 0,)
             continue
-        found[name] = (
+        states[name] = (
             link.st_ino,
             link.st_ctime_ns,
             file.st_dev,
@@ -157,7 +157,7 @@ def state(path: Path) -> State:
             file.st_mtime_ns,
             file.st_ctime_ns,
         )
-    return found
+    return states
 
 
 def _way(path: Path) -> Iterator[tuple[Path, Path | None]]:
@@ -192,7 +192,7 @@ def _folders(path: Path) -> list[Path]:
     """The folders of our snapshot that a path is in; none where it is in none."""
     for folder in (path, *path.parents):
         if folder.name == "files" and _SNAPSHOT.fullmatch(folder.parent.name):
-            return [one for one in (*path.parents, path) if one.is_relative_to(folder.parent) and one.is_dir()]
+            return [above for above in (*path.parents, path) if above.is_relative_to(folder.parent) and above.is_dir()]
     return []
 
 

@@ -207,7 +207,7 @@ def build(
         raise BuildFailed(f"transformers cannot be imported: {type(error).__name__}: {error}") from error
     with captured() as lines:
         try:
-            made = _made(auto, folder, files, names, trust=trust_remote_code, options=dict(options))
+            tokenizer = _from_folder(auto, folder, files, names, trust=trust_remote_code, options=dict(options))
         except LoadError as error:
             error.logs = tuple(lines)
             raise
@@ -221,21 +221,23 @@ def build(
             )
             failure.logs = tuple(lines)
             raise failure from error
-    return made, tuple(lines)
+    return tokenizer, tuple(lines)
 
 
-def _made(
+def _from_folder(
     auto: Any, folder: Path, files: Sequence[FileRecord], names: set[str], *, trust: bool, options: dict[str, object]
 ) -> Any:
-    own = read_object(folder, "tokenizer_config.json").get("auto_map") if "tokenizer_config.json" in names else None
-    reference = own.get("AutoTokenizer") if isinstance(own, dict) else own
+    auto_map = (
+        read_object(folder, "tokenizer_config.json").get("auto_map") if "tokenizer_config.json" in names else None
+    )
+    reference = auto_map.get("AutoTokenizer") if isinstance(auto_map, dict) else auto_map
     if isinstance(reference, list):
         # [slow, fast]; one of them may be null
         reference = next((entry for entry in reversed(reference) if entry), None)
     if isinstance(reference, str) and trust:
-        made = load_class(reference, folder=folder, files=files)
-        made.register_for_auto_class()  # type: ignore[attr-defined]
-        return made.from_pretrained(  # type: ignore[attr-defined]
+        kind = load_class(reference, folder=folder, files=files)
+        kind.register_for_auto_class()  # type: ignore[attr-defined]
+        return kind.from_pretrained(  # type: ignore[attr-defined]
             str(folder), local_files_only=True, trust_remote_code=True, **options
         )
     model = read_object(folder, "config.json").get("auto_map") if "config.json" in names else None

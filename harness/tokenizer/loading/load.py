@@ -140,7 +140,8 @@ def load(
     pinned = lock if isinstance(lock, Lock) or lock is None else read_lock(Path(lock))
     where = parse(source, endpoint=endpoint)
     limits = limits or Limits()
-    chosen: Mapping[str, object] = options if options is not None else (pinned.options if pinned else {})
+    if options is None:
+        options = pinned.options if pinned else {}
     wanted = _wanted(expected)
     remarks: list[str] = []
     account: list[Request] = []
@@ -171,14 +172,14 @@ def load(
             snapshot, lease = fetched.leased(commit, promised, seconds=lock_timeout)
         if pinned is not None:
             _same_files(pinned, snapshot)
-        make = partial(build, trust_remote_code=trust_remote_code, options=chosen)
+        make = partial(build, trust_remote_code=trust_remote_code, options=options)
         try:
             # What is built from was compared with its manifest above, and is compared again when it is built.
             with unchanged(snapshot.folder):
                 if lease is None:
                     tokenizer, logs = make(snapshot.folder, snapshot.files)
                 else:
-                    tokenizer, logs = _made_in_peace(make, snapshot, lease)
+                    tokenizer, logs = _build_undisturbed(make, snapshot, lease)
         except Unreadable as error:
             raise (SourceRefused if lease is None else CacheFailed)(str(error)) from error
         if isinstance(where, Path) and (said := changes(snapshot.files, records(where, only_tokenizer_files=True))):
@@ -194,7 +195,7 @@ def load(
         commit=commit,
         snapshot=snapshot.folder,
         files=snapshot.files,
-        options=chosen,
+        options=options,
         requests=tuple(account),
         remarks=tuple(remarks),
         logs=logs,
@@ -202,19 +203,19 @@ def load(
     )
 
 
-def _made_in_peace(
+def _build_undisturbed(
     make: Callable[[Path, Sequence[FileRecord]], tuple[Any, tuple[str, ...]]], snapshot: Snapshot, lease: Lease
 ) -> tuple[Any, tuple[str, ...]]:
     """Build from a snapshot that nobody took away meanwhile: without one of its files it would be another tokenizer."""
     try:
-        made = make(snapshot.folder, snapshot.files)
+        built = make(snapshot.folder, snapshot.files)
     except BuildFailed as failure:
         if lease.holds():
             raise
         raise CacheFailed(f"{snapshot.folder} was taken away while it was loaded: load it again") from failure
     if not lease.holds():
         raise CacheFailed(f"{snapshot.folder} was taken away while it was loaded: load it again")
-    return made
+    return built
 
 
 def _folder(folder: Path, *, limits: Limits) -> Snapshot:
@@ -294,10 +295,10 @@ def differs_from(lock: Lock, tokenizer: object, remarks: list[str]) -> str | Non
     return None
 
 
-def in_words(expected: Identity, found: Identity) -> str:
+def in_words(expected: Identity, actual: Identity) -> str:
     """What differs between two identities, in one line."""
-    said = [one.words for one in difference(expected, found)]
-    return "; ".join(said[:5]) or f"expected {expected.full}, found {found.full}"
+    said = [row.words for row in difference(expected, actual)]
+    return "; ".join(said[:5]) or f"expected {expected.full}, found {actual.full}"
 
 
 @dataclass(frozen=True, kw_only=True)

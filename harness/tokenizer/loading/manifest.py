@@ -257,7 +257,7 @@ def read_lock(path: Path) -> Lock:
         lock = parse_json(Lock, content)
     except ValueError as error:
         raise SourceRefused(f"{path} is not a lock file: {error}") from None
-    together = [(lock.repository, lock.commit), *((one.repository, one.commit) for one in lock.models)]
+    together = [(lock.repository, lock.commit), *((model.repository, model.commit) for model in lock.models)]
     if any((repository is None) != (commit is None) for repository, commit in together):
         raise SourceRefused(f"{path} is not a lock file: repository and commit belong together")
     if lock.schema_ == 1 and lock.models:

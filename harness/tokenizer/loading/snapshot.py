@@ -62,7 +62,7 @@ def claim_partial(root: Path, place: Path) -> Path:
     Raises:
         CacheFailed: the cache cannot be written.
     """
-    made = new_partial(root)
+    claimed = new_partial(root)
     of = place.relative_to(root).as_posix()
     with writing(root):
         taken = False
@@ -70,13 +70,13 @@ def claim_partial(root: Path, place: Path) -> Path:
             what = _snapshot_name(folder)
             if what == of and not taken:
                 with contextlib.suppress(FileNotFoundError):
-                    folder.rename(made)
+                    folder.rename(claimed)
                     taken = True
             elif what is None or what == of or _age(folder) > ABANDONED_SECONDS:
                 shutil.rmtree(folder, ignore_errors=True)
-        (made / "files").mkdir(parents=True, exist_ok=True)
-        (made / SNAPSHOT_NAME).write_text(of, encoding="utf-8")
-    return made
+        (claimed / "files").mkdir(parents=True, exist_ok=True)
+        (claimed / SNAPSHOT_NAME).write_text(of, encoding="utf-8")
+    return claimed
 
 
 def abandon_partial(partial: Path) -> None:
@@ -242,9 +242,9 @@ def verified(place: Path, *, by_name: bool = True) -> SnapshotManifest:
     manifest = manifest_of(place)
     if manifest is None:
         raise Damaged(f"{place} was taken away")
-    for one in (place, place / "manifest.json") if by_name else ():
-        if one.is_symlink():
-            raise Damaged(f"{one} is a link, and a snapshot has none")
+    for path in (place, place / "manifest.json") if by_name else ():
+        if path.is_symlink():
+            raise Damaged(f"{path} is a link, and a snapshot has none")
     if by_name:
         repository = HubRepository(endpoint=manifest.endpoint, name=manifest.repository)
         names = tuple(file.path for file in manifest.files)

@@ -146,8 +146,8 @@ class Transfer:
 
     def _check_range(self, body: Body, headers: http.client.HTTPMessage, tag: str) -> None:
         """That an answer to a Range holds the rest of this very file."""
-        told = _RANGE.fullmatch(headers.get("Content-Range", ""))
-        first, last, total = (int(number) for number in told.groups()) if told else (-1, -1, -1)
+        content_range = _RANGE.fullmatch(headers.get("Content-Range", ""))
+        first, last, total = (int(number) for number in content_range.groups()) if content_range else (-1, -1, -1)
         right = first == self._have and first <= last < total == self.promise.size
         if right and body.announced not in {None, last - first + 1}:
             right = False

@@ -47,12 +47,14 @@ def route_to(address: str, *, timeout: float) -> Route:
     """The way to an address, by the proxy that the environment names; each wait on it takes at most `timeout` s."""
     parts = urllib.parse.urlsplit(address)
     proxy = None if urllib.request.proxy_bypass(parts.netloc) else urllib.request.getproxies().get(parts.scheme)
-    through = urllib.parse.urlsplit(proxy if "//" in proxy else f"//{proxy}") if proxy else None
+    through = None
+    if proxy:
+        through = urllib.parse.urlsplit(proxy if "//" in proxy else f"//{proxy}")
     near = through or parts
-    made: Callable[..., http.client.HTTPConnection] = http.client.HTTPConnection
+    connect: Callable[..., http.client.HTTPConnection] = http.client.HTTPConnection
     if parts.scheme == "https":
-        made = partial(http.client.HTTPSConnection, context=ssl.create_default_context())
-    connection = made(near.hostname or "", near.port, timeout=timeout)
+        connect = partial(http.client.HTTPSConnection, context=ssl.create_default_context())
+    connection = connect(near.hostname or "", near.port, timeout=timeout)
     # The one place where the library connects, for all four kinds of connection; it is private.
     connection._create_connection = _reached  # type: ignore[attr-defined]  # noqa: SLF001
     if through is not None and parts.scheme != "https":
@@ -308,18 +310,21 @@ class HubClient:
         self, path: str, take: Callable[[Body, http.client.HTTPMessage], _T], attempt: int, part: PartialBody | None
     ) -> _T:
         address = self.endpoint + path
-        own = _origin(address)
+        hub_origin = _origin(address)
         rest = part.rest() if part is not None else {}
         for _ in range(6):
             headers = {"Accept-Encoding": "identity", "User-Agent": f"rankproof-tokenizer; pid/{os.getpid()}", **rest}
-            if self._token and _origin(address) == own:
+            if self._token and _origin(address) == hub_origin:
                 headers["Authorization"] = f"Bearer {self._token}"
             with self._exchange(address, headers, attempt) as (response, body):
                 if response.status not in _REDIRECTS:
                     self._judge(path, response, attempt, ranged=bool(rest))
                     return take(body, response.headers)
                 target = urllib.parse.urljoin(address, response.headers.get("Location", ""))
-                if _origin(target)[0] not in {"http", "https"} or (own[0], _origin(target)[0]) == ("https", "http"):
+                if _origin(target)[0] not in {"http", "https"} or (hub_origin[0], _origin(target)[0]) == (
+                    "https",
+                    "http",
+                ):
                     raise HubFailed(f"{self.endpoint}{path}: it redirects to {target[:200]!r}", status=response.status)
             address = target
         raise HubFailed(f"{self.endpoint}{path}: it redirects in circles")
@@ -361,11 +366,11 @@ class HubClient:
                 response.close()
             connection.close()
             # Another host's query may hold a signature that lets anybody fetch the file: it is not written down.
-            own = address.startswith(self.endpoint + "/")
+            at_hub = address.startswith(self.endpoint + "/")
             self.account.append(
                 Request(
                     method="GET",
-                    path=address.removeprefix(self.endpoint) if own else address.partition("?")[0],
+                    path=address.removeprefix(self.endpoint) if at_hub else address.partition("?")[0],
                     attempt=attempt,
                     status=status,
                     received=body.received if body is not None else 0,
