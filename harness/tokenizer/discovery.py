@@ -93,8 +93,11 @@ def _of_folder(folder: Path, origin: Origin, *, stem: str | None = None) -> Iter
     if not (names or ranked or is_there(folder / _WHOLE)):
         for name in _NOT_LOADABLE:
             if is_there(folder / name):
-                why = "is a part of a tokenizer: which ids it gives is decided by a class of transformers"
-                yield CandidatePlace(origin=origin, path=folder / name, complaint=why)
+                yield CandidatePlace(
+                    origin=origin,
+                    path=folder / name,
+                    complaint="is a part of a tokenizer: which ids it gives is decided by a class of transformers",
+                )
 
 
 def _of_cache(root: Path, origin: Origin) -> Iterator[CandidatePlace]:
@@ -128,8 +131,11 @@ def _of_cache(root: Path, origin: Origin) -> Iterator[CandidatePlace]:
         for place in candidates:
             file = place.path / _WHOLE if place.path == folder else place.path
             if not Path(os.path.realpath(file)).is_relative_to(real):
-                why = f"is a link that leads out of the cache, to {os.path.realpath(file)}"
-                yield CandidatePlace(origin=origin, path=file, complaint=why)
+                yield CandidatePlace(
+                    origin=origin,
+                    path=file,
+                    complaint=f"is a link that leads out of the cache, to {os.path.realpath(file)}",
+                )
             else:
                 yield place
 
@@ -274,8 +280,13 @@ def _inside(file: GgufFile) -> Candidate:
         not isinstance(pre, bytes) or pre.decode(errors="replace") not in PRE_TOKENIZERS
     ):
         named = quoted(pre.decode(errors="replace")) if isinstance(pre, bytes) else "none"
-        why = f"the pre-tokenizer that it names is {named}: how text is split is not known, and not guessed"
-        return Candidate(origin="inside", path=path, standing="refused", reasons=(why,), fingerprint=form.fingerprint)
+        return Candidate(
+            origin="inside",
+            path=path,
+            standing="refused",
+            reasons=(f"the pre-tokenizer that it names is {named}: how text is split is not known, and not guessed",),
+            fingerprint=form.fingerprint,
+        )
     findings = list(tokenizer_findings(file))
     errors = [f"{finding.where} {finding.message}" for finding in findings if finding.severity == "error"]
     warnings = [f"warning: {finding.where} {finding.message}" for finding in findings if finding.severity == "warning"]
@@ -300,8 +311,9 @@ def _candidate(model: Path, place: CandidatePlace, *, inside: Candidate, rows: i
     except Unreadable as error:
         if place.origin == "named":
             raise
-        reason = _without(str(error), place.path)
-        return Candidate(origin=place.origin, path=place.path, standing="refused", reasons=(reason,))
+        return Candidate(
+            origin=place.origin, path=place.path, standing="refused", reasons=(_without(str(error), place.path),)
+        )
     standing, reasons = _judged(answer, rows=rows, held_against=inside.fingerprint is not None)
     return Candidate(
         origin=place.origin,
@@ -315,8 +327,9 @@ def _candidate(model: Path, place: CandidatePlace, *, inside: Candidate, rows: i
 
 def _judged(answer: dict[str, Any], *, rows: int | None, held_against: bool) -> tuple[Standing, tuple[str, ...]]:
     if rows is not None and answer["size"] > rows:
-        why = f"it has {answer['size']} ids, and the model has {rows} rows for them: the last ones have none"
-        return "differs", (why,)
+        return "differs", (
+            f"it has {answer['size']} ids, and the model has {rows} rows for them: the last ones have none",
+        )
     if not held_against:
         return "undecided", ("the model holds no tokenizer to compare it with: that it fits is not a proof",)
     rows_of = {

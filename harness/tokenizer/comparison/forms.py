@@ -47,8 +47,9 @@ def _encoder(first: Form, second: Form) -> Iterator[Difference]:
             yield _valued(part, first, second)
     for side, form in (("first", first), ("second", second)):
         if silent[side]:
-            words = f"the {side}, a {form.format} file, does not say: {', '.join(silent[side])}"
-            yield Difference(part=silent[side][0], words=words, semantic=True, sort="undecided")
+            yield _undecided(
+                silent[side][0], f"the {side}, a {form.format} file, does not say: {', '.join(silent[side])}"
+            )
 
 
 def _valued(part: str, first: Form, second: Form) -> Difference:
@@ -58,10 +59,10 @@ def _valued(part: str, first: Form, second: Form) -> Difference:
     words = f"{part}: {shown}"
     for side, form in (("first", first), ("second", second)):
         if not settled and (why := form.assumed.get(part)) is not None:
-            return Difference(part=part, words=f"{words}; of the {side}: {why}", semantic=True, sort="undecided")
+            return _undecided(part, f"{words}; of the {side}: {why}")
     if part == "pre-tokenizer" and (x.startswith(_UNKNOWN) != y.startswith(_UNKNOWN)):
         words += "; how llama.cpp's splits is not written down here, and not guessed"
-        return Difference(part=part, words=words, semantic=True, sort="undecided")
+        return _undecided(part, words)
     return _differs(part, words)
 
 
@@ -95,16 +96,16 @@ def _tokens(first: Form, second: Form) -> Iterator[Difference]:
     if differing:
         index = differing[0]
         more = f" (and {plural(len(differing) - 1, 'more id')})" if len(differing) > 1 else ""
-        words = f"tokens: id {index} is {token(a[index])} in the first and {token(b[index])} in the second{more}"
-        yield _differs("tokens", words)
+        yield _differs(
+            "tokens", f"tokens: id {index} is {token(a[index])} in the first and {token(b[index])} in the second{more}"
+        )
     for side, form, others, fewer in (("first", first, a, len(b)), ("second", second, b, len(a))):
         if len(others) <= fewer:
             continue
         more = f"tokens: the {side} has {len(others)} ids and the other {fewer}; id {fewer} is {token(others[fewer])}"
         bare = (second if side == "first" else first).format == "tiktoken"
         if bare and NORMAL not in form.types[fewer:]:
-            words = f"{more}: a tiktoken file holds no special tokens"
-            yield Difference(part="tokens", words=words, semantic=True, sort="undecided")
+            yield _undecided("tokens", f"{more}: a tiktoken file holds no special tokens")
         else:
             yield _differs("tokens", more)
 
@@ -140,8 +141,9 @@ def _order(first: Form, second: Form) -> Iterator[Difference]:
     elif by == ["scores", "scores"]:
         yield from _scores(first, second)
     elif "ranks" in by:
-        words = f"merges: the first goes by {by[0]}, the second by {by[1]}; whether ids are the same, parity says"
-        yield Difference(part="merges", words=words, semantic=True, sort="undecided")
+        yield _undecided(
+            "merges", f"merges: the first goes by {by[0]}, the second by {by[1]}; whether ids are the same, parity says"
+        )
     else:
         yield from _merges_of_scores(*((first, second) if by[0] == "merges" else (second, first)))
 
@@ -179,8 +181,9 @@ def _scores(first: Form, second: Form) -> Iterator[Difference]:
     texts = first.tokens()
     at = next((index for index in range(min(len(a), len(b))) if a[index] != b[index]), None)
     if at is not None:
-        words = f"scores: id {at}, {token(texts[at])}, has {a[at]:.9g} in the first and {b[at]:.9g} in the second"
-        yield _differs("scores", words)
+        yield _differs(
+            "scores", f"scores: id {at}, {token(texts[at])}, has {a[at]:.9g} in the first and {b[at]:.9g} in the second"
+        )
     elif len(a) == len(b):
         yield _differs("scores", "scores: they differ beyond what float32 holds")
 
@@ -196,8 +199,9 @@ def _merges_of_scores(merged: Form, scored: Form) -> Iterator[Difference]:
         if index is None:
             continue
         if scores[index] > last:
-            words = f"merges: rank {rank}, {pair(left + b' ' + right)}, comes after one whose score is lower"
-            yield _differs("merges", words)
+            yield _differs(
+                "merges", f"merges: rank {rank}, {pair(left + b' ' + right)}, comes after one whose score is lower"
+            )
             return
         last = scores[index]
     there = set(listed)
@@ -207,14 +211,15 @@ def _merges_of_scores(merged: Form, scored: Form) -> Iterator[Difference]:
             left = characters[:place].encode()
             right = characters[place:].encode()
             if left in ids and right in ids and (left, right) not in there:
-                words = f"merges: {pair(left + b' ' + right)} is missing, and the scores of the other make it"
-                yield _differs("merges", words)
+                yield _differs(
+                    "merges", f"merges: {pair(left + b' ' + right)} is missing, and the scores of the other make it"
+                )
                 return
-    words = (
+    yield _undecided(
+        "merges",
         "merges: one goes by merges and the other by scores; the merges are those that the scores make, in their "
-        "order. Where two pairs overlap they can still choose otherwise: parity says"
+        "order. Where two pairs overlap they can still choose otherwise: parity says",
     )
-    yield Difference(part="merges", words=words, semantic=True, sort="undecided")
 
 
 def _beside(first: Form, second: Form) -> Iterator[Difference]:
@@ -247,10 +252,13 @@ def _named(part: str, value: str, form: Form) -> str:
 
 def _remarks(first: Form, second: Form) -> Iterator[Difference]:
     if first.padding != second.padding:
-        words = (
-            f"padding: {first.padding} unused ids at the end of the first, {second.padding} at the end of the second"
+        yield Difference(
+            part="padding",
+            words=f"padding: {first.padding} unused ids at the end of the first, "
+            f"{second.padding} at the end of the second",
+            semantic=False,
+            sort="remark",
         )
-        yield Difference(part="padding", words=words, semantic=False, sort="remark")
     for side, form in (("first", first), ("second", second)):
         for remark in form.remarks:
             yield Difference(part="remark", words=f"of the {side}: {remark}", semantic=False, sort="remark")
@@ -269,3 +277,7 @@ def pair(merge: bytes) -> str:
 
 def _differs(part: str, words: str) -> Difference:
     return Difference(part=part, words=words, semantic=True)
+
+
+def _undecided(part: str, words: str) -> Difference:
+    return Difference(part=part, words=words, semantic=True, sort="undecided")
