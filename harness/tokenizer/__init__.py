@@ -1,4 +1,4 @@
-"""What a tokenizer is, and whether two are the same. Usable alone: nothing here imports the rest of the harness.
+"""Identities of tokenizers, and whether two are the same. Usable alone: nothing here imports the rest of the harness.
 
 * `identify(tokenizer)`: the identity of an object: transformers (fast, slow, SentencePiece, a repository's own class)
   or `tokenizers.Tokenizer`. The object is left as it is.
@@ -38,7 +38,7 @@ __all__ = [
 
 
 def difference(a: object, b: object) -> list[Difference]:
-    """What differs between two tokenizers; nothing if the list is empty.
+    """List what differs between two tokenizers; the list is empty if nothing does.
 
     Args:
         a: a tokenizer object, an `Identity`, or the path of a folder or a tokenizer.json.

@@ -26,7 +26,7 @@ MERGES = b',"merges":'
 
 
 def written(backend: Any) -> bytes:
-    """What `backend.to_str()` returns, as UTF-8.
+    """The text of `backend.to_str()`, as UTF-8.
 
     The state that pickle saves is the same text, and comes as bytes. Making text of it and bytes again takes nearly as
     long as the writing itself.
@@ -83,7 +83,7 @@ class Serialised:
         )
 
     def entries(self) -> int:
-        """How many tokens a written vocabulary has (not for Unigram, whose vocabulary is a list)."""
+        """Count the tokens of a written vocabulary (not for Unigram, whose vocabulary is a list)."""
         # A backslash takes the next character with it, so that what is left are the quotes around tokens.
         return (self.vocabulary.count(b'"') - ESCAPES.findall(self.vocabulary).count(b'"')) // 2
 
@@ -160,7 +160,7 @@ def encoder_parts(backend: Any, pieces: Serialised, *, alone: bool, encode_speci
 
 
 def round_trip(encode: Callable[[str], list[int] | str], decode: Callable[[list[int]], str]) -> str:
-    """Which probes come back as they were, which do not, and which vanish: `kept`, `changed` or `lost` by name.
+    """Encode and decode every probe: by name whether it is `kept`, `changed` or `lost`.
 
     A text that cannot be encoded (an error in words instead of ids) does not come back.
     """

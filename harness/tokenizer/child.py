@@ -15,7 +15,7 @@ import sys
 from collections.abc import Callable
 from dataclasses import asdict, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, TextIO
 
 from harness.forms.digest import sha256
 from harness.forms.regular_file import read_regular
@@ -44,7 +44,7 @@ _RANKED = re.compile(rb"\s*[A-Za-z0-9+/]+={0,2} [0-9]+\r?\n")
 
 
 def is_serialised(path: Path) -> bool:
-    """Whether the tokenizers library reads it: a tokenizer.json, or a folder that holds one."""
+    """Tell whether the tokenizers library reads it: a tokenizer.json, or a folder that holds one."""
     return _format(path) == "tokenizer.json"
 
 
@@ -144,10 +144,7 @@ def main() -> int:
     """Answer one request with one line of JSON."""
     request = json.loads(sys.stdin.read())
     limit(memory=request["memory"], seconds=request["seconds"])
-    # What the library prints of a panic is repeated in the answer.
-    answer = os.fdopen(os.dup(1), "w", encoding="utf-8", errors="surrogatepass")
-    os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
-    os.dup2(1, 2)
+    answer = private_output()
     try:
         reply = {"answer": ANSWERS[request["question"]](request)}
     except NotComparable as error:
@@ -168,6 +165,14 @@ def main() -> int:
     answer.write(text)
     answer.close()
     return 0
+
+
+def private_output() -> TextIO:
+    """Take standard output for answers alone: what libraries print of a panic would be read as part of one."""
+    answers = os.fdopen(os.dup(1), "w", encoding="utf-8", errors="surrogatepass")
+    os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
+    os.dup2(1, 2)
+    return answers
 
 
 def _identify(request: dict[str, Any]) -> str:

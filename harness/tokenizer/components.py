@@ -57,7 +57,7 @@ def pre_tokenizer(component: Component | None) -> list[Component]:
 
 
 def post_processor(component: Component | None) -> list[Component]:
-    """What is put around one text (`single`) and two (`pair`): `A`, `B`, or a list of ids.
+    """Items put around one text (`single`) and two (`pair`): `A`, `B`, or a list of ids.
 
     Type ids are not ids; the ByteLevel processor only moves offsets. Processors in a chain see what the one before
     made of the texts, in a shape of its own, so that only a lone one is brought into this form.
@@ -107,7 +107,7 @@ def model(small: Component, *, vocabulary: bytes, before: list[Component]) -> Co
 
 
 def _nothing_unknown(given: Component, *, vocabulary: bytes, before: list[Component]) -> bool:
-    """Whether every text has tokens: each byte has one, as `<0xXX>` or as a letter of ByteLevel."""
+    """Tell whether every text has tokens: each byte has one, as `<0xXX>` or as a letter of ByteLevel."""
     if given.get("byte_fallback") and all(b'"<0x%02X>":' % byte in vocabulary for byte in range(256)):
         return True
     if (
@@ -125,7 +125,7 @@ def _nothing_unknown(given: Component, *, vocabulary: bytes, before: list[Compon
 
 
 def state(head: Component) -> Component:
-    """What padding and truncation do to the ids of one text: `Tokenizer.encode` obeys them without being asked."""
+    """Padding and truncation as far as they change the ids of one text: `Tokenizer.encode` obeys them unasked."""
     settings: Component = {}
     cut = head.get("truncation")
     if cut:

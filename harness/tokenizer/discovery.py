@@ -345,7 +345,7 @@ def _judged(answer: dict[str, Any], *, rows: int | None, held_against: bool) -> 
 
 
 def _hints(file: GgufFile) -> tuple[str, ...]:
-    """What the model says of its origin, and what its architecture and size make likely."""
+    """Hints at where the tokenizer is: the model's stated origin, its architecture and its size."""
     hints = [
         f"{key.name} is {quoted(key.value.decode(errors='backslashreplace'))}: look there"
         for key in file.keys.values()

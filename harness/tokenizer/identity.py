@@ -85,7 +85,7 @@ SEMANTIC = ("scope", "encoding", "names", "special tokens", "chat templates", "o
 
 @dataclass(frozen=True, kw_only=True)
 class Identity:
-    """What a tokenizer is.
+    """The identity of a tokenizer.
 
     Attributes:
         semantic: sha256, 64 hex digits: same ids for every text, same special tokens, same chat templates.

@@ -58,6 +58,7 @@ def ask(question: str, paths: list[str | os.PathLike[str]], *, memory: int = MEM
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         env=environment(),
+        # Ctrl-C at the terminal reaches us alone: we end the child, and it writes no traceback.
         start_new_session=True,
     ) as child:
         try:

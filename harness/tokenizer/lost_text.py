@@ -34,7 +34,7 @@ class Lost:
 
     @property
     def words(self) -> str:
-        """What is lost, with its scale."""
+        """Describe what is lost, with its scale."""
         if not self.ranges:
             if self.needed:
                 return "every character that needs them has a token of its own, so nothing is lost"
@@ -52,7 +52,7 @@ class Lost:
 
 
 def lost(missing: Collection[int], *, whole: Collection[int] = ()) -> Lost:
-    """What cannot be encoded without tokens for these bytes.
+    """Find what cannot be encoded without tokens for these bytes.
 
     Args:
         missing: bytes, 0 to 255.

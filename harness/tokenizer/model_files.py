@@ -41,7 +41,7 @@ Get = Callable[[str, Lock | None], Fetched]
 
 @dataclass(frozen=True, kw_only=True)
 class Served:
-    """What was found for a model.
+    """The tokenizer of a model, and how it was found.
 
     Attributes:
         resolution: its tokenizer, with every candidate.
@@ -184,7 +184,7 @@ def sorted_records(models: Iterable[ModelRecord]) -> tuple[ModelRecord, ...]:
 
 
 def require_tokenizer(model: Path, tokenizer: Path) -> None:
-    """That a GGUF model holds this tokenizer. A file of another format says nothing of it, and is taken as it is.
+    """Require that a GGUF model holds this tokenizer. A file of another format has none, and is taken as it is.
 
     Args:
         model: the model file.
@@ -206,7 +206,7 @@ def require_tokenizer(model: Path, tokenizer: Path) -> None:
 
 
 def model_difference(lock: Lock, path: Path) -> str | None:
-    """In words why a file is not one of a lock's models; None if it is one, whatever it is called here.
+    """Say why a file is not one of a lock's models; None if it is, whatever it is called here.
 
     Raises:
         CacheFailed: it cannot be read.
@@ -227,7 +227,7 @@ def model_difference(lock: Lock, path: Path) -> str | None:
 
 @dataclass(frozen=True, kw_only=True)
 class Health:
-    """What was found.
+    """The health of a model file and its tokenizer.
 
     Attributes:
         model: the GGUF file.

@@ -148,7 +148,7 @@ def alone_parts(backend: Any, *, depth: Depth) -> Parts:
 
 
 def deep_parts(backend: Any, vocabulary: dict[str, int], pieces: Serialised) -> Parts:
-    """What the full form adds: the vocabulary as the object gives it, the round trip, and the fingerprint."""
+    """Parts that only the full depth has: the vocabulary as the object gives it, round trip and fingerprint."""
     form = serialised_form(pieces, encode_special_tokens=bool(backend.encode_special_tokens))
     trip = round_trip(
         lambda text: ids_of(backend, text), lambda ids: str(backend.decode(ids, skip_special_tokens=False))

@@ -1,4 +1,4 @@
-"""What a rank can tell about the load of a tokenizer: versions, the object, the exception, the logs, the cache.
+"""Observations of a rank about the load of a tokenizer: versions, object, exception, logs, cache.
 
 Everything returned is plain JSON of bounded size, so that it fits one event each. Nothing here changes what is watched,
 except that `Logs` makes two libraries write their debug messages for as long as it is entered. Of the harness only this
@@ -150,7 +150,7 @@ def _inside(file: str) -> str:
 
 
 class Logs(logging.Handler):
-    """What transformers and huggingface_hub log while this is entered, debug messages too, and on which threads.
+    """A log handler that keeps what transformers and huggingface_hub log while it is entered, from DEBUG up, by thread.
 
     They are the only trace inside the process of an error that was swallowed. A message written while an exception is
     handled is kept with the chain of that exception, as `handling`: the message itself may tell only its outer end, and
@@ -165,6 +165,7 @@ class Logs(logging.Handler):
         self._names = names
         self._hide = hide
         self._undo: contextlib.ExitStack | None = None
+        # Threads log at once, and a message is counted in one of three tables.
         self._guard = threading.Lock()
         self._first: dict[tuple[str, str, str], list[Any]] = {}
         self._failures: dict[tuple[str, str, str], list[Any]] = {}
@@ -288,7 +289,7 @@ def _read(path: Path) -> str:
 
 
 def _holds_its_name(path: Path) -> bool:
-    """Whether a blob holds what its name says; a name that is not a digest says nothing."""
+    """Tell whether a blob's bytes have the digest in its name; a name that is not a digest says nothing."""
     if not re.fullmatch("[0-9a-f]{40}|[0-9a-f]{64}", path.name):
         return True
     try:

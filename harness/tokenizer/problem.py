@@ -60,7 +60,7 @@ class IdentityMalformed(TokenizerError, ValueError):
 
 
 def refused(file: object, error: OSError) -> Unreadable:
-    """What is raised for a file that the system does not give."""
+    """The error for a file that the system refuses."""
     kinds: dict[int | None, type[Unreadable]] = {
         **dict.fromkeys((errno.ENOENT, errno.ENOTDIR), Absent),
         **dict.fromkeys((errno.EACCES, errno.EPERM), Forbidden),

@@ -271,7 +271,7 @@ def _ids(tokenizer: Any, text: str) -> list[int] | str:
 
 
 def _engine(tokenizer: Any) -> str:
-    """What does the work inside: a SentencePiece processor, a tiktoken encoding, or the class itself."""
+    """The engine inside: a SentencePiece processor, a tiktoken encoding, or the class itself."""
     for name in ("sp_model", "_tokenizer", "tokenizer", "model", "encoder"):
         held = vars(tokenizer).get(name)
         if held is not None and type(held).__module__.split(".")[0] not in {"builtins", "transformers"}:

@@ -67,7 +67,7 @@ def _valued(part: str, first: Form, second: Form) -> Difference:
 
 
 def _unequal(x: str, y: str) -> tuple[str, bool]:
-    """What differs between two values, and whether it is a setting that every format with such settings has."""
+    """Describe what differs between two values, and tell whether every format with such settings has it."""
     a, b = (json.loads(value) if value.startswith("{") else None for value in (x, y))
     if not isinstance(a, dict) or not isinstance(b, dict):
         return f"{cut(x, _SHOWN)} in the first, {cut(y, _SHOWN)} in the second", False

@@ -83,7 +83,7 @@ def cut(text: str, most: int = SHOWN) -> str:
 
 
 def token_texts(tokens: Iterable[str]) -> Iterator[str]:
-    """What may make a side use these tokens: their text as decoded, and as it is, alone and in a sentence."""
+    """Texts that may make a side use these tokens: as decoded, and as they are, alone and in a sentence."""
     for token in tokens:
         plain = token.replace(METASPACE, " ").replace(BYTE_LEVEL_SPACE, " ").removeprefix("##").removesuffix("</w>")
         texts = dict.fromkeys((text_of(token), plain, token, plain.strip(), f"{token}</w>"))
@@ -480,7 +480,7 @@ def _row(part: str, words: str, *, semantic: bool, example: Example | None = Non
 
 
 def _paths(a: Any, b: Any) -> str:
-    """Where two values differ, as `path: one against other`."""
+    """List where two values differ, as `path: one against other`."""
     differences = list(islice(_differing(a, b, ""), NAMED + 1))
     shown = "; ".join(
         f"{path + ' ' if path else ''}{cut(canonical_json(x), 80)} against {cut(canonical_json(y), 80)}"

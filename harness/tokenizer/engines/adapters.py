@@ -44,7 +44,7 @@ class Adapter(Protocol):
 
 
 class TokenizersLibrary:
-    """What `tokenizers` does with the files, as transformers would load them."""
+    """The tokenizers library on files, as transformers would load them."""
 
     modes = MODES
 
@@ -76,7 +76,7 @@ class TokenizersLibrary:
 
 
 class SentencePieceLibrary:
-    """What `sentencepiece` does with a model file."""
+    """The sentencepiece library on a model file. It reads no special token in a text, and puts none around it."""
 
     modes: tuple[Mode, ...] = ("plain",)
 
@@ -111,7 +111,7 @@ MOST_ANSWER = 16 << 20
 
 
 class TokenizeServer:
-    """What a server does with a text. It is asked for nothing but ids."""
+    """A server with `/tokenize` (llama.cpp's, vLLM, SGLang and others). It is asked for nothing but ids."""
 
     modes: tuple[Mode, ...] = ("special", "around")
 
@@ -167,7 +167,7 @@ _USER_DEFINED = 1 << 4
 
 
 class LlamaCpp:
-    """What llama.cpp does with the tokenizer inside a GGUF file."""
+    """llama.cpp on the tokenizer inside a GGUF file. No tensor is read: the vocabulary alone is loaded."""
 
     modes = MODES
 
@@ -233,7 +233,7 @@ _OFF = 0
 
 
 class LlamaCppModel:
-    """What llama.cpp does with the weights of a GGUF file. Its tokenizer is never asked."""
+    """llama.cpp on the weights of a GGUF file, on the CPU. Its tokenizer is never asked."""
 
     modes: tuple[Mode, ...] = ()
 
@@ -304,7 +304,7 @@ class LlamaCppModel:
         return context
 
     def _hear(self, text: bytes) -> None:
-        """What it logs: the only place where it says where something lies, and why it refuses a file."""
+        """Listen to its log: the only place where it says where buffers are, and why it refuses a file."""
         line = text.decode(errors="replace")
         self._buffers.update(_BUFFER.findall(line))
         if "error" in line:

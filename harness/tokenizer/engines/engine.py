@@ -126,6 +126,7 @@ class Engine:
             stderr=subprocess.DEVNULL,
             # Where the libraries of llama.cpp are, if they are not in its package.
             env=environment() | {name: os.environ[name] for name in ("LLAMA_CPP_LIB_PATH",) if name in os.environ},
+            # Ctrl-C at the terminal reaches us alone: we end the child, and it writes no traceback.
             start_new_session=True,
         )
         self._held = b""
@@ -167,7 +168,7 @@ class Engine:
         return answer["tokens"], answer["special"]
 
     def round_trip(self) -> str:
-        """Which texts of the probe corpus come back, as `harness.tokenizer.backend.round_trip` writes it.
+        """Send the probe corpus there and back; the result is written as by `harness.tokenizer.backend.round_trip`.
 
         Raises:
             EngineFailed: it died, or it does not turn ids into text.

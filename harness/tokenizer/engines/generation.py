@@ -46,7 +46,7 @@ class EngineRefused(TokenizerError):
 
 @dataclass(frozen=True, kw_only=True)
 class Continuation:
-    """What the model said.
+    """A prompt's continuation by a model.
 
     Attributes:
         prompt_ids: what it was given.
@@ -73,7 +73,7 @@ class Continuation:
 
 @dataclass(frozen=True, kw_only=True)
 class _Ran:
-    """What an engine did; fields as in `Continuation`."""
+    """One run of an engine; fields as in `Continuation`."""
 
     ids: list[int]
     engine: str
@@ -84,6 +84,7 @@ class _Ran:
     remarks: tuple[str, ...]
 
 
+# What is run, with which proven bytes, and where: each comes from an option of `rankproof infer`.
 def continued(
     model: Path,
     *,

@@ -102,7 +102,7 @@ class Mismatch:
 
 @dataclass(frozen=True, kw_only=True)
 class EngineParity:
-    """What was compared, and what differs.
+    """The outcome of asking two engines for the same texts.
 
     Attributes:
         engines: both, with their versions.

@@ -6,13 +6,12 @@ It limits itself before it loads anything. A panic, an abort or an endless loop 
 from __future__ import annotations
 
 import json
-import os
 import sys
 from collections.abc import Callable
 from functools import partial
 from typing import Any
 
-from harness.tokenizer.child import limit
+from harness.tokenizer.child import limit, private_output
 from harness.tokenizer.engines.adapters import (
     Adapter,
     LlamaCpp,
@@ -36,10 +35,7 @@ def main() -> int:
     """Answer requests until standard input ends."""
     begun = json.loads(sys.stdin.readline())
     limit(memory=begun["memory"], seconds=begun["seconds"])
-    answers = os.fdopen(os.dup(1), "w", encoding="utf-8")
-    # What engines print is not an answer.
-    os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
-    os.dup2(1, 2)
+    answers = private_output()
     try:
         adapter = ADAPTERS[begun["engine"]](begun["where"])
         _say(answers, {"about": adapter.about, "modes": adapter.modes})

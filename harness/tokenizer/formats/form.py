@@ -79,7 +79,7 @@ class Form:
 
 
 def without_padding(types: bytes) -> int:
-    """How many ids are left when unused ones at the end are cut."""
+    """Count the ids that are left when unused ones at the end are cut."""
     return len(types.rstrip(bytes([UNUSED])))
 
 

@@ -321,7 +321,7 @@ def _pre_tokenizer(split: str, step: Json) -> Json:
 
 
 def _post_processor(form: Form, tokens: list[str]) -> Json | None:
-    """What is put before and after a text."""
+    """The post-processor that puts ids before and after a text."""
     around_text = json.loads(form.parts["around"] or "{}")
     before = around_text.get("before", [])
     after = around_text.get("after", [])

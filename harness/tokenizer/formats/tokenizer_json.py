@@ -103,7 +103,7 @@ def serialised_form(
 
 
 def missing_bytes(ids: Mapping[str, int], *, chain: list[Component], falls_back: bool) -> list[str]:
-    """What is lost where a byte-level tokenizer, or one that falls back to bytes, lacks the token of a byte."""
+    """Describe what is lost where a byte-level tokenizer, or one with byte fallback, lacks the token of a byte."""
     whole: list[int] = []
     if falls_back:
         missing = [byte for token, byte in BYTES.items() if token not in ids]
@@ -219,7 +219,7 @@ def _spaces(
 
 
 def _crosses(ids: Mapping[str, int], added: list[dict[str, Any]]) -> bool:
-    """Whether a piece holds the mark of a word's beginning elsewhere than first: then splitting at it matters."""
+    """Tell whether a piece holds the mark of a word's beginning elsewhere than first: then splitting at it matters."""
     names = {token["content"] for token in added}
     return any(BEGINS in token[1:] for token in ids if token not in names)
 

@@ -65,7 +65,7 @@ _SECONDS = 5
 
 
 def check(file: GgufFile, *, templates: bool = True) -> list[Finding]:
-    """What is wrong with a file whose structure could be read.
+    """List what is wrong with a file whose structure could be read.
 
     Args:
         file: the file.

@@ -171,7 +171,7 @@ class Key:
 
 @dataclass(frozen=True, slots=True)
 class Tensor:
-    """What the file says of a tensor. Its data is not read."""
+    """A tensor as the file describes it. Its data is not read."""
 
     name: str
     dimensions: tuple[int, ...]

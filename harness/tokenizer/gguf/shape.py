@@ -17,7 +17,7 @@ Severity = Literal["error", "warning", "note"]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Finding:
-    """What was found.
+    """A finding about a GGUF file.
 
     Attributes:
         code: which kind it is, for programs: words with hyphens.
@@ -45,7 +45,7 @@ def finding(file: GgufFile, where: str, code: str, severity: Severity, message: 
 
 
 def is_text(content: bytes) -> bool:
-    """Whether bytes are UTF-8."""
+    """Tell whether bytes are UTF-8."""
     try:
         content.decode()
     except UnicodeDecodeError:
@@ -81,7 +81,7 @@ def keys(file: GgufFile) -> Iterator[Finding]:
 
 
 def architecture(file: GgufFile) -> Iterator[Finding]:
-    """What the model says it is, and the numbers that follow from it."""
+    """Findings about the architecture, and the numbers that follow from it."""
     key = file.keys.get("general.architecture")
     if key is None or not isinstance(key.value, bytes):
         if key is None:
@@ -104,6 +104,7 @@ def architecture(file: GgufFile) -> Iterator[Finding]:
             f"{quoted(name)} is not among the {len(ARCHITECTURES)} architectures that are known here",
             "ask the engine whether it knows it",
         )
+    yield from _parts(file)
     yield from _blocks(file, name)
     yield from _heads(file, name)
     yield from _embedding(file, name)
@@ -163,11 +164,13 @@ def data(file: GgufFile) -> Iterator[Finding]:
         )
 
 
-def _blocks(file: GgufFile, name: str) -> Iterator[Finding]:
-    key = file.keys.get(f"{name}.block_count")
-    count = _number(key)
-    parts = _number(file.keys.get("split.count"))
-    if parts is not None and parts > 1:
+def _part_count(file: GgufFile) -> int:
+    return _number(file.keys.get("split.count")) or 1
+
+
+def _parts(file: GgufFile) -> Iterator[Finding]:
+    parts = _part_count(file)
+    if parts > 1:
         yield finding(
             file,
             "split.count",
@@ -196,6 +199,13 @@ def _blocks(file: GgufFile, name: str) -> Iterator[Finding]:
             f"is {whole}, and the file, which is the only part, holds {plural(len(file.tensors), 'tensor')}",
             "take the whole model, or split it anew",
         )
+
+
+def _blocks(file: GgufFile, name: str) -> Iterator[Finding]:
+    if _part_count(file) > 1:
+        return
+    key = file.keys.get(f"{name}.block_count")
+    count = _number(key)
     blocks: dict[int, set[str]] = {}
     for match in map(re.compile(r"blk\.(\d{1,6})\.(.*)").match, file.tensors):
         if match:
@@ -306,7 +316,7 @@ def _embedding(file: GgufFile, name: str) -> Iterator[Finding]:
 
 
 def embedding_rows(file: GgufFile) -> int | None:
-    """How many ids the model's embedding has a row for; None where it has no such tensor."""
+    """Rows of the model's embedding; None where it has no such tensor."""
     tensor = file.tensors.get(_EMBEDDING)
     return tensor.dimensions[1] if tensor is not None and len(tensor.dimensions) > 1 else None
 

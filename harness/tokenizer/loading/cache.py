@@ -47,7 +47,7 @@ class CachedSnapshot:
 
     @property
     def words(self) -> str:
-        """What it is of."""
+        """Repository and commit, or the folder where the manifest cannot be read."""
         if self.manifest is None:
             return f"{self.place.parent.name}/{self.place.name}"
         return f"{self.manifest.repository}@{self.manifest.commit}"
@@ -55,7 +55,7 @@ class CachedSnapshot:
 
 @dataclass(frozen=True, kw_only=True)
 class Removed:
-    """What became of a snapshot, or of another folder of the cache, that was to go.
+    """The outcome of removing a snapshot, or another folder of the cache.
 
     Attributes:
         place: its folder.
@@ -101,7 +101,7 @@ def _cached_snapshots(root: Path) -> Iterator[CachedSnapshot]:
 
 
 def snapshot_harm(store: SnapshotStore, snapshot: CachedSnapshot, *, wire: HubClient | None = None) -> str | None:
-    """In words what is wrong with a snapshot; None if every byte is as its manifest says.
+    """Say what is wrong with a snapshot; None if every byte is as its manifest says.
 
     Args:
         store: the cache.
@@ -145,7 +145,7 @@ def put_aside(store: SnapshotStore, snapshot: CachedSnapshot, why: str) -> Remov
 
 
 def set_aside(store: SnapshotStore) -> list[tuple[Path, str]]:
-    """What was put aside, with its reason, the oldest first."""
+    """List what was put aside, with its reason, the oldest first."""
     aside: list[tuple[Path, str]] = []
     for place in sorted((store.root / ASIDE).glob("*"), key=lambda path: path.name.rpartition("-")[2]):
         try:

@@ -56,6 +56,7 @@ class Fetched:
     lease: Lease = field(repr=False, compare=False)
 
 
+# Options of the public API, by keyword: each is one decision of the caller.
 def fetch(
     source: str,
     *,
@@ -148,20 +149,25 @@ def _of_lock(
         repository = record.repository
         commit = record.commit
         names = (record.path,)
+    return _pinned(repository, commit, source=source, revision=revision), promised_by(files), names
+
+
+def _pinned(repository: str | None, commit: str | None, *, source: str, revision: str | None) -> str:
+    """The commit that a lock pins for a source."""
     if repository != source or commit is None:
         raise SourceRefused(f"the lock is for {repository or 'a folder'}, not for {source}")
     if revision not in {None, commit}:
         raise SourceRefused(f"the lock pins commit {commit}, not {revision}: leave the revision out")
-    return commit, promised_by(files), names
+    return commit
 
 
 def promised_by(files: Sequence[FileRecord]) -> tuple[Promise, ...]:
-    """What the files of a lock have to be."""
+    """Promises that the files of a lock make."""
     return tuple(Promise(path=file.path, size=file.size, sha256=file.sha256) for file in files)
 
 
 def snapshots() -> Path:
-    """Where snapshots are kept if nobody says otherwise."""
+    """The default folder of snapshots."""
     return cache_folder("tokenizers", variable="RANKPROOF_TOKENIZERS")
 
 
@@ -217,11 +223,7 @@ class Fetch:
     def commit(self, revision: str | None, lock: Lock | None, *, trust: bool) -> str:
         """The commit to load: the lock's, the one given, or the one the branch points to now."""
         if lock is not None:
-            if lock.repository != self.repository.name or lock.commit is None:
-                raise SourceRefused(f"the lock is for {lock.repository or 'a folder'}, not for {self.repository.name}")
-            if revision not in {None, lock.commit}:
-                raise SourceRefused(f"the lock pins commit {lock.commit}, not {revision}: leave the revision out")
-            return lock.commit
+            return _pinned(lock.repository, lock.commit, source=self.repository.name, revision=revision)
         wanted = checked_revision(revision or "main")
         if COMMIT.fullmatch(wanted):
             return wanted

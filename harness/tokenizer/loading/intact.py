@@ -34,7 +34,7 @@ DIGESTS = {64: "sha256", 40: "blob"}
 
 
 def hub_cache() -> Path:
-    """Where huggingface_hub keeps what it fetched, by its own variables; it is read, never written."""
+    """The folder of huggingface_hub's cache, by its own variables; it is read, never written."""
     if given := os.environ.get("HF_HUB_CACHE") or os.environ.get("HUGGINGFACE_HUB_CACHE"):
         return Path(given).expanduser()
     if home := os.environ.get("HF_HOME"):
@@ -51,11 +51,11 @@ class HubCache:
 
     @classmethod
     def of_user(cls) -> HubCache:
-        """Where huggingface_hub keeps it, by its own variables."""
+        """The cache that huggingface_hub's own variables name."""
         return cls(root=hub_cache())
 
     def blob(self, repository: HubRepository, commit: str, promise: Promise) -> Path | None:
-        """Where a file with the promised digest may lie; None if nothing does.
+        """Find a file that may have the promised digest; None if there is none.
 
         By its digest, or, since a lock does not know git's id of a file, by the link that its name at the commit is.
         """
@@ -76,7 +76,7 @@ class HubCache:
 
 
 def blob_harm(blob: Path) -> str | None:
-    """In words how a blob's bytes differ from its name; None if they do not, or if the name says nothing of them.
+    """Describe how a blob's bytes differ from its name; None if they do not, or if the name is not a digest.
 
     Raises:
         CacheFailed: it cannot be read.
@@ -100,7 +100,7 @@ State = dict[str, tuple[int, ...]]
 
 
 def damage(path: Path) -> str | None:
-    """In words why a path must not be used; None if it is in no cache, or its files are as the cache says."""
+    """Say why a path must not be used; None if it is in no cache, or its files are as the cache says."""
     for spelled in dict.fromkeys(spelled for spelled, _ in _way(path)):
         if (said := _damage(spelled)) is not None:
             return said

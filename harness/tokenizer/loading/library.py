@@ -90,6 +90,7 @@ class _Verified(importlib.abc.MetaPathFinder, importlib.abc.Loader):
 
 
 _FINDER = _Verified()
+# Two threads that load at once must not both put the finder on `sys.meta_path`.
 _REGISTERING = threading.Lock()
 
 

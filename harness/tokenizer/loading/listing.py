@@ -1,4 +1,4 @@
-"""What a repository holds at one commit, so that "this file does not exist" is a fact and not a swallowed error.
+"""Listings of a repository at one commit: "this file does not exist" is a fact and not a swallowed error.
 
 Two independent answers of the hub must agree: the revision's summary (`/api/models/NAME/revision/REVISION`, which also
 turns a branch into its commit) and the tree (`/api/models/NAME/tree/COMMIT`, which gives sizes and digests). One answer
@@ -25,7 +25,7 @@ _SHA256 = re.compile(r"[0-9a-f]{64}")
 
 @dataclass(frozen=True, kw_only=True)
 class Promise:
-    """What the hub, or a lock, says a file is.
+    """A file as the hub, or a lock, describes it.
 
     Attributes:
         path: inside the repository, checked.
@@ -40,7 +40,7 @@ class Promise:
     sha256: str | None = None
 
     def broken_by(self, *, sha256: str, blob: str) -> str | None:
-        """In words what bytes with these digests are not; None if they are what was promised."""
+        """Describe how bytes with these digests differ from what was promised; None if they do not."""
         if self.sha256 is not None and sha256 != self.sha256:
             return f"its bytes have sha256 {sha256[:12]}…, promised was {self.sha256[:12]}…"
         if self.blob is not None and blob != self.blob:

@@ -74,7 +74,7 @@ class Loaded:
     lease: Lease | None = field(repr=False, compare=False)
 
     def lock(self, *, models: tuple[ModelRecord, ...] = ()) -> Lock:
-        """What pins exactly this tokenizer, and model files that it is for.
+        """Make the lock that pins exactly this tokenizer, and model files that it is for.
 
         Raises:
             SourceRefused: an option cannot stand in a file.
@@ -93,6 +93,7 @@ class Loaded:
         )
 
 
+# Options of the public API, by keyword: each is one decision of the caller.
 def load(
     source: str | os.PathLike[str],
     *,
@@ -272,7 +273,7 @@ def _checked(tokenizer: object, expected: Identity | str | None, lock: Lock | No
 
 
 def differs_from(lock: Lock, tokenizer: object, remarks: list[str]) -> str | None:
-    """In words how a tokenizer differs from a locked one; None if it is the same.
+    """Describe how a tokenizer differs from a locked one; None if it is the same.
 
     Where only the full digest differs and the lock was made with other library versions, that is a remark: the same
     ids, names and templates, described by another library.
@@ -296,14 +297,14 @@ def differs_from(lock: Lock, tokenizer: object, remarks: list[str]) -> str | Non
 
 
 def in_words(expected: Identity, actual: Identity) -> str:
-    """What differs between two identities, in one line."""
+    """Describe in one line what differs between two identities."""
     said = [row.words for row in difference(expected, actual)]
     return "; ".join(said[:5]) or f"expected {expected.full}, found {actual.full}"
 
 
 @dataclass(frozen=True, kw_only=True)
 class Verified:
-    """What was found.
+    """The outcome of comparing something with a lock.
 
     Attributes:
         differences: in words; empty if it is the locked tokenizer.
@@ -314,6 +315,7 @@ class Verified:
     remarks: tuple[str, ...]
 
 
+# The options of `load` that do not follow from the lock.
 def verify(
     source: str | os.PathLike[str],
     *,

@@ -125,7 +125,7 @@ class Lease:
             fcntl.flock(self._descriptor, fcntl.LOCK_SH | fcntl.LOCK_NB)
 
     def holds(self) -> bool:
-        """Whether the snapshot still is where it was, so that none of it was taken away."""
+        """Tell whether the snapshot still is where it was, so that none of it was taken away."""
         begun = os.fstat(self._descriptor)
         try:
             now = self._folder.stat()

@@ -63,7 +63,7 @@ Files = Annotated[tuple[FileRecord, ...], Strict(False), Field(min_length=1), Af
 
 
 class SnapshotManifest(Model):
-    """What a snapshot in the cache holds: exactly these files, and no other.
+    """The manifest of a snapshot in the cache: exactly these files, and no other.
 
     Attributes:
         chosen: whether they were asked for by name, and need not be the whole tokenizer; None in older snapshots, which
@@ -135,7 +135,7 @@ def record(where: Path, path: str) -> FileRecord:
 
 
 def changes(before: tuple[FileRecord, ...], after: tuple[FileRecord, ...]) -> list[str]:
-    """In words how two sets of files differ; empty if they do not."""
+    """Describe how two sets of files differ; empty if they do not."""
     old = {file.path: file for file in before}
     new = {file.path: file for file in after}
     said = [f"{path} is missing" for path in sorted(old.keys() - new.keys())]
@@ -276,6 +276,7 @@ def write_lock(lock: Lock, path: Path) -> None:
         with draft.open("x", encoding="utf-8") as stream:
             stream.write(lock.text())
             stream.flush()
+            # Before the rename: after a crash the name must not lead to an empty file.
             os.fsync(stream.fileno())
         draft.replace(path)
     except OSError as error:

@@ -96,7 +96,7 @@ def abandoned_partials(root: Path) -> list[Path]:
 
 
 def _is_left(partial: Path) -> bool:
-    """Whether nobody works in it: its process has ended; another machine's, or container's, only after a day."""
+    """Tell whether nobody works in it: its process has ended; another machine's, or container's, only after a day."""
     import psutil
 
     here, _, rest = partial.name.removeprefix(PARTIAL).partition("-")
@@ -118,7 +118,7 @@ def _age(folder: Path) -> float:
 
 
 def _snapshot_name(partial: Path) -> str | None:
-    """Which snapshot it is a part of; None where it does not say."""
+    """The snapshot that it is a part of; None where it does not say."""
     try:
         return read_regular(partial / SNAPSHOT_NAME, limit=4096, follow=False).decode()
     except (OSError, ValueError):
@@ -268,7 +268,7 @@ class SnapshotStore:
         self.root = root
 
     def place(self, repository: HubRepository, commit: str, names: tuple[str, ...] = ()) -> Path:
-        """Where the snapshot lies, or would lie. Two hubs never share one: only each one's own word is verified.
+        """The folder of a snapshot, there or not. Two hubs never share one: each hub's word is verified for itself.
 
         Args:
             repository: whose.
@@ -378,6 +378,7 @@ class SnapshotStore:
                 with (partial / "manifest.json").open("xb") as stream:
                     stream.write(manifest.model_dump_json(by_alias=True, indent=1).encode() + b"\n")
                     stream.flush()
+                    # Before the rename: after a crash the name must not lead to an empty manifest.
                     os.fsync(stream.fileno())
             return self._publish(partial, repository, commit, files, names)
         except (HubFailed, KeyboardInterrupt):
@@ -456,6 +457,7 @@ class SnapshotStore:
 
 
 def _sync(folder: Path) -> None:
+    # A rename is on disk only when its folder is; without that a crash costs one more fetch, so errors are passed over.
     with contextlib.suppress(OSError):
         descriptor = os.open(folder, os.O_RDONLY)
         try:

@@ -1,4 +1,4 @@
-"""Where a tokenizer comes from, a repository on a hub or a local folder, and which files belong to it."""
+"""Sources of tokenizers: a repository on a hub or a local folder, and which files of it belong to a tokenizer."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ _NOT_TOKENIZER = re.compile(r".*\.index\.json|license.*|requirements.*\.txt|.*tr
 
 @dataclass(frozen=True, kw_only=True)
 class Limits:
-    """How much a source may ask this machine to take.
+    """Limits on what a source may ask this machine to take.
 
     Attributes:
         file_bytes: bytes of one tokenizer file. The largest published `tokenizer.json` files are near 35 MB.
@@ -146,7 +146,7 @@ def _unsafe(name: str) -> str | None:
 
 
 def is_tokenizer_file(name: str) -> bool:
-    """Whether this path of a repository belongs to its tokenizer.
+    """Tell whether this path of a repository belongs to its tokenizer.
 
     By suffix and place, and generously: a file that is left out looks like one that does not exist, so all
     small text formats at the root count, chat templates in their folder, and Python files anywhere (remote code).

@@ -145,7 +145,7 @@ class Transfer:
             raise _differs(said or "its bytes are others")
 
     def _check_range(self, body: Body, headers: http.client.HTTPMessage, tag: str) -> None:
-        """That an answer to a Range holds the rest of this very file."""
+        """Check that an answer to a Range holds the rest of this very file."""
         content_range = _RANGE.fullmatch(headers.get("Content-Range", ""))
         first, last, total = (int(number) for number in content_range.groups()) if content_range else (-1, -1, -1)
         right = first == self._have and first <= last < total == self.promise.size

@@ -31,7 +31,7 @@ from harness.tokenizer.problem import BytesDiffer, DeadlineExceeded, HubFailed, 
 
 
 class Route(NamedTuple):
-    """How an address is reached: a connection that is still to be made, and what a request on it must say.
+    """The route to an address: a connection that is still to be made, and what a request on it must contain.
 
     Attributes:
         target: what stands in the request line: the path, or through a plain proxy the whole address.
@@ -177,11 +177,11 @@ class Passing(Exception):
 
 
 class PartialBody(Protocol):
-    """What is here of a body already."""
+    """The part of a body that is here already."""
 
     @property
     def position(self) -> int:
-        """How many bytes of it; more than before an attempt that failed is a reason for another."""
+        """Bytes of it; more than before an attempt that failed is a reason for another."""
 
     def rest(self) -> dict[str, str]:
         """The headers that ask for what is missing: Range and If-Range; empty to ask for all."""
