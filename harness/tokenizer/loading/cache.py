@@ -14,11 +14,10 @@ from functools import partial
 from pathlib import Path
 
 from harness.forms.strict_json import strict_json
-from harness.tokenizer.loading.listing import promises, resolve
 from harness.tokenizer.loading.locks import exclusive, hold_lock
 from harness.tokenizer.loading.manifest import SnapshotManifest
 from harness.tokenizer.loading.snapshot import ASIDE, Damaged, SnapshotStore, abandoned_partials, manifest_of, verified
-from harness.tokenizer.loading.source import HubRepository, Limits
+from harness.tokenizer.loading.source import HubRepository, Limits, promises, resolve
 from harness.tokenizer.loading.transfer import writing
 from harness.tokenizer.loading.wire import HubClient
 from harness.tokenizer.problem import CacheFailed, LoadError, LockTimeout

@@ -12,7 +12,6 @@ from pathlib import Path
 from harness.forms.cache import cache_folder
 from harness.forms.switch import switch
 from harness.tokenizer.loading.intact import HubCache
-from harness.tokenizer.loading.listing import Promise, ResolvedRevision, promises, resolve
 from harness.tokenizer.loading.locks import Lease
 from harness.tokenizer.loading.manifest import FileRecord, Lock
 from harness.tokenizer.loading.snapshot import Damaged, Snapshot, SnapshotStore
@@ -20,11 +19,15 @@ from harness.tokenizer.loading.source import (
     COMMIT,
     HubRepository,
     Limits,
+    Promise,
+    ResolvedRevision,
     check_limits,
     checked_endpoint,
     checked_name,
     checked_repository,
     checked_revision,
+    promises,
+    resolve,
 )
 from harness.tokenizer.loading.transfer import Progress, Transfer
 from harness.tokenizer.loading.wire import Deadline, HubClient

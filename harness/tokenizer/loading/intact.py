@@ -23,9 +23,8 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
-from harness.tokenizer.loading.listing import Promise
 from harness.tokenizer.loading.snapshot import ASIDE, PARTIAL, Damaged, manifest_of, verified
-from harness.tokenizer.loading.source import COMMIT, TEMPLATES, HubRepository, is_tokenizer_file
+from harness.tokenizer.loading.source import COMMIT, TEMPLATES, HubRepository, Promise, is_tokenizer_file
 from harness.tokenizer.problem import CacheFailed, Unreadable
 
 PREFIX = "models--"

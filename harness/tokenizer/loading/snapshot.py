@@ -29,10 +29,9 @@ from pathlib import Path
 from harness.forms.digest import sha256
 from harness.forms.model import parse_json
 from harness.forms.regular_file import read_regular
-from harness.tokenizer.loading.listing import Promise
 from harness.tokenizer.loading.locks import hold_lock
 from harness.tokenizer.loading.manifest import FileRecord, SnapshotManifest, changes, examine, records
-from harness.tokenizer.loading.source import HubRepository
+from harness.tokenizer.loading.source import HubRepository, Promise
 from harness.tokenizer.loading.transfer import Progress, Transfer, unwritable, writing
 from harness.tokenizer.loading.wire import HubClient
 from harness.tokenizer.problem import CacheFailed, HubFailed

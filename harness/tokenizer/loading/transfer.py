@@ -18,9 +18,8 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 from harness.forms.digest import git_blob, sha256
-from harness.tokenizer.loading.listing import Promise
 from harness.tokenizer.loading.manifest import FileRecord
-from harness.tokenizer.loading.source import HubRepository
+from harness.tokenizer.loading.source import HubRepository, Promise
 from harness.tokenizer.loading.wire import LYING_ATTEMPTS, Body, HubClient, Passing
 from harness.tokenizer.problem import CacheFailed, LoadError
 

@@ -14,11 +14,10 @@ from pathlib import Path
 import pytest
 
 from harness.tokenizer.loading import CacheFailed, DeadlineExceeded, HubFailed
-from harness.tokenizer.loading.listing import promises, resolve
 from harness.tokenizer.loading.locks import hold_lock
 from harness.tokenizer.loading.manifest import changes, records
 from harness.tokenizer.loading.snapshot import Damaged, Snapshot, SnapshotStore
-from harness.tokenizer.loading.source import HubRepository, Limits
+from harness.tokenizer.loading.source import HubRepository, Limits, promises, resolve
 from harness.tokenizer.loading.wire import Deadline, HubClient
 from tests.tokenizer.loading.hubs import COMMIT, FakeHub, hang_up
 
