@@ -120,23 +120,19 @@ def encoder_parts(backend: Any, pieces: Serialised, *, alone: bool, encode_speci
     head = pieces.head
     model = pieces.model
     vocabulary, merges = _vocabulary(backend, pieces)
-    split = components.pre_tokenizer(head["pre_tokenizer"])
-    options = components.model(model, vocabulary=pieces.vocabulary, before=split)
-    normalizer = components.normalizer(head["normalizer"])
+    normal = components.normal_form(head, model, pieces.vocabulary)
     added = head["added_tokens"]
     state = components.state(head) if alone else {}
     plain = backend
     if not alone and (head["padding"] or head["truncation"] or backend.encode_special_tokens != encode_special_tokens):
         plain = view(backend, head, encode_special_tokens=encode_special_tokens)
-    ids = NONE if "dropout" in options else _probe_ids(plain)
-    added_ids = NONE if "dropout" in options else _added_ids(plain, added)
+    at_random = "dropout" in normal["model"]
+    ids = NONE if at_random else _probe_ids(plain)
+    added_ids = NONE if at_random else _added_ids(plain, added)
     encoding = {
         "vocabulary": vocabulary,
         "merges": merges,
-        "model": options,
-        "normalizer": normalizer,
-        "pre_tokenizer": split,
-        "post_processor": components.post_processor(head["post_processor"]),
+        **normal,
         "added tokens": added,
         "encode special tokens": encode_special_tokens,
         "state": state,

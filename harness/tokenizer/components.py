@@ -106,6 +106,23 @@ def model(small: Component, *, vocabulary: bytes, before: list[Component]) -> Co
     return {name: value for name, value in given.items() if value is not None and value is not False}
 
 
+def normal_form(head: Component, small: Component, vocabulary: bytes) -> dict[str, Any]:
+    """Normal forms of every component that decides ids, by the name of its part.
+
+    Args:
+        head: a serialised tokenizer without its model.
+        small: the model without vocabulary and merges.
+        vocabulary: its JSON text.
+    """
+    chain = pre_tokenizer(head["pre_tokenizer"])
+    return {
+        "normalizer": normalizer(head["normalizer"]),
+        "pre_tokenizer": chain,
+        "model": model(small, vocabulary=vocabulary, before=chain),
+        "post_processor": post_processor(head["post_processor"]),
+    }
+
+
 def _nothing_unknown(given: Component, *, vocabulary: bytes, before: list[Component]) -> bool:
     """Tell whether every text has tokens: each byte has one, as `<0xXX>` or as a letter of ByteLevel."""
     if given.get("byte_fallback") and all(b'"<0x%02X>":' % byte in vocabulary for byte in range(256)):

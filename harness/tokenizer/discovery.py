@@ -72,8 +72,10 @@ def places(model: Path, *, named: Path | None = None, caches: list[Path] | None 
     else:
         for root in caches:
             candidates += _of_cache(root, "hub's cache" if any(root.glob("models--*")) else "cache")
-    seen: set[str] = set()
-    return [place for place in candidates if (real := os.path.realpath(place.path)) not in seen and not seen.add(real)]  # type: ignore[func-returns-value]
+    by_file: dict[str, CandidatePlace] = {}
+    for place in candidates:
+        by_file.setdefault(os.path.realpath(place.path), place)
+    return list(by_file.values())
 
 
 def _of_folder(folder: Path, origin: Origin, *, stem: str | None = None) -> Iterator[CandidatePlace]:
@@ -197,6 +199,11 @@ class Resolution:
     proven: bool
     candidates: tuple[Candidate, ...]
     hints: tuple[str, ...]
+
+    @property
+    def reasons(self) -> list[str]:
+        """Every reason for or against a candidate, in their order."""
+        return [reason for candidate in self.candidates for reason in candidate.reasons]
 
 
 def resolve(

@@ -96,8 +96,7 @@ def serve(model: Path, *, get: Get, lock: Lock | None = None, caches: Sequence[P
         tried = resolve(model, tokenizer=fetched_files.folder)
         if tried.proven:
             return Served(resolution=tried, fetched=tuple(fetched), said=tuple(said))
-        reasons = [reason for candidate in tried.candidates for reason in candidate.reasons]
-        said.append(f"{repository}@{fetched_files.commit}: {'; '.join(reasons[:2])}")
+        said.append(f"{repository}@{fetched_files.commit}: {'; '.join(tried.reasons[:2])}")
     return Served(resolution=local, fetched=tuple(fetched), said=tuple(said))
 
 
@@ -201,8 +200,7 @@ def require_tokenizer(model: Path, tokenizer: Path) -> None:
     except Unreadable as error:
         raise SourceRefused(str(error)) from error
     if not resolution.proven:
-        reasons = [reason for candidate in resolution.candidates for reason in candidate.reasons]
-        raise IdentityDiffers(f"{model} is not proven to have this tokenizer: {'; '.join(reasons[:3])}")
+        raise IdentityDiffers(f"{model} is not proven to have this tokenizer: {'; '.join(resolution.reasons[:3])}")
 
 
 def model_difference(lock: Lock, path: Path) -> str | None:

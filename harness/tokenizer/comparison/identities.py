@@ -261,21 +261,14 @@ def _alike(first: ComparedTokenizer, second: ComparedTokenizer) -> set[str]:
     """Parts that are written differently and do the same."""
     if first.pieces is None or second.pieces is None:
         return set()
-    forms = []
-    for pieces in (first.pieces, second.pieces):
-        state = components.state(pieces.head)
-        split = components.pre_tokenizer(pieces.head["pre_tokenizer"])
-        forms.append(
-            {
-                "normalizer": components.normalizer(pieces.head["normalizer"]),
-                "pre_tokenizer": split,
-                "post_processor": components.post_processor(pieces.head["post_processor"]),
-                "model": components.model(pieces.model, vocabulary=pieces.vocabulary, before=split),
-                "truncation": state.get("truncation"),
-                "padding": state.get("padding"),
-            }
-        )
-    return {part for part in forms[0] if forms[0][part] == forms[1][part]}
+    a = _normal_form(first.pieces)
+    b = _normal_form(second.pieces)
+    return {part for part in a if a[part] == b[part]}
+
+
+def _normal_form(pieces: Serialised) -> dict[str, Any]:
+    state = {"truncation": None, "padding": None} | components.state(pieces.head)
+    return components.normal_form(pieces.head, pieces.model, pieces.vocabulary) | state
 
 
 def _described(part: str, first: ComparedTokenizer, second: ComparedTokenizer) -> tuple[str, Iterable[str]]:
@@ -336,9 +329,14 @@ def _differing_scores(first: ComparedTokenizer, second: ComparedTokenizer) -> li
 
 
 def _merges(first: Serialised, second: Serialised) -> tuple[str, Iterable[str]]:
-    a, b = ([(merge[0], merge[1]) for merge in json.loads(pieces.merges or b"[]")] for pieces in (first, second))
-    only_a, only_b = ([merge for merge in mine if merge not in other] for mine, other in ((a, set(b)), (b, set(a))))
-    at = next((index for index, (x, y) in enumerate(zip_longest(a, b)) if x != y), None)
+    a = _merge_pairs(first)
+    b = _merge_pairs(second)
+    in_a = set(a)
+    in_b = set(b)
+    only_a = [merge for merge in a if merge not in in_b]
+    only_b = [merge for merge in b if merge not in in_a]
+    ranks = list(zip_longest(a, b))
+    at = next((rank for rank, (x, y) in enumerate(ranks) if x != y), None)
     clauses = [f"{len(a)} and {len(b)} merges"] if len(a) != len(b) else []
     clauses += [
         f"{len(merges)} only in the {side} ({', '.join(repr(' '.join(merge)) for merge in merges[:NAMED])})"
@@ -348,13 +346,18 @@ def _merges(first: Serialised, second: Serialised) -> tuple[str, Iterable[str]]:
     if at is not None:
         shown = [repr(" ".join(merges[at])) if at < len(merges) else "none" for merges in (a, b)]
         clauses.append(f"rank {at} is {shown[0]} against {shown[1]}")
-    moved = [x for x, y in zip_longest(a, b) if x != y and x] + [y for x, y in zip_longest(a, b) if x != y and y]
+    moved = [x for x, y in ranks if x != y and x] + [y for x, y in ranks if x != y and y]
     looked = [*only_a[:LOOKED_AT], *only_b[:LOOKED_AT]] or list(dict.fromkeys(moved))[:LOOKED_AT]
     return f"merges: {'; '.join(clauses)}", merge_texts(looked)
 
 
+def _merge_pairs(pieces: Serialised) -> list[tuple[str, str]]:
+    return [(left, right) for left, right in json.loads(pieces.merges or b"[]")]
+
+
 def _added(first: Serialised, second: Serialised) -> tuple[str, Iterable[str]]:
-    a, b = ({token["content"]: token for token in pieces.head["added_tokens"]} for pieces in (first, second))
+    a = {token["content"]: token for token in first.head["added_tokens"]}
+    b = {token["content"]: token for token in second.head["added_tokens"]}
     differing = [content for content in dict.fromkeys((*a, *b)) if a.get(content) != b.get(content)]
     clauses = []
     for content in differing[:NAMED]:
@@ -384,7 +387,7 @@ def _own_texts(part: str, pieces: Serialised, vocabulary: Iterable[str]) -> Iter
 
 def _unmerged(pieces: Serialised, vocabulary: Iterable[str]) -> Iterator[str]:
     """Tokens that no merge makes: only whole words can become them."""
-    merged = {left + right for left, right in json.loads(pieces.merges or b"[]")}
+    merged = {left + right for left, right in _merge_pairs(pieces)}
     yield from (token for token in vocabulary if len(token) > 1 and token not in merged and not token.startswith("<"))
 
 

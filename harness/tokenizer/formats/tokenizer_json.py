@@ -8,6 +8,7 @@ import json
 import math
 from array import array
 from collections.abc import Mapping
+from itertools import chain as chain_of
 from typing import Any
 
 from harness.tokenizer import components
@@ -249,7 +250,7 @@ def _put(chain: list[Any]) -> str:
         single = chain[0]["single"]
         at = single.index("A")
         if all(isinstance(item, list) for item in (*single[:at], *single[at + 1 :])):
-            return around([i for item in single[:at] for i in item], [i for item in single[at + 1 :] for i in item])
+            return around([*chain_of(*single[:at])], [*chain_of(*single[at + 1 :])])
     return canonical_json(chain)
 
 

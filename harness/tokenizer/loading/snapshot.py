@@ -211,7 +211,9 @@ def compare(place: Path, manifest: SnapshotManifest) -> None:
 
 def _only_files(folder: Path, manifest: SnapshotManifest) -> None:
     """A snapshot is made of files in plain folders: what a link leads to can change, or hide a whole folder."""
-    wanted = {folder, *(above for file in manifest.files for above in (folder / file.path).parents)}
+    wanted = {folder}
+    for file in manifest.files:
+        wanted.update((folder / file.path).parents)
     if folder.is_symlink():
         raise Damaged(f"{folder} is a link, and a snapshot has none")
     for place, folders, names in os.walk(folder):
