@@ -6,7 +6,12 @@ import copy
 from pathlib import Path
 from typing import Any
 
+import pytest
+
 from harness.tokenizer import Identity, difference, identify
+from harness.tokenizer.comparison import compare
+from harness.tokenizer.formats import serialised_form
+from harness.tokenizer.objects import compared_object
 from tests.tokenizer.making import CONFIG, TEMPLATE, Raw, raw, tokenizer, write_folder
 
 
@@ -125,3 +130,13 @@ def test_no_example_is_made_up() -> None:
     (found,) = difference(tokenizer(raw("byte_level")), tokenizer(other("byte_level", change)))
     assert found.example is None
     assert "no text was found" in found.words
+
+
+def test_a_form_is_compared_with_a_form_only() -> None:
+    """What every format can say is less than an identity: between the two no difference has a meaning."""
+    side = compared_object(tokenizer(raw("byte_level")))
+    assert side.pieces is not None
+    form = serialised_form(side.pieces)
+    assert compare(side, side) == compare(form, form) == []
+    with pytest.raises(TypeError, match="another form"):
+        compare(side, form)

@@ -320,6 +320,7 @@ class SnapshotStore:
             locks.mkdir(parents=True, exist_ok=True)
         return locks / f"{place.parent.name}-{place.name}.lock"
 
+    # What the snapshot is called, what it must hold, and the two ways to its bytes: seven decisions of one caller.
     def fill(
         self,
         repository: HubRepository,
