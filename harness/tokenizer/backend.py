@@ -133,6 +133,8 @@ def encoder_parts(backend: Any, pieces: Serialised, *, alone: bool, encode_speci
         "vocabulary": vocabulary,
         "merges": merges,
         **normal,
+        # After the probes: where a template names a token that it does not have, the library's panic says so.
+        "post_processor": components.post_processor(head["post_processor"]),
         "added tokens": added,
         "encode special tokens": encode_special_tokens,
         "state": state,

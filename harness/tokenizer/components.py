@@ -107,7 +107,7 @@ def model(small: Component, *, vocabulary: bytes, before: list[Component]) -> Co
 
 
 def normal_form(head: Component, small: Component, vocabulary: bytes) -> dict[str, Any]:
-    """Normal forms of every component that decides ids, by the name of its part.
+    """Normal forms of what makes ids of a text, by the name of its part; what is put around them is not among them.
 
     Args:
         head: a serialised tokenizer without its model.
@@ -119,7 +119,6 @@ def normal_form(head: Component, small: Component, vocabulary: bytes) -> dict[st
         "normalizer": normalizer(head["normalizer"]),
         "pre_tokenizer": chain,
         "model": model(small, vocabulary=vocabulary, before=chain),
-        "post_processor": post_processor(head["post_processor"]),
     }
 
 

@@ -267,8 +267,13 @@ def _alike(first: ComparedTokenizer, second: ComparedTokenizer) -> set[str]:
 
 
 def _normal_form(pieces: Serialised) -> dict[str, Any]:
-    state = {"truncation": None, "padding": None} | components.state(pieces.head)
-    return components.normal_form(pieces.head, pieces.model, pieces.vocabulary) | state
+    return {
+        **components.normal_form(pieces.head, pieces.model, pieces.vocabulary),
+        "post_processor": components.post_processor(pieces.head["post_processor"]),
+        "truncation": None,
+        "padding": None,
+        **components.state(pieces.head),
+    }
 
 
 def _described(part: str, first: ComparedTokenizer, second: ComparedTokenizer) -> tuple[str, Iterable[str]]:
