@@ -74,8 +74,8 @@ def _crossval(options: argparse.Namespace) -> int:
     other = options.tokenizer
     if other is None:
         from harness.cli.tokenizer import unreadable
+        from harness.tokenizer.discovery import resolve
         from harness.tokenizer.problem import Unreadable
-        from harness.tokenizer.resolution import resolve
 
         try:
             found = resolve(model, strict=True)

@@ -133,7 +133,7 @@ def _inspect(file: GgufFile, options: argparse.Namespace) -> int:
 
 
 def _fingerprint(file: GgufFile) -> str | None:
-    from harness.tokenizer.form import gguf_form
+    from harness.tokenizer.formats import gguf_form
     from harness.tokenizer.problem import Unreadable
 
     try:

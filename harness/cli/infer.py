@@ -24,8 +24,8 @@ from harness.cli.tokenizer.fetch import getter, progress, say
 from harness.cli.tokenizer.settings import FORCE_CPU, Undecided, bytes_, decided, hub, refused
 
 if TYPE_CHECKING:
-    from harness.tokenizer.for_models import Served
-    from harness.tokenizer.resolution import Candidate, Resolution
+    from harness.tokenizer.discovery import Candidate, Resolution
+    from harness.tokenizer.model_files import Served
 
 ENGINE = 16
 INSIDE = "inside"
@@ -65,7 +65,7 @@ def arguments(parser: argparse.ArgumentParser) -> None:
 
 def main(options: argparse.Namespace) -> int:
     """Resolve, prove, run, say."""
-    from harness.tokenizer.generation import EngineRefused
+    from harness.tokenizer.engines.generation import EngineRefused
     from harness.tokenizer.loading import LoadError
     from harness.tokenizer.loading.intact import unchanged
     from harness.tokenizer.problem import Absent, Unreadable
@@ -93,7 +93,7 @@ def main(options: argparse.Namespace) -> int:
 
 def _answered(options: argparse.Namespace, served: Served, held: ExitStack) -> int:
     """Run the model with its tokenizer, or say why none is proven to be that; nothing is said if the file changed."""
-    from harness.tokenizer.generation import continued
+    from harness.tokenizer.engines.generation import continued
 
     code, tokenizer = _proven(served.resolution)
     if tokenizer is None:
@@ -138,7 +138,7 @@ def _shown(options: argparse.Namespace, tokenizer: Candidate) -> str:
 
 def _offer(model: Path) -> None:
     """Say how to use the tokenizer inside a model, where it can be written out."""
-    from harness.tokenizer.inner import written_out
+    from harness.tokenizer.formats.gguf import written_out
     from harness.tokenizer.problem import Unreadable
 
     try:
@@ -151,9 +151,9 @@ def _offer(model: Path) -> None:
 
 def _inner(options: argparse.Namespace, scratch: Path) -> Served:
     """The tokenizer inside the model, written out as a tokenizer.json and held against the model like any other."""
-    from harness.tokenizer.for_models import Served
-    from harness.tokenizer.inner import written_out
-    from harness.tokenizer.resolution import admit, resolve
+    from harness.tokenizer.discovery import admit, resolve
+    from harness.tokenizer.formats.gguf import written_out
+    from harness.tokenizer.model_files import Served
 
     admit(options.model)
     file = scratch / "tokenizer.json"
@@ -163,9 +163,9 @@ def _inner(options: argparse.Namespace, scratch: Path) -> Served:
 
 def _served(options: argparse.Namespace) -> Served:
     """The tokenizer that is named, or the one that is found, or fetched where that is allowed."""
-    from harness.tokenizer.for_models import Served, serve
+    from harness.tokenizer.discovery import resolve
     from harness.tokenizer.loading import SourceRefused
-    from harness.tokenizer.resolution import resolve
+    from harness.tokenizer.model_files import Served, serve
 
     with progress(sys.stderr) as seen:
         get = getter(options, seen)

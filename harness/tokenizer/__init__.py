@@ -1,4 +1,4 @@
-"""What a tokenizer is, and whether two are the same. Usable alone: nothing here imports the rest of the harness.
+"""Identities of tokenizers, and whether two are the same. Usable alone: nothing here imports the rest of the harness.
 
 * `identify(tokenizer)`: the identity of an object: transformers (fast, slow, SentencePiece, a repository's own class)
   or `tokenizers.Tokenizer`. The object is left as it is.
@@ -17,12 +17,11 @@ from __future__ import annotations
 
 import os
 
-from harness.tokenizer.difference import Difference, between
-from harness.tokenizer.folder import ask, identify_folder
+from harness.tokenizer.comparison import Difference, compare
 from harness.tokenizer.identity import Identity
-from harness.tokenizer.objects import identify, subject_of
+from harness.tokenizer.isolation import ask, identify_folder
+from harness.tokenizer.objects import ComparedTokenizer, compared_object, identify
 from harness.tokenizer.problem import IdentityMalformed, NotComparable, TokenizerError, Unidentifiable, Unreadable
-from harness.tokenizer.subject import Subject
 
 __all__ = [
     "Difference",
@@ -39,7 +38,7 @@ __all__ = [
 
 
 def difference(a: object, b: object) -> list[Difference]:
-    """What differs between two tokenizers; nothing if the list is empty.
+    """List what differs between two tokenizers; the list is empty if nothing does.
 
     Args:
         a: a tokenizer object, an `Identity`, or the path of a folder or a tokenizer.json.
@@ -51,12 +50,12 @@ def difference(a: object, b: object) -> list[Difference]:
     """
     if isinstance(a, (str, os.PathLike)) and isinstance(b, (str, os.PathLike)):
         return [Difference(**row) for row in ask("difference", [a, b])]
-    return between(_subject(a), _subject(b))
+    return compare(_subject(a), _subject(b))
 
 
-def _subject(given: object) -> Subject:
+def _subject(given: object) -> ComparedTokenizer:
     if isinstance(given, Identity):
-        return Subject(identity=given)
+        return ComparedTokenizer(identity=given)
     if isinstance(given, (str, os.PathLike)):
-        return Subject(identity=identify_folder(given))
-    return subject_of(given)
+        return ComparedTokenizer(identity=identify_folder(given))
+    return compared_object(given)

@@ -1,16 +1,96 @@
-"""What a `tokenizers.Tokenizer` is."""
+"""A `tokenizers.Tokenizer`: its serialisation, and the parts of its identity.
+
+What `Tokenizer.to_str()` returns is canonical: defaults are filled in, the vocabulary is ordered by id and the merges
+by rank. Its large pieces are digested as text, which is ten times faster than parsing them. Inside a JSON string every
+quote is escaped, so that `,"model":{` and its like can only be the key.
+"""
 
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Any
 
 from harness.tokenizer import components
-from harness.tokenizer.digest import canonical_json, digest_text, short
-from harness.tokenizer.probes import PAIR, PROBES
+from harness.tokenizer.identity import PAIR, PROBES, canonical_json, digest_text, short
 from harness.tokenizer.problem import Unidentifiable, panics_become
-from harness.tokenizer.serialised import Serialised, written
+
+BEGINNING = b'{"version":"'
+MODEL = b',"model":'
+ESCAPES = re.compile(rb"\\(.)", re.DOTALL)
+TYPE = b'{"type":"'
+VOCABULARY = b',"vocab":'
+MERGES = b',"merges":'
+
+
+def written(backend: Any) -> bytes:
+    """The text of `backend.to_str()`, as UTF-8.
+
+    The state that pickle saves is the same text, and comes as bytes. Making text of it and bytes again takes nearly as
+    long as the writing itself.
+    """
+    state = backend.__getstate__()
+    return state if isinstance(state, bytes) and state.startswith(BEGINNING) else backend.to_str().encode()
+
+
+@dataclass(frozen=True, kw_only=True)
+class Serialised:
+    """The pieces of a serialised tokenizer.
+
+    Attributes:
+        head: everything but the model.
+        model: the model's small fields.
+        vocabulary: JSON text, ordered by id (Unigram: pairs of piece and score, in order of id).
+        merges: JSON text of pairs in order of rank; None for a model without.
+    """
+
+    head: dict[str, Any]
+    model: dict[str, Any]
+    vocabulary: bytes
+    merges: bytes | None
+
+    @classmethod
+    def take_apart(cls, text: bytes) -> Serialised:
+        """Take apart what `written` returned.
+
+        Raises:
+            Unidentifiable: for a model whose layout is not known.
+        """
+        at = text.find(MODEL + TYPE)
+        if at < 0:
+            raise Unidentifiable("this version of tokenizers writes a tokenizer in a layout that is not known here")
+        head = json.loads(text[:at] + b"}")
+        begin = at + len(MODEL)
+        kind = text[begin + len(TYPE) : text.index(b'"', begin + len(TYPE))].decode()
+        opening = text.find(VOCABULARY, begin)
+        if opening < 0 or kind not in FOLLOWS:
+            raise Unidentifiable(f"a model of type {kind!r} is not known here")
+        start = opening + len(VOCABULARY)
+        closing = FOLLOWS[kind]
+        # The last two braces close the model and the tokenizer.
+        end = text.find(closing, start) if closing else len(text) - 2
+        if end < 0:
+            raise Unidentifiable(f"the model of type {kind!r} is written in a layout that is not known here")
+        rest = text[end:-2]
+        merges = None
+        if kind == "BPE":
+            merges = rest.removeprefix(MERGES)
+            rest = b""
+        return cls(
+            head=head, model=json.loads(text[begin:opening] + rest + b"}"), vocabulary=text[start:end], merges=merges
+        )
+
+    def entries(self) -> int:
+        """Count the tokens of a written vocabulary (not for Unigram, whose vocabulary is a list)."""
+        # A backslash takes the next character with it, so that what is left are the quotes around tokens.
+        return (self.vocabulary.count(b'"') - ESCAPES.findall(self.vocabulary).count(b'"')) // 2
+
+
+# What follows the vocabulary, by type of model.
+FOLLOWS = {"BPE": MERGES + b"[", "WordPiece": b"", "WordLevel": b',"unk_token":', "Unigram": b',"byte_fallback":'}
+
 
 Parts = dict[str, str]
 NONE = "none"
@@ -37,24 +117,23 @@ def encoder_parts(backend: Any, pieces: Serialised, *, alone: bool, encode_speci
             call, so that what is found there is left over from the last one and decides nothing.
         encode_special_tokens: whether special tokens in a text are split like any other text.
     """
-    head, model = pieces.head, pieces.model
+    head = pieces.head
+    model = pieces.model
     vocabulary, merges = _vocabulary(backend, pieces)
-    split = components.pre_tokenizer(head["pre_tokenizer"])
-    options = components.model(model, vocabulary=pieces.vocabulary, before=split)
-    normalizer = components.normalizer(head["normalizer"])
+    normal = components.normal_form(head, model, pieces.vocabulary)
     added = head["added_tokens"]
     state = components.state(head) if alone else {}
     plain = backend
     if not alone and (head["padding"] or head["truncation"] or backend.encode_special_tokens != encode_special_tokens):
         plain = view(backend, head, encode_special_tokens=encode_special_tokens)
-    ids = NONE if "dropout" in options else _probe_ids(plain)
-    added_ids = NONE if "dropout" in options else _added_ids(plain, added)
+    at_random = "dropout" in normal["model"]
+    ids = NONE if at_random else _probe_ids(plain)
+    added_ids = NONE if at_random else _added_ids(plain, added)
     encoding = {
         "vocabulary": vocabulary,
         "merges": merges,
-        "model": options,
-        "normalizer": normalizer,
-        "pre_tokenizer": split,
+        **normal,
+        # After the probes: where a template names a token that it does not have, the library's panic says so.
         "post_processor": components.post_processor(head["post_processor"]),
         "added tokens": added,
         "encode special tokens": encode_special_tokens,
@@ -79,7 +158,7 @@ def encoder_parts(backend: Any, pieces: Serialised, *, alone: bool, encode_speci
 
 
 def round_trip(encode: Callable[[str], list[int] | str], decode: Callable[[list[int]], str]) -> str:
-    """Which probes come back as they were, which do not, and which vanish: `kept`, `changed` or `lost` by name.
+    """Encode and decode every probe: by name whether it is `kept`, `changed` or `lost`.
 
     A text that cannot be encoded (an error in words instead of ids) does not come back.
     """
@@ -88,9 +167,14 @@ def round_trip(encode: Callable[[str], list[int] | str], decode: Callable[[list[
         for name, text in PROBES.items():
             ids = encode(text)
             back = decode([] if isinstance(ids, str) else ids)
-            outcome[name] = "kept" if back == text else "lost" if text.strip() and not back.strip() else "changed"
-    counts = {word: sum(one == word for one in outcome.values()) for word in ("kept", "changed", "lost")}
-    named = {word: [name for name, one in outcome.items() if one == word] for word in ("kept", "lost")}
+            if back == text:
+                outcome[name] = "kept"
+            elif text.strip() and not back.strip():
+                outcome[name] = "lost"
+            else:
+                outcome[name] = "changed"
+    counts = {word: sum(result == word for result in outcome.values()) for word in ("kept", "changed", "lost")}
+    named = {word: [name for name, result in outcome.items() if result == word] for word in ("kept", "lost")}
     return canonical_json(counts | {"names": {word: names for word, names in named.items() if names}})
 
 
@@ -105,24 +189,24 @@ def view(backend: Any, head: dict[str, Any] | None = None, *, encode_special_tok
     from tokenizers import AddedToken, Tokenizer
 
     head = read(backend).head if head is None else head
-    made = Tokenizer(backend.model)
+    plain = Tokenizer(backend.model)
     for name in ("normalizer", "pre_tokenizer", "post_processor", "decoder"):
         component = getattr(backend, name)
         if component is not None:
-            setattr(made, name, component)
+            setattr(plain, name, component)
     for token in head["added_tokens"]:
         flags = {key: value for key, value in token.items() if key not in {"id", "content"}}
-        made.add_tokens([AddedToken(token["content"], **flags)])
-    held = {index: str(token) for index, token in made.get_added_tokens_decoder().items()}
+        plain.add_tokens([AddedToken(token["content"], **flags)])
+    held = {index: str(token) for index, token in plain.get_added_tokens_decoder().items()}
     if held != {token["id"]: token["content"] for token in head["added_tokens"]}:
         # Ids that a new tokenizer would not give: take the slow way, a copy through JSON.
-        made = Tokenizer.from_str(backend.to_str())
-        made.no_padding()
-        made.no_truncation()
-    made.encode_special_tokens = (
+        plain = Tokenizer.from_str(backend.to_str())
+        plain.no_padding()
+        plain.no_truncation()
+    plain.encode_special_tokens = (
         backend.encode_special_tokens if encode_special_tokens is None else encode_special_tokens
     )
-    return made
+    return plain
 
 
 def _added_ids(backend: Any, added: list[dict[str, Any]]) -> str:

@@ -1,7 +1,7 @@
 """The process that reads files nobody vouches for: `python -m harness.tokenizer.child`, with its request on stdin.
 
 It limits itself before it opens anything. A panic, an endless regular expression or a stack overflow ends this process
-and no other. It writes nothing but its answer.
+and no other. It writes nothing but its answer. Formats are told apart by what the files hold.
 """
 
 from __future__ import annotations
@@ -9,14 +9,133 @@ from __future__ import annotations
 import contextlib
 import json
 import os
+import re
 import resource
 import sys
 from collections.abc import Callable
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, TextIO
 
-from harness.tokenizer.problem import NotComparable, TokenizerError, Unreadable, first_line
+from harness.forms.digest import sha256
+from harness.forms.regular_file import read_regular
+from harness.tokenizer.backend import read
+from harness.tokenizer.comparison import compare
+from harness.tokenizer.files import READ, identify_files, read_path
+from harness.tokenizer.formats import (
+    ENCODER,
+    Form,
+    gguf_form,
+    sentencepiece_form,
+    serialised_form,
+    tekken_form,
+    tiktoken_form,
+)
+from harness.tokenizer.formats.ranks import LARGEST as LARGEST_RANKS
+from harness.tokenizer.formats.sentencepiece import LARGEST as LARGEST_MODEL
+from harness.tokenizer.gguf.check import complaints
+from harness.tokenizer.gguf.reader import opened
+from harness.tokenizer.gguf.vocabulary import tokenizer as tokenizer_findings
+from harness.tokenizer.identity import Identity, canonical_json, digest_text
+from harness.tokenizer.objects import ComparedTokenizer, compared_backend
+from harness.tokenizer.problem import NotComparable, TokenizerError, Unreadable, first_line, refused
+
+_RANKED = re.compile(rb"\s*[A-Za-z0-9+/]+={0,2} [0-9]+\r?\n")
+
+
+def is_serialised(path: Path) -> bool:
+    """Tell whether the tokenizers library reads it: a tokenizer.json, or a folder that holds one."""
+    return _format(path) == "tokenizer.json"
+
+
+def read_form(path: Path) -> Form:
+    """The form of a file, or of the tokenizer.json in a folder with what belongs to it.
+
+    Raises:
+        Unreadable: it is not there, not allowed, or not a tokenizer.
+    """
+    format_ = _format(path)
+    if format_ == "GGUF":
+        return _gguf(path)
+    if format_ == "tokenizer.json":
+        files = read_path(path)
+        pieces = read(files.backend)
+        return serialised_form(
+            pieces,
+            named=None if files.alone else files.named,
+            templates=None if files.alone else files.templates,
+            encode_special_tokens=bool(files.backend.encode_special_tokens),
+        )
+    if format_ == "tekken":
+        return tekken_form(path, _content(path, LARGEST_RANKS))
+    if format_ == "tiktoken":
+        return tiktoken_form(path, _content(path, LARGEST_RANKS))
+    return sentencepiece_form(path, _content(path, LARGEST_MODEL))
+
+
+def identify_path(path: Path) -> Identity:
+    """The identity of a file of any format: of a tokenizer.json all that the library shows, else what the file says."""
+    if is_serialised(path):
+        return identify_files(read_path(path))
+    form = read_form(path)
+    said = {name: "not said" if value is None else value for name, value in form.parts.items()}
+    tokens = form.tokens()
+    named = {
+        f"{name}_token": [tokens[int(value)].decode(errors="backslashreplace"), int(value)]
+        for name in ("bos", "eos", "pad")
+        if (value := form.parts[name]) is not None and int(value) < len(tokens)
+    }
+    parts = {
+        **said,
+        "scope": "file",
+        "kind": form.format,
+        "encoding": digest_text(canonical_json([form.parts[name] for name in (*ENCODER, "around")])),
+        "fingerprint": f"sha256:{form.fingerprint}",
+        "names": canonical_json(named),
+        "ids": str(form.size),
+        "padding": str(form.padding),
+    }
+    if form.remarks:
+        parts["remarks"] = canonical_json(list(form.remarks))
+    return Identity.of(parts, depth="full")
+
+
+def _gguf(path: Path) -> Form:
+    with opened(path) as file:
+        form = gguf_form(file)
+        # Held in memory: the file is closed when they are asked for.
+        tokens = form.tokens()
+        merges = form.merges()
+        errors = [f"{row.where} {row.message}" for row in tokenizer_findings(file) if row.severity == "error"]
+    return replace(form, tokens=lambda: tokens, merges=lambda: merges, remarks=(*form.remarks, *errors))
+
+
+def _format(file: Path) -> str:
+    if file.name.startswith("tekken") and file.suffix == ".json":
+        return "tekken"
+    if file.suffix == ".json" or file.is_dir():
+        return "tokenizer.json"
+    head = _content(file, 256, cut=True)
+    if head.startswith(b"GGUF") or file.suffix == ".gguf":
+        return "GGUF"
+    if file.suffix == ".tiktoken" or _RANKED.match(head):
+        return "tiktoken"
+    if head[:1] == b"\x0a" or file.suffix == ".model":
+        return "SentencePiece"
+    if not head:
+        raise Unreadable(f"{file}: is empty")
+    raise Unreadable(f"{file}: is not a tokenizer.json, GGUF, SentencePiece, tiktoken or tekken file")
+
+
+def _content(file: Path, limit: int, *, cut: bool = False) -> bytes:
+    try:
+        content = read_regular(file, limit=limit, cut=cut)
+    except OSError as error:
+        raise refused(file, error) from None
+    if not cut:
+        READ[str(file)] = sha256(content)
+    return content
+
 
 LARGEST_ANSWER = 8 << 20
 
@@ -25,23 +144,20 @@ def main() -> int:
     """Answer one request with one line of JSON."""
     request = json.loads(sys.stdin.read())
     limit(memory=request["memory"], seconds=request["seconds"])
-    # What the library prints of a panic is repeated in the answer.
-    answer = os.fdopen(os.dup(1), "w", encoding="utf-8", errors="surrogatepass")
-    os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
-    os.dup2(1, 2)
+    answer = private_output()
     try:
-        made = {"answer": ANSWERS[request["question"]](request)}
+        reply = {"answer": ANSWERS[request["question"]](request)}
     except NotComparable as error:
-        made = {"not comparable": str(error)}
+        reply = {"not comparable": str(error)}
     except Unreadable as error:
-        made = {"refused": str(error), "sort": type(error).__name__}
+        reply = {"refused": str(error), "sort": type(error).__name__}
     except TokenizerError as error:
-        made = {"refused": f"{' or '.join(request['paths'])}: {error}"}
+        reply = {"refused": f"{' or '.join(request['paths'])}: {error}"}
     except MemoryError:
-        made = {"refused": f"{request['paths'][0]}: needs more memory than the {request['memory']} bytes it may have"}
+        reply = {"refused": f"{request['paths'][0]}: needs more memory than the {request['memory']} bytes it may have"}
     except BaseException as error:  # noqa: BLE001 - a Rust panic is a BaseException, and each of them is an answer
-        made = {"refused": f"{request['paths'][0]}: {type(error).__name__}: {first_line(error)}"}
-    text = json.dumps(made)
+        reply = {"refused": f"{request['paths'][0]}: {type(error).__name__}: {first_line(error)}"}
+    text = json.dumps(reply)
     if len(text) > LARGEST_ANSWER:
         text = json.dumps(
             {"refused": f"{request['paths'][0]}: gives short texts millions of ids, and no tokenizer does"}
@@ -51,52 +167,45 @@ def main() -> int:
     return 0
 
 
-def _identify(request: dict[str, Any]) -> str:
-    from harness.tokenizer.formats import identify_path
+def private_output() -> TextIO:
+    """Take standard output for answers alone: what libraries print of a panic would be read as part of one."""
+    answers = os.fdopen(os.dup(1), "w", encoding="utf-8", errors="surrogatepass")
+    os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
+    os.dup2(1, 2)
+    return answers
 
+
+def _identify(request: dict[str, Any]) -> str:
     return identify_path(Path(request["paths"][0])).to_json()
 
 
 def _difference(request: dict[str, Any]) -> list[dict[str, Any]]:
-    from harness.tokenizer.difference import between
-    from harness.tokenizer.files import identify_files, read_path
-    from harness.tokenizer.form import compared
-    from harness.tokenizer.formats import is_serialised, read_form
-    from harness.tokenizer.subject import on_backend
+    first, second = map(Path, request["paths"])
+    # A tokenizer.json says more than the form that every format has: two of them are compared by all of it.
+    read_side = _tokenizer if is_serialised(first) and is_serialised(second) else read_form
+    return [asdict(row) for row in compare(read_side(first), read_side(second))]
 
-    if not all(is_serialised(Path(path)) for path in request["paths"]):
-        return [asdict(one) for one in compared(*(read_form(Path(path)) for path in request["paths"]))]
-    sides = []
-    for path in request["paths"]:
-        files = read_path(Path(path))
-        templates = None if files.alone else files.templates
-        sides.append(on_backend(identify_files(files), files.backend, templates=templates))
-    return [asdict(one) for one in between(*sides)]
+
+def _tokenizer(path: Path) -> ComparedTokenizer:
+    files = read_path(path)
+    templates = None if files.alone else files.templates
+    return compared_backend(identify_files(files), files.backend, templates=templates)
 
 
 def _form(request: dict[str, Any]) -> dict[str, Any]:
-    from harness.tokenizer.files import READ
-    from harness.tokenizer.formats import read_form
-
     form = read_form(Path(request["paths"][0]))
     return {"fingerprint": form.fingerprint, "size": form.size, "read": READ}
 
 
 def _form_against(request: dict[str, Any]) -> dict[str, Any]:
-    from harness.tokenizer.files import READ
-    from harness.tokenizer.form import compared
-    from harness.tokenizer.formats import read_form
-
     model = read_form(Path(request["paths"][0]))
     READ.clear()
     candidate = read_form(Path(request["paths"][1]))
-    rows = [asdict(one) for one in compared(model, candidate)]
+    rows = [asdict(row) for row in compare(model, candidate)]
     return {"fingerprint": candidate.fingerprint, "size": candidate.size, "rows": rows, "read": READ}
 
 
 def _templates(request: dict[str, Any]) -> list[tuple[str, str]]:
-    from harness.tokenizer.gguf.template import complaints
-
     return complaints(request["paths"][0])
 
 

@@ -22,15 +22,15 @@ def flatten(component: Component | None, *, inside: str) -> list[Component]:
     if component is None:
         return []
     if component.get("type") == "Sequence":
-        return [one for part in component[inside] for one in flatten(part, inside=inside)]
+        return [step for part in component[inside] for step in flatten(part, inside=inside)]
     return [component]
 
 
 def normalizer(component: Component | None) -> list[Component]:
     """The normalizers in order."""
-    made = []
-    for one in flatten(component, inside="normalizers"):
-        given = dict(one)
+    steps = []
+    for step in flatten(component, inside="normalizers"):
+        given = dict(step)
         if given["type"] == "BertNormalizer" and given.get("strip_accents") is None:
             given["strip_accents"] = given["lowercase"]
         if (
@@ -41,40 +41,44 @@ def normalizer(component: Component | None) -> list[Component]:
             continue
         if given["type"] == "Prepend" and not given.get("prepend"):
             continue
-        made.append(given)
-    return made
+        steps.append(given)
+    return steps
 
 
 def pre_tokenizer(component: Component | None) -> list[Component]:
     """The pre-tokenizers in order, without what only moves offsets."""
-    made = []
-    for one in flatten(component, inside="pretokenizers"):
-        given = dict(one)
+    steps = []
+    for step in flatten(component, inside="pretokenizers"):
+        given = dict(step)
         if given["type"] == "ByteLevel":
             given.pop("trim_offsets", None)
-        made.append(given)
-    return made
+        steps.append(given)
+    return steps
 
 
 def post_processor(component: Component | None) -> list[Component]:
-    """What is put around one text (`single`) and two (`pair`): `A`, `B`, or a list of ids.
+    """Items put around one text (`single`) and two (`pair`): `A`, `B`, or a list of ids.
 
     Type ids are not ids; the ByteLevel processor only moves offsets. Processors in a chain see what the one before
     made of the texts, in a shape of its own, so that only a lone one is brought into this form.
     """
-    chain = [one for one in flatten(component, inside="processors") if one["type"] != "ByteLevel"]
+    chain = [step for step in flatten(component, inside="processors") if step["type"] != "ByteLevel"]
     if len(chain) != 1:
         return chain
-    one = chain[0]
-    if one["type"] == "TemplateProcessing":
-        single, pair = _template(one, one["single"]), _template(one, one["pair"])
-    elif one["type"] in {"BertProcessing", "RobertaProcessing"}:
-        cls, sep = [one["cls"][1]], [one["sep"][1]]
-        between = [sep, sep] if one["type"] == "RobertaProcessing" else [sep]
-        single, pair = [cls, "A", sep], [cls, "A", *between, "B", sep]
+    step = chain[0]
+    if step["type"] == "TemplateProcessing":
+        single = _template(step, step["single"])
+        pair = _template(step, step["pair"])
+    elif step["type"] in {"BertProcessing", "RobertaProcessing"}:
+        cls = [step["cls"][1]]
+        sep = [step["sep"][1]]
+        between = [sep, sep] if step["type"] == "RobertaProcessing" else [sep]
+        single = [cls, "A", sep]
+        pair = [cls, "A", *between, "B", sep]
     else:
         return chain
-    single, pair = _joined(single), _joined(pair)
+    single = _joined(single)
+    pair = _joined(pair)
     return [] if (single, pair) == (["A"], ["A", "B"]) else [{"single": single, "pair": pair}]
 
 
@@ -102,8 +106,24 @@ def model(small: Component, *, vocabulary: bytes, before: list[Component]) -> Co
     return {name: value for name, value in given.items() if value is not None and value is not False}
 
 
+def normal_form(head: Component, small: Component, vocabulary: bytes) -> dict[str, Any]:
+    """Normal forms of what makes ids of a text, by the name of its part; what is put around them is not among them.
+
+    Args:
+        head: a serialised tokenizer without its model.
+        small: the model without vocabulary and merges.
+        vocabulary: its JSON text.
+    """
+    chain = pre_tokenizer(head["pre_tokenizer"])
+    return {
+        "normalizer": normalizer(head["normalizer"]),
+        "pre_tokenizer": chain,
+        "model": model(small, vocabulary=vocabulary, before=chain),
+    }
+
+
 def _nothing_unknown(given: Component, *, vocabulary: bytes, before: list[Component]) -> bool:
-    """Whether every text has tokens: each byte has one, as `<0xXX>` or as a letter of ByteLevel."""
+    """Tell whether every text has tokens: each byte has one, as `<0xXX>` or as a letter of ByteLevel."""
     if given.get("byte_fallback") and all(b'"<0x%02X>":' % byte in vocabulary for byte in range(256)):
         return True
     if (
@@ -121,39 +141,39 @@ def _nothing_unknown(given: Component, *, vocabulary: bytes, before: list[Compon
 
 
 def state(head: Component) -> Component:
-    """What padding and truncation do to the ids of one text: `Tokenizer.encode` obeys them without being asked."""
-    made: Component = {}
+    """Padding and truncation as far as they change the ids of one text: `Tokenizer.encode` obeys them unasked."""
+    settings: Component = {}
     cut = head.get("truncation")
     if cut:
-        made["truncation"] = {key: cut[key] for key in ("direction", "max_length", "strategy")}
+        settings["truncation"] = {key: cut[key] for key in ("direction", "max_length", "strategy")}
     pad = head.get("padding")
     if pad:
         multiple = pad.get("pad_to_multiple_of") or 0
         if pad["strategy"] != "BatchLongest" or multiple > 1:
-            made["padding"] = {"direction": pad["direction"], "id": pad["pad_id"], "strategy": pad["strategy"]} | (
+            settings["padding"] = {"direction": pad["direction"], "id": pad["pad_id"], "strategy": pad["strategy"]} | (
                 {"multiple": multiple} if multiple > 1 else {}
             )
-    return made
+    return settings
 
 
-def _template(one: Component, pieces: list[Component]) -> list[Any]:
-    made: list[Any] = []
+def _template(processor: Component, pieces: list[Component]) -> list[Any]:
+    items: list[Any] = []
     for piece in pieces:
         if "Sequence" in piece:
-            made.append(piece["Sequence"]["id"])
+            items.append(piece["Sequence"]["id"])
         else:
-            made.append(list(one["special_tokens"][piece["SpecialToken"]["id"]]["ids"]))
-    return made
+            items.append(list(processor["special_tokens"][piece["SpecialToken"]["id"]]["ids"]))
+    return items
 
 
 def _joined(pieces: list[Any]) -> list[Any]:
-    made: list[Any] = []
+    items: list[Any] = []
     for piece in pieces:
-        if isinstance(piece, list) and made and isinstance(made[-1], list):
-            made[-1] = made[-1] + piece
+        if isinstance(piece, list) and items and isinstance(items[-1], list):
+            items[-1] = items[-1] + piece
         elif piece != []:
-            made.append(piece)
-    return made
+            items.append(piece)
+    return items
 
 
 def text_of(token: str) -> str:

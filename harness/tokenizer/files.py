@@ -4,7 +4,9 @@ Followed here: what `TokenizersBackend` does with `tokenizer.json`, `tokenizer_c
 `added_tokens.json` and the chat templates (transformers 5.23). A class of its own (`tokenizer_class`) may build
 something else from the same files; then the object's identity differs from the folder's, and says in what.
 
-Nobody vouches for these files: they are read with limits, in the child process.
+Nobody vouches for these files: they are read with limits, in the child process. The tokenizers library takes files in
+which ids are not unique, and decides by itself: of two tokens with one id the last decodes, an added token whose id is
+taken silently gets another one, and an id of 2^32 - 1 is past every embedding. Here such files are refused.
 """
 
 from __future__ import annotations
@@ -16,23 +18,73 @@ from typing import Any
 from harness.forms.digest import sha256
 from harness.forms.regular_file import read_regular
 from harness.forms.strict_json import NotStrict, strict_json
+from harness.forms.text import quoted
 from harness.tokenizer.backend import encoder_parts, read, view
-from harness.tokenizer.digest import short
-from harness.tokenizer.identity import Identity
-from harness.tokenizer.ids import look_at_ids
+from harness.tokenizer.identity import Identity, short
 from harness.tokenizer.objects import alone_parts, deep_parts
 from harness.tokenizer.problem import Absent, Unreadable, first_line, panics_become, refused
-from harness.tokenizer.transformers_parts import SETTINGS, name_parts
+from harness.tokenizer.transformers_object import SETTINGS, name_parts
 
-CONFIG, MAP, ADDED = "tokenizer_config.json", "special_tokens_map.json", "added_tokens.json"
+# Ids from here on belong to no model: the largest vocabularies have a million tokens.
+LARGEST_ID = 1 << 24
+
+
+def check_ids(path: Path, raw: dict[str, Any]) -> None:
+    """Refuse ids that no tokenizer means.
+
+    Args:
+        path: for the message.
+        raw: the content of the tokenizer.json, which the tokenizers library has taken.
+
+    Raises:
+        Unreadable: with the tokens and the id.
+    """
+    vocabulary = raw["model"].get("vocab")
+    by_id: dict[int, str] = {}
+    if isinstance(vocabulary, dict):
+        for token, index in vocabulary.items():
+            _in_range(path, token, index)
+            if index in by_id:
+                raise _shared(path, by_id[index], token, index)
+            by_id[index] = token
+    elif isinstance(vocabulary, list):
+        by_id = {index: entry[0] for index, entry in enumerate(vocabulary)}
+    ids = {token: index for index, token in by_id.items()}
+    for added in raw.get("added_tokens") or ():
+        token = added["content"]
+        index = added["id"]
+        _in_range(path, token, index)
+        if by_id.get(index, token) != token:
+            raise _shared(path, by_id[index], token, index)
+        if ids.get(token, index) != index:
+            raise Unreadable(
+                f"{path}: {quoted(token)} has the ids {ids[token]} and {index}: in the vocabulary and as an added token"
+            )
+        by_id[index] = token
+        ids[token] = index
+
+
+def _in_range(path: Path, token: str, index: int) -> None:
+    if not 0 <= index < LARGEST_ID:
+        raise Unreadable(f"{path}: {quoted(token)} has the id {index}, which is past every model's embedding")
+
+
+def _shared(path: Path, first: str, second: str, index: int) -> Unreadable:
+    return Unreadable(f"{path}: {quoted(first)} and {quoted(second)} share the id {index}: text gets one of them only")
+
+
+CONFIG = "tokenizer_config.json"
+MAP = "special_tokens_map.json"
+ADDED = "added_tokens.json"
 TEMPLATE = "chat_template.jinja"
 TEMPLATES = "additional_chat_templates"
 NAMED = ("bos_token", "eos_token", "unk_token", "sep_token", "pad_token", "cls_token", "mask_token")
 FLAGS = ("single_word", "lstrip", "rstrip", "normalized", "special")
 LARGEST = {"tokenizer.json": 128 << 20}
 LARGEST_OTHER = 16 << 20
+# sha256 of the bytes that this process read of each file; the process that reads a candidate
+# answers with them.
 READ: dict[str, str] = {}
-"""sha256 of the bytes that this process read of each file; the process that reads a candidate answers with them."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -80,14 +132,14 @@ def _read_backend(path: Path) -> tuple[dict[str, Any], Any]:
         raise Unreadable(f"{path}: has no model: it is not a tokenizer.json")
     with panics_become(Unreadable, f"{path}: is not a tokenizer"):
         backend = Tokenizer.from_str(text)
-    look_at_ids(path, raw)
+    check_ids(path, raw)
     return raw, backend
 
 
 def _read_folder(folder: Path) -> TokenizerFiles:
     file = folder / "tokenizer.json"
-    if not _there(file):
-        held = sorted(one.name for one in folder.iterdir())[:8]
+    if not is_there(file):
+        held = sorted(entry.name for entry in folder.iterdir())[:8]
         raise Absent(
             f"{folder}: has no tokenizer.json (it holds {', '.join(held) or 'nothing'}); what other files encode is "
             "decided by a class of transformers: load them with it and identify the object, or name one of the files"
@@ -104,30 +156,34 @@ def _read_folder(folder: Path) -> TokenizerFiles:
 
 
 def _optional(folder: Path, name: str) -> dict[str, Any] | None:
-    return read_object(folder / name, inside=folder)[0] if _there(folder / name) else None
+    return read_object(folder / name, inside=folder)[0] if is_there(folder / name) else None
 
 
-def _there(path: Path) -> bool:
-    """A dangling link counts: it must be refused, not passed over."""
+def is_there(path: Path) -> bool:
+    """Tell whether a file is there; a dangling link counts, because it must be refused and not passed over.
+
+    Raises:
+        OSError: that may not be known (`os.path.lexists` would say no).
+    """
     return path.exists() or path.is_symlink()
 
 
 def _templates(folder: Path, config: dict[str, Any]) -> dict[str, str]:
     """Template by name. Files win over the configuration."""
-    made = {}
-    if _there(folder / TEMPLATE):
-        made["default"] = read_text(folder / TEMPLATE, inside=folder)
+    templates = {}
+    if is_there(folder / TEMPLATE):
+        templates["default"] = read_text(folder / TEMPLATE, inside=folder)
     more = folder / TEMPLATES
     if more.is_dir():
         if not more.resolve().is_relative_to(folder.resolve()):
             raise Unreadable(f"{more}: is a link that leads out of its folder")
-        made |= {file.stem: read_text(file, inside=folder) for file in sorted(more.glob("*.jinja"))}
-    if made:
-        return made
+        templates |= {file.stem: read_text(file, inside=folder) for file in sorted(more.glob("*.jinja"))}
+    if templates:
+        return templates
     given = config.get("chat_template")
     if isinstance(given, list):
         try:
-            given = {one["name"]: one["template"] for one in given}
+            given = {template["name"]: template["template"] for template in given}
         except (TypeError, KeyError):
             raise Unreadable(
                 f"{folder / CONFIG}: chat_template must be a text or a list of name and template"
@@ -135,7 +191,7 @@ def _templates(folder: Path, config: dict[str, Any]) -> dict[str, str]:
     if given is None:
         return {}
     named = {"default": given} if isinstance(given, str) else given
-    if not isinstance(named, dict) or not all(isinstance(one, str) for one in named.values()):
+    if not isinstance(named, dict) or not all(isinstance(template, str) for template in named.values()):
         raise Unreadable(f"{folder / CONFIG}: chat_template must be a text or a list of name and template")
     return named
 
@@ -156,7 +212,7 @@ def _complete(
             decoder[int(index)] = _token(token, where=where)
     else:
         # A token in special_tokens_map.json is one by standing there; in the configuration it must say that it is.
-        given |= {name: _typed(one) for name, one in (special or {}).items()}
+        given |= {name: _typed(value) for name, value in (special or {}).items()}
         names = {_text(given[name], where=where) for name in NAMED if given.get(name)}
         for text, index in (_optional(folder, ADDED) or {}).items():
             if not isinstance(index, int):
@@ -169,13 +225,13 @@ def _complete(
     if not isinstance(extra, (dict, list)):
         raise Unreadable(f"{where}: extra_special_tokens must be a list of tokens, or tokens by name")
     by_name = extra if isinstance(extra, dict) else {}
-    named = {name: _special(one, where=where) for name, one in given.items() if name in NAMED and one}
+    named = {name: _special(value, where=where) for name, value in given.items() if name in NAMED and value}
     named |= {
-        name: _special(one, where=where)
-        for name, one in (given | by_name).items()
-        if name not in NAMED and (name.endswith("_token") or name in by_name) and one and _is_token(one)
+        name: _special(value, where=where)
+        for name, value in (given | by_name).items()
+        if name not in NAMED and (name.endswith("_token") or name in by_name) and value and _is_token(value)
     }
-    listed = [_special(one, where=where) for one in (extra if isinstance(extra, list) else [])]
+    listed = [_special(value, where=where) for value in (extra if isinstance(extra, list) else [])]
     with panics_become(Unreadable, f"{folder}: its special tokens cannot be added"):
         _add(backend, decoder, [*named.values(), *listed], named={token.content for token in named.values()})
         backend.encode_special_tokens = bool(given.get("split_special_tokens"))
@@ -202,7 +258,7 @@ def _is_token(given: object) -> bool:
 
 def _typed(given: Any) -> Any:
     if isinstance(given, list):
-        return [_typed(one) for one in given]
+        return [_typed(element) for element in given]
     return (
         given | {"__type": "AddedToken", "special": True} if isinstance(given, dict) and "content" in given else given
     )
@@ -266,7 +322,7 @@ def read_bytes(path: Path, *, inside: Path) -> bytes:
     allowed = [folder]
     if folder.parent.name == "snapshots":
         allowed.append(folder.parent.parent / "blobs")
-    if not any(real.is_relative_to(one) for one in allowed):
+    if not any(real.is_relative_to(place) for place in allowed):
         raise Unreadable(f"{path}: is a link that leads out of its folder, to {real}; put the file itself there")
     try:
         content = read_regular(real, limit=LARGEST.get(path.name, LARGEST_OTHER), follow=False)

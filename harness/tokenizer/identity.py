@@ -1,17 +1,79 @@
-"""What a tokenizer is, as two digests and the parts they were made from."""
+"""The identity of a tokenizer: two digests, and the parts they were made from.
+
+`PROBES` are texts on which tokenizers that are not the same tend to differ. Changing a text changes every identity, so
+`PROBES_VERSION` changes with it.
+"""
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Any, Literal, get_args
 
+from harness.forms.digest import sha256
 from harness.forms.strict_json import NotStrict, strict_json
-from harness.tokenizer.digest import canonical_json, digest
-from harness.tokenizer.probes import VERSION as PROBES_VERSION
 from harness.tokenizer.problem import IdentityMalformed
+
+SHORT = 240
+
+
+def canonical_json(value: Any) -> str:
+    """The one JSON text of a value: keys sorted, no spaces, no escapes but those JSON needs."""
+    return json.dumps(value, sort_keys=True, separators=(",", ":"), ensure_ascii=False, allow_nan=False)
+
+
+def digest(kind: str, value: Any) -> str:
+    """64 hex digits of a value; `kind` keeps digests of different things apart."""
+    return sha256(f"{kind}\n{canonical_json(value)}".encode())
+
+
+def digest_text(text: str | bytes) -> str:
+    """`sha256:` and 64 hex digits of a text. Half a character (a lone surrogate) is taken as it is."""
+    raw = text if isinstance(text, bytes) else text.encode("utf-8", "surrogatepass")
+    return f"sha256:{sha256(raw)}"
+
+
+def short(value: Any) -> str:
+    """A value as a part: its JSON where that is short, else the digest of it."""
+    text = canonical_json(value)
+    return text if len(text) <= SHORT else digest_text(text)
+
+
+PROBES_VERSION = 1
+
+PROBES: dict[str, str] = {
+    "plain": "Hello world, this is a test of 1 tokenizer.",
+    "case": "The QUICK brown fOX, İstanbul ẞtraße ǅ",
+    "contractions": "I'm sure they've won't he'll she'd it's DON'T",
+    "leading spaces": "   three leading, two trailing  ",
+    "inner spaces": "a  b   c\u00a0d\u2003e\u3000f",
+    "lines": "one\ntwo\r\n\n\n\tthree\n",
+    "digits": "0 12 345 6789 1234567 3.14159 1,000,000 ٣٤٥ ４５",
+    "code": "def f(x):\n    return {'a': x[0] != None, \"b\": `y`}  # <!-- ok --> &&|| a_b->c::d\n",
+    "punctuation": "¿Qué? «non» — “yes”… ((a)) [b] {c} !!! ,,, ...",
+    "accents": "Crème brûlée, naïve façade, Ångström, žluťoučký kůň",
+    "combining": "e\u0301 a\u030a\u0323 n\u0303 o\u0308\u0304 \u1e9b\u0323 \u212b \ufb01",
+    "cjk": "東京の天気は晴れです。我爱北京天安门，한국어 문장입니다.",
+    "emoji": "👩\u200d👩\u200d👧\u200d👦 🏳️\u200d🌈 👍🏽 🇩🇪 ❤️ ☺",
+    "right to left": "שלום עולם, مرحبا بالعالم ١٢٣ \u200fabc\u200e",
+    "scripts": "Ελληνικά кириллица हिन्दी ภาษาไทย ქართული አማርኛ",
+    "bytes": "𐍈 \U0001f9ff \U00020bb7 \ue000 \ufffd \U0010fffd",
+    "controls": "a\x00b\x07c\x1bd\x7fe\u200bf\ufeffg\u00adh",
+    "special look-alikes": "<s> </s> <|endoftext|> <|im_start|>user [CLS] [SEP] [UNK] <unk> <pad> <0x0A> <mask>",
+    "special spacing": " <s>a </s> b<|endoftext|>c  <mask>  d [MASK]e",
+    "metaspace": "▁a ▁▁b Ġc Ċd ##e e</w> @@f",
+    "url": "https://example.org/a?b=c&d=%20#e user@example.org",
+    "long word": "Donaudampfschifffahrtselektrizitätenhauptbetriebswerkbauunterbeamtengesellschaft" * 3,
+    "repeats": "aaaaaaaaaaaaaaaa  ababababab  \t\t\t\t",
+    "one letter": "a",
+    "one space": " ",
+    "nothing": "",
+}
+PAIR = ("one letter", "digits")
+
 
 SCHEMA = 1
 LARGEST = 8 << 20
@@ -23,7 +85,7 @@ SEMANTIC = ("scope", "encoding", "names", "special tokens", "chat templates", "o
 
 @dataclass(frozen=True, kw_only=True)
 class Identity:
-    """What a tokenizer is.
+    """The identity of a tokenizer.
 
     Attributes:
         semantic: sha256, 64 hex digits: same ids for every text, same special tokens, same chat templates.
@@ -88,15 +150,15 @@ class Identity:
         if not isinstance(parts, dict) or not parts or not all(isinstance(value, str) for value in parts.values()):
             raise IdentityMalformed("parts must be an object of strings")
         try:
-            made = cls.of(parts, depth=read["depth"])
+            identity = cls.of(parts, depth=read["depth"])
         except UnicodeEncodeError:
             raise IdentityMalformed("parts hold half a character (a lone surrogate)") from None
         for name in ("semantic", "full"):
             if not isinstance(read[name], str) or not re.fullmatch("[0-9a-f]{64}", read[name]):
                 raise IdentityMalformed(f"{name} must be 64 lower-case hex digits")
-            if read[name] != getattr(made, name):
+            if read[name] != getattr(identity, name):
                 raise IdentityMalformed(f"{name} does not follow from the parts: the identity was edited")
-        return made
+        return identity
 
     def __hash__(self) -> int:
         return hash(self.full)

@@ -1,19 +1,101 @@
-"""The identity of an object in memory."""
+"""Identify a tokenizer in memory, and make it a side of a comparison."""
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any, TypeVar
 
-from harness.tokenizer.backend import Parts, encoder_parts, ids_of, read, round_trip, type_of, view
-from harness.tokenizer.digest import canonical_json
-from harness.tokenizer.form.serialised import serialised_form
-from harness.tokenizer.identity import Depth, Identity
+from harness.tokenizer.backend import Parts, Serialised, encoder_parts, ids_of, read, round_trip, type_of, view
+from harness.tokenizer.formats.tokenizer_json import serialised_form
+from harness.tokenizer.identity import Depth, Identity, canonical_json
 from harness.tokenizer.problem import Unidentifiable
-from harness.tokenizer.python_code import python_parts
-from harness.tokenizer.serialised import Serialised
-from harness.tokenizer.source import name_of
-from harness.tokenizer.subject import Subject, in_python, on_backend
-from harness.tokenizer.transformers_parts import own_code, transformers_parts, vocabulary_digest
+from harness.tokenizer.transformers_object import (
+    by_name,
+    name_of,
+    own_code,
+    python_parts,
+    transformers_parts,
+    vocabulary_digest,
+)
+
+# Ids of one text or of two, with special tokens around them or without; an error in words.
+Encode = Callable[[tuple[str, ...], bool], "list[int] | str"]
+Decode = Callable[[list[int]], str]
+T = TypeVar("T")
+
+
+@dataclass(frozen=True, kw_only=True)
+class ComparedTokenizer:
+    """One side of a comparison.
+
+    Attributes:
+        identity: what it is.
+        encode, decode: what it does, where the tokenizer is at hand.
+        pieces: its serialisation, where it has one.
+        vocabulary: id by token.
+        templates: chat templates by name, where they are at hand.
+    """
+
+    identity: Identity
+    encode: Encode | None = None
+    decode: Decode | None = None
+    pieces: Serialised | None = None
+    vocabulary: Mapping[str, int] = field(default_factory=dict)
+    templates: Mapping[str, str] | None = None
+
+
+def compared_backend(identity: Identity, backend: Any, *, templates: object = None) -> ComparedTokenizer:
+    """The side of a `tokenizers.Tokenizer`; it is not changed."""
+    pieces = read(backend)
+    plain = backend
+    if identity.parts["scope"] == "tokenizer":
+        plain = view(backend, pieces.head, encode_special_tokens=identity.parts["encode special tokens"] == "true")
+
+    def encode(texts: tuple[str, ...], special: bool) -> list[int] | str:
+        return _quietly(lambda: list(plain.encode(*texts, add_special_tokens=special).ids))
+
+    def decode(ids: list[int]) -> str:
+        return _quietly(lambda: str(plain.decode(ids, skip_special_tokens=False)))
+
+    return ComparedTokenizer(
+        identity=identity,
+        encode=encode,
+        decode=decode,
+        pieces=pieces,
+        vocabulary=backend.get_vocab(with_added_tokens=False),
+        templates=by_name(templates),
+    )
+
+
+def compared_python(identity: Identity, tokenizer: Any) -> ComparedTokenizer:
+    """The side of a transformers tokenizer that is Python code."""
+
+    def encode(texts: tuple[str, ...], special: bool) -> list[int] | str:
+        return _quietly(lambda: list(tokenizer.encode(*texts, add_special_tokens=special)))
+
+    def decode(ids: list[int]) -> str:
+        return _quietly(lambda: str(tokenizer.decode(ids)))
+
+    return ComparedTokenizer(
+        identity=identity,
+        encode=encode,
+        decode=decode,
+        vocabulary=tokenizer.get_vocab(),
+        templates=by_name(getattr(tokenizer, "chat_template", None)),
+    )
+
+
+def _quietly(ask: Callable[[], T]) -> T | str:
+    """An answer, or the error in words: where one side fails and the other does not, that is the difference."""
+    try:
+        return ask()
+    except Exception as error:  # noqa: BLE001 - the library raises plain Exception
+        return f"error: {str(error)[:120]}"
+    except BaseException as error:
+        if type(error).__name__ != "PanicException":
+            raise
+        return f"error: the library panicked: {str(error)[:100]}"
 
 
 def identify(tokenizer: object, *, depth: Depth = "full") -> Identity:
@@ -46,13 +128,13 @@ def identify(tokenizer: object, *, depth: Depth = "full") -> Identity:
     )
 
 
-def subject_of(tokenizer: Any) -> Subject:
+def compared_object(tokenizer: Any) -> ComparedTokenizer:
     """An object as a side of a comparison."""
     identity = identify(tokenizer)
     templates = getattr(tokenizer, "chat_template", None)
     if identity.parts["kind"] == "transformers in Python":
-        return in_python(identity, tokenizer)
-    return on_backend(identity, getattr(tokenizer, "_tokenizer", tokenizer), templates=templates)
+        return compared_python(identity, tokenizer)
+    return compared_backend(identity, getattr(tokenizer, "_tokenizer", tokenizer), templates=templates)
 
 
 def alone_parts(backend: Any, *, depth: Depth) -> Parts:
@@ -66,7 +148,7 @@ def alone_parts(backend: Any, *, depth: Depth) -> Parts:
 
 
 def deep_parts(backend: Any, vocabulary: dict[str, int], pieces: Serialised) -> Parts:
-    """What the full form adds: the vocabulary as the object gives it, the round trip, and the fingerprint."""
+    """Parts that only the full depth has: the vocabulary as the object gives it, round trip and fingerprint."""
     form = serialised_form(pieces, encode_special_tokens=bool(backend.encode_special_tokens))
     trip = round_trip(
         lambda text: ids_of(backend, text), lambda ids: str(backend.decode(ids, skip_special_tokens=False))

@@ -1,4 +1,4 @@
-"""What a rank can tell about the load of a tokenizer: versions, the object, the exception, the logs, the cache.
+"""Observations of a rank about the load of a tokenizer: versions, object, exception, logs, cache.
 
 Everything returned is plain JSON of bounded size, so that it fits one event each. Nothing here changes what is watched,
 except that `Logs` makes two libraries write their debug messages for as long as it is entered. Of the harness only this
@@ -47,22 +47,25 @@ PROBES = (
     "12345.678",
     "שלום",
 )
-TEXT, NAMES = 300, 40
-"""Characters of a text, names of a list."""
-CHAIN, LINKS = 16, 6
-"""Links of a chain: of an exception that was raised, and of one beside a message."""
-LINES, FAILURES = 30, 40
-"""Messages of a log: the first or the last, and those about failures."""
+# Characters of a text, names of a list.
+TEXT = 300
+NAMES = 40
+# Links of a chain: of an exception that was raised, and of one beside a message.
+CHAIN = 16
+LINKS = 6
+# Messages of a log: the first or the last, and those about failures.
+LINES = 30
+FAILURES = 40
 FAILURE = re.compile("fail|error|exception|refused|retry|timed out", re.IGNORECASE)
 
 
 def installed(names: Iterable[str]) -> dict[str, str]:
     """The versions of those packages that are there."""
-    found = {}
+    versions_by_name = {}
     for name in names:
         with contextlib.suppress(metadata.PackageNotFoundError):
-            found[name] = metadata.version(name)
-    return found
+            versions_by_name[name] = metadata.version(name)
+    return versions_by_name
 
 
 def versions() -> dict[str, Any]:
@@ -105,27 +108,28 @@ def chain(error: BaseException) -> list[dict[str, Any]]:
     """
     links: list[dict[str, Any]] = []
     seen: set[int] = set()
-    one: BaseException | None = error
+    link: BaseException | None = error
     by = "raised"
-    while one is not None and id(one) not in seen and len(links) < CHAIN:
-        seen.add(id(one))
-        response = getattr(one, "response", None)
+    while link is not None and id(link) not in seen and len(links) < CHAIN:
+        seen.add(id(link))
+        response = getattr(link, "response", None)
         status = getattr(response, "status_code", None)
         links.append(
             {
                 "by": by,
-                "type": type(one).__name__,
-                "module": type(one).__module__,
-                "message": short(str(one)),
-                "deepest": deepest(one.__traceback__),
+                "type": type(link).__name__,
+                "module": type(link).__module__,
+                "message": short(str(link)),
+                "deepest": deepest(link.__traceback__),
                 **({"status": status} if isinstance(status, int) else {}),
             }
         )
-        if (cause := one.__cause__) is not None:
-            one, by = cause, "cause"
+        if (cause := link.__cause__) is not None:
+            link = cause
+            by = "cause"
         else:
-            by = "suppressed" if one.__suppress_context__ else "context"
-            one = one.__context__
+            by = "suppressed" if link.__suppress_context__ else "context"
+            link = link.__context__
     return links
 
 
@@ -146,7 +150,7 @@ def _inside(file: str) -> str:
 
 
 class Logs(logging.Handler):
-    """What transformers and huggingface_hub log while this is entered, debug messages too, and on which threads.
+    """A log handler that keeps what transformers and huggingface_hub log while it is entered, from DEBUG up, by thread.
 
     They are the only trace inside the process of an error that was swallowed. A message written while an exception is
     handled is kept with the chain of that exception, as `handling`: the message itself may tell only its outer end, and
@@ -161,6 +165,7 @@ class Logs(logging.Handler):
         self._names = names
         self._hide = hide
         self._undo: contextlib.ExitStack | None = None
+        # Threads log at once, and a message is counted in one of three tables.
         self._guard = threading.Lock()
         self._first: dict[tuple[str, str, str], list[Any]] = {}
         self._failures: dict[tuple[str, str, str], list[Any]] = {}
@@ -226,7 +231,7 @@ class Logs(logging.Handler):
                     "threads": len(threads),
                     **({"handling": handled} if handled else {}),
                 }
-                for (level, name, text), (_, times, threads, handled) in sorted(kept, key=lambda one: one[1][0])
+                for (level, name, text), (_, times, threads, handled) in sorted(kept, key=lambda row: row[1][0])
             ]
             return {"messages": rows, "dropped": self._dropped}
 
@@ -239,7 +244,8 @@ def cache(folder: str | os.PathLike[str]) -> dict[str, Any]:
     no such file.
     """
     root = Path(folder)
-    blobs, size = 0, 0
+    blobs = 0
+    size = 0
     lists: dict[str, list[str]] = {name: [] for name in ("refs", "files", "wrong", "incomplete", "no_exist", "locks")}
     for path in sorted(_walk(root)):
         inside = path.relative_to(root).as_posix()
@@ -262,7 +268,7 @@ def cache(folder: str | os.PathLike[str]) -> dict[str, Any]:
             lists["files"].append(inside)
     contents: dict[str, Any] = {"blobs": blobs, "bytes": size}
     for name, entries in lists.items():
-        contents[name] = [short(one) for one in entries[:NAMES]]
+        contents[name] = [short(entry) for entry in entries[:NAMES]]
         if len(entries) > NAMES:
             contents[f"{name}_more"] = len(entries) - NAMES
     return contents
@@ -283,7 +289,7 @@ def _read(path: Path) -> str:
 
 
 def _holds_its_name(path: Path) -> bool:
-    """Whether a blob holds what its name says; a name that is not a digest says nothing."""
+    """Tell whether a blob's bytes have the digest in its name; a name that is not a digest says nothing."""
     if not re.fullmatch("[0-9a-f]{40}|[0-9a-f]{64}", path.name):
         return True
     try:

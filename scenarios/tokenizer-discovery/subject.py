@@ -23,7 +23,7 @@ def handshake(context, *, rule, odd):
     """
     import torch.distributed as dist
 
-    from harness.tokenizer.formats import read_form
+    from harness.tokenizer.child import read_form
 
     role, content = ROLES[context.rank], tokenizer_of(context)
     right, wrong = Path("right.json"), Path("wrong.json")
@@ -74,7 +74,7 @@ def fits(context, *, rule, case):
 def judged(rule, model, tokenizer, *, rows, ids):
     """Whether the tokenizer is accepted for the model, and why."""
     if rule == "content":
-        from harness.tokenizer.resolution import resolve
+        from harness.tokenizer.discovery import resolve
 
         found = resolve(model, tokenizer=tokenizer)
         return found.chosen is not None, list(found.candidates[0].reasons[:2])

@@ -10,14 +10,14 @@ from pathlib import Path
 from typing import Any
 
 from tests.bench.tokenizers import synthetic
-from tests.tokenizer.form.conversion import of_serialised
+from tests.tokenizer.formats.conversion import of_serialised
 
 TOKENS = 128_000
 # Each in a process of its own, so that what it holds is its own: seconds of CPU time, and bytes that it added.
 _READERS = {
     "inspect": "from harness.tokenizer.gguf import GgufFile\ndef look(path):\n GgufFile(path).close()",
     "inspect_and_fingerprint": (
-        "from harness.tokenizer.gguf import GgufFile\nfrom harness.tokenizer.form import gguf_form\n"
+        "from harness.tokenizer.gguf import GgufFile\nfrom harness.tokenizer.formats import gguf_form\n"
         "def look(path):\n with GgufFile(path) as file: gguf_form(file).fingerprint"
     ),
     "gguf_reader": "from gguf import GGUFReader\ndef look(path):\n GGUFReader(path)",

@@ -134,7 +134,7 @@ SHOWN: dict[str, dict[str, Run | NotRun]] = {
         "rankproof tokenizer cache prune --older-than 30d --keep-newest 10": RUN,
         "rankproof tokenizer cache quarantine": RUN,
         'rankproof infer --model models/model.gguf --prompt "Test" --auto-download --max-tokens 4': NotRun(
-            "runs a model with torch; tests/tokenizer/test_generation.py does, and compares its tokens"
+            "runs a model with torch; tests/tokenizer/engines/test_generation.py does, and compares its tokens"
         ),
     },
     "docs/gguf.md": {

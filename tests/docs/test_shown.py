@@ -20,7 +20,7 @@ from harness.hub.layouts import repository_files
 from tests.docs.pages import ROOT, Page
 from tests.docs.shown import OPTIONS_EXPECTED_LATER, SHOWN, Run
 from tests.run.conftest import SCENARIO, SUBJECT
-from tests.tokenizer.form.conversion import llama_3, of_serialised
+from tests.tokenizer.formats.conversion import llama_3, of_serialised
 from tests.tokenizer.gguf.writing import bpe
 
 # A file that a page shows in a block, named in the sentence before.

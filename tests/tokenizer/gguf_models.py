@@ -6,7 +6,7 @@ import json
 from pathlib import Path
 from typing import Any
 
-from tests.tokenizer.form.conversion import llama_3, of_serialised
+from tests.tokenizer.formats.conversion import llama_3, of_serialised
 
 HEADS, WIDTH, LAYERS = 2, 16, 2
 

@@ -16,8 +16,7 @@ from tokenizers import AddedToken, Tokenizer, models, pre_tokenizers
 from tokenizers.pre_tokenizers import PreTokenizer
 
 from harness.tokenizer import Identity, IdentityMalformed, Unidentifiable, identify
-from harness.tokenizer.backend import read
-from harness.tokenizer.serialised import written
+from harness.tokenizer.backend import read, written
 from tests.tokenizer.making import SORTS, raw, tokenizer
 
 

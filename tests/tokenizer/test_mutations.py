@@ -12,8 +12,8 @@ import pytest
 from tokenizers import Tokenizer
 
 from harness.tokenizer import Identity, difference, identify, identify_folder
-from harness.tokenizer.example import TURNING
-from harness.tokenizer.probes import PROBES
+from harness.tokenizer.comparison.identities import TURNING
+from harness.tokenizer.identity import PROBES
 from tests.tokenizer.making import CONFIG, TEMPLATE, Raw, raw, tokenizer, write_folder
 
 Change = Callable[[Raw], None]

@@ -19,7 +19,7 @@ from harness.cli.tokenizer.failed import failed
 from harness.cli.tokenizer.settings import Undecided, asking, cache, decided, duration, refused
 
 if TYPE_CHECKING:
-    from harness.tokenizer.loading.snapshot import Store
+    from harness.tokenizer.loading.snapshot import SnapshotStore
 
 HELP = "list, check, prune or repair the cache of fetched files"
 LIBRARIES = ()
@@ -55,9 +55,9 @@ def main(options: argparse.Namespace) -> int:
     """Do what the action says."""
     from harness.tokenizer.loading import LoadError
     from harness.tokenizer.loading.fetch import snapshots
-    from harness.tokenizer.loading.snapshot import Store
+    from harness.tokenizer.loading.snapshot import SnapshotStore
 
-    actions: dict[str, Callable[[Store, argparse.Namespace], int]] = {
+    actions: dict[str, Callable[[SnapshotStore, argparse.Namespace], int]] = {
         "path": _path,
         "ls": _ls,
         "verify": _verify,
@@ -66,23 +66,23 @@ def main(options: argparse.Namespace) -> int:
     }
     try:
         decided(options)
-        return actions[options.action](Store(Path(options.cache) if options.cache else snapshots()), options)
+        return actions[options.action](SnapshotStore(Path(options.cache) if options.cache else snapshots()), options)
     except Undecided as error:
         return refused("tokenizer cache", error)
     except LoadError as error:
         return failed("cache", error)
 
 
-def _path(store: Store, _options: argparse.Namespace) -> int:
+def _path(store: SnapshotStore, _options: argparse.Namespace) -> int:
     print(store.root)
     return PASS
 
 
-def _ls(store: Store, options: argparse.Namespace) -> int:
-    from harness.tokenizer.loading.cache import kept, set_aside
+def _ls(store: SnapshotStore, options: argparse.Namespace) -> int:
+    from harness.tokenizer.loading.cache import cached_snapshots, set_aside
 
     now = time.time()
-    for one in kept(store):
+    for one in cached_snapshots(store):
         days = int((now - one.since) // DAY)
         if options.json:
             hub = one.manifest.endpoint if one.manifest else None
@@ -97,14 +97,14 @@ def _ls(store: Store, options: argparse.Namespace) -> int:
     return PASS
 
 
-def _verify(store: Store, options: argparse.Namespace) -> int:
+def _verify(store: SnapshotStore, options: argparse.Namespace) -> int:
     from harness.tokenizer.loading import HubCache
-    from harness.tokenizer.loading.cache import harm, kept
+    from harness.tokenizer.loading.cache import cached_snapshots, snapshot_harm
     from harness.tokenizer.loading.fetch import checked_deadline, forbidden_by, stored_token
-    from harness.tokenizer.loading.hub_cache import DIGESTS
-    from harness.tokenizer.loading.hub_cache import harm as harm_of_blob
+    from harness.tokenizer.loading.intact import DIGESTS
+    from harness.tokenizer.loading.intact import blob_harm as harm_of_blob
     from harness.tokenizer.loading.source import checked_endpoint
-    from harness.tokenizer.loading.wire import Wire
+    from harness.tokenizer.loading.wire import HubClient
 
     worst = PASS
 
@@ -119,12 +119,12 @@ def _verify(store: Store, options: argparse.Namespace) -> int:
     asks = not options.offline and forbidden_by() is None
     until = checked_deadline(options.deadline, options.deadline)
     own = checked_endpoint(options.endpoint) if asks else None
-    for one in kept(store):
+    for one in cached_snapshots(store):
         # Another hub than the one that is asked cannot vouch for it.
         is_own = one.manifest is not None and one.manifest.endpoint == own
-        wire = Wire(endpoint=own, token=stored_token(None), deadline=until) if own and is_own else None
+        wire = HubClient(endpoint=own, token=stored_token(None), deadline=until) if own and is_own else None
         known = "every byte is as the hub lists it" if wire else "every byte is as its manifest says"
-        say(one.words, harm(store, one, wire=wire), known)
+        say(one.words, snapshot_harm(store, one, wire=wire), known)
     if options.huggingface:
         for blob in HubCache.of_user().blobs():
             known = (
@@ -134,7 +134,7 @@ def _verify(store: Store, options: argparse.Namespace) -> int:
     return worst
 
 
-def _prune(store: Store, options: argparse.Namespace) -> int:
+def _prune(store: SnapshotStore, options: argparse.Namespace) -> int:
     from harness.tokenizer.loading.cache import prune
 
     went = prune(store, older_than=options.older_than, keep_newest=options.keep_newest, dry=options.dry_run)
@@ -146,12 +146,12 @@ def _prune(store: Store, options: argparse.Namespace) -> int:
     return PASS
 
 
-def _quarantine(store: Store, _options: argparse.Namespace) -> int:
-    from harness.tokenizer.loading.cache import harm, kept, put_aside
+def _quarantine(store: SnapshotStore, _options: argparse.Namespace) -> int:
+    from harness.tokenizer.loading.cache import cached_snapshots, put_aside, snapshot_harm
 
     count = 0
-    for one in kept(store):
-        why = harm(store, one)
+    for one in cached_snapshots(store):
+        why = snapshot_harm(store, one)
         if why is None:
             continue
         count += 1

@@ -32,17 +32,17 @@ def arguments(parser: argparse.ArgumentParser) -> None:
 
 def main(options: argparse.Namespace) -> int:
     """Record, or compare and print what differs."""
-    from harness.tokenizer.contract import broken, read, record, write
+    from harness.tokenizer.discovery import admit
     from harness.tokenizer.engines import Engine, EngineFailed
+    from harness.tokenizer.engines.parity import changed_ids, read_golden, record_golden, write_golden
     from harness.tokenizer.loading.intact import unchanged
     from harness.tokenizer.problem import Unreadable
-    from harness.tokenizer.resolution import admit
 
     if options.record and options.golden.exists():
         return give_up("tokenizer contract", f"{options.golden}: is there already; remove it to make it anew", USAGE)
     try:
         if not options.record:
-            contract = read(options.golden)
+            contract = read_golden(options.golden)
         with ExitStack() as stack:
             if not options.tokenizer.startswith(("http://", "https://")):
                 # What is looked at here, loaded by the engine and asked has to be the same file all along.
@@ -50,11 +50,11 @@ def main(options: argparse.Namespace) -> int:
                 admit(Path(options.tokenizer))
             engine = stack.enter_context(Engine(options.tokenizer))
             if options.record:
-                made = record(engine, count=options.texts, seed=options.seed)
+                made = record_golden(engine, count=options.texts, seed=options.seed)
             else:
-                rows = broken(engine, contract)
+                rows = changed_ids(engine, contract)
         if options.record:
-            write(made, options.golden)
+            write_golden(made, options.golden)
             print(f"{options.golden}: {plural(len(made.texts), 'text')} with ids from {made.made_with}")
             return PASS
     except Unreadable as error:

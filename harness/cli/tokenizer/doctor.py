@@ -17,7 +17,7 @@ from harness.cli.tokenizer.failed import failed
 from harness.cli.tokenizer.settings import Undecided, decided, refused
 
 if TYPE_CHECKING:
-    from harness.tokenizer.health import Health
+    from harness.tokenizer.model_files import Health
 
 HELP = "say of each GGUF model of a folder whether its tokenizer is there, loads, and keeps texts"
 LIBRARIES = ("tokenizers",)
@@ -33,9 +33,8 @@ def arguments(parser: argparse.ArgumentParser) -> None:
 
 def main(options: argparse.Namespace) -> int:
     """Look at each, say what was found."""
-    from harness.tokenizer.for_models import models_below
-    from harness.tokenizer.health import health
     from harness.tokenizer.loading import LoadError, SourceRefused
+    from harness.tokenizer.model_files import health, models_below
 
     try:
         decided(options)

@@ -21,9 +21,9 @@ from harness.cli.tokenizer.failed import failed
 from harness.cli.tokenizer.settings import Undecided, bytes_, decided, hub, refused
 
 if TYPE_CHECKING:
-    from harness.tokenizer.for_models import Served
     from harness.tokenizer.loading import Fetched, Lock
     from harness.tokenizer.loading.transfer import Progress
+    from harness.tokenizer.model_files import Served
 
 HELP = "fetch a tokenizer's files, or a model's, into the cache; goes on where it was stopped"
 LIBRARIES = ()
@@ -105,8 +105,8 @@ def _wanted(options: argparse.Namespace, lock: Lock | None) -> Iterator[tuple[st
 
 def _for_models(options: argparse.Namespace, lock: Lock | None) -> int:
     """Find, fetch and prove the tokenizer of each model; the lock of the folder is used where none is named."""
-    from harness.tokenizer.for_models import models_below, serve
     from harness.tokenizer.loading import SourceRefused, read_lock
+    from harness.tokenizer.model_files import models_below, serve
     from harness.tokenizer.problem import Unreadable
 
     if options.source is not None or options.files or options.revision:

@@ -91,14 +91,14 @@ def _models(options: argparse.Namespace, tokenizer: Path) -> tuple[ModelRecord, 
     """
     from harness.tokenizer.loading import fetch
     from harness.tokenizer.loading.source import Limits
-    from harness.tokenizer.locked_models import belongs, of_fetched, of_file, together
+    from harness.tokenizer.model_files import record_of_file, records_of_fetched, require_tokenizer, sorted_records
 
     found: list[ModelRecord] = []
     for text in options.model:
         told = OF_REPOSITORY.fullmatch(text)
         if told is None or Path(text).exists():
-            belongs(Path(text), tokenizer)
-            found.append(of_file(Path(text)))
+            require_tokenizer(Path(text), tokenizer)
+            found.append(record_of_file(Path(text)))
             continue
         made = fetch(
             told["repository"],
@@ -110,9 +110,9 @@ def _models(options: argparse.Namespace, tokenizer: Path) -> tuple[ModelRecord, 
             offline=options.offline,
             limits=Limits(file_bytes=MODEL_BYTES, total_bytes=MODEL_BYTES),
         )
-        belongs(made.folder / told["file"], tokenizer)
-        found += of_fetched(made)
-    return together(found)
+        require_tokenizer(made.folder / told["file"], tokenizer)
+        found += records_of_fetched(made)
+    return sorted_records(found)
 
 
 def undecided(command: str, error: LoadError) -> int:

@@ -19,7 +19,7 @@ from harness.cli.tokenizer import unreadable
 from harness.forms.text import plural, visible
 
 if TYPE_CHECKING:
-    from harness.tokenizer.parity import Parity
+    from harness.tokenizer.engines.parity import EngineParity
 
 HELP = "ask two engines for the ids of the same texts, and shorten what differs"
 LIBRARIES = ()
@@ -40,7 +40,7 @@ def main(options: argparse.Namespace) -> int:
     """Compare, print what differs."""
     from harness.forms.regular_file import read_regular
     from harness.tokenizer.engines import Engine, EngineFailed
-    from harness.tokenizer.parity import parity
+    from harness.tokenizer.engines.parity import parity
     from harness.tokenizer.problem import Unreadable, refused
 
     try:
@@ -65,7 +65,7 @@ def main(options: argparse.Namespace) -> int:
     return PASS if found.mismatch is None else FAIL
 
 
-def _print(found: Parity) -> None:
+def _print(found: EngineParity) -> None:
     print(f"A  {found.engines[0]}\nB  {found.engines[1]}")
     asked = f"{plural(found.texts, 'text')} in the modes {', '.join(found.modes)} (seed {found.seed})"
     if (one := found.mismatch) is None:

@@ -19,7 +19,7 @@ from harness.cli.tokenizer.settings import Undecided, decided, refused
 from harness.forms.text import visible
 
 if TYPE_CHECKING:
-    from harness.tokenizer.resolution import Candidate, Resolution
+    from harness.tokenizer.discovery import Candidate, Resolution
 
 HELP = "say which tokenizer belongs to a GGUF model, and why"
 LIBRARIES = ()
@@ -39,9 +39,9 @@ def arguments(parser: argparse.ArgumentParser) -> None:
 
 def main(options: argparse.Namespace) -> int:
     """Print what was found."""
-    from harness.tokenizer.loading.hub_cache import hub_cache
+    from harness.tokenizer.discovery import resolve
+    from harness.tokenizer.loading.intact import hub_cache
     from harness.tokenizer.problem import Unreadable
-    from harness.tokenizer.resolution import resolve
 
     try:
         decided(options)

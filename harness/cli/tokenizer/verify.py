@@ -33,12 +33,12 @@ def arguments(parser: argparse.ArgumentParser) -> None:
 def main(options: argparse.Namespace) -> int:
     """Load under the lock, say what differs."""
     from harness.tokenizer.loading import LoadError, read_lock, verify
-    from harness.tokenizer.locked_models import difference
+    from harness.tokenizer.model_files import model_difference
 
     try:
         decided(options)
         lock = read_lock(options.lock)
-        models = [said for path in options.model if (said := difference(lock, path))]
+        models = [said for path in options.model if (said := model_difference(lock, path))]
         answer = verify(
             options.source,
             lock=lock,

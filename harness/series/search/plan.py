@@ -18,12 +18,11 @@ from typing import Any, Literal
 import yaml
 
 from harness.engines.models import MODELS
+from harness.engines.models.vocabulary import BEGIN, END, PAD, SPECIAL
+from harness.engines.models.vocabulary import SIZE as VOCABULARY
 from harness.forms.digest import sha256
 from harness.forms.problem import closest
 from harness.forms.text import plural
-from harness.engines.models import MODELS
-from harness.engines.models.vocabulary import BEGIN, END, PAD, SPECIAL
-from harness.engines.models.vocabulary import SIZE as VOCABULARY
 from harness.series.search.record import CHECK, NOT_INSTALLED, Asked, Library, SearchPart
 from harness.series.series import Nothing
 from harness.subjects import READY

@@ -18,19 +18,19 @@ from typing import Any, Self
 
 from harness.forms.extras import missing
 from harness.forms.text import visible
-from harness.tokenizer.engines.adapter import Ids, Mode
-from harness.tokenizer.folder import environment
+from harness.tokenizer.engines.adapters import Ids, Mode
+from harness.tokenizer.isolation import environment
 from harness.tokenizer.loading.intact import unchanged
 from harness.tokenizer.problem import Absent, TokenizerError, Unreadable
 
+# Bytes of address space.
 MEMORY = 4 << 30
-"""Bytes of address space."""
+# Of CPU time, and on the clock for one answer.
 SECONDS = 300
-"""Of CPU time, and on the clock for one answer."""
+# Texts that are asked for at once.
 BATCH = 200
-"""Texts that are asked for at once."""
+# Bytes of an answer.
 LARGEST = 64 << 20
-"""Bytes of an answer."""
 
 
 class EngineFailed(TokenizerError):
@@ -105,7 +105,9 @@ class Engine:
         seconds: int = SECONDS,
         threads: int = 1,
     ) -> None:
-        self.where, self.name, self._seconds = where, name or engine_of(where), seconds
+        self.where = where
+        self.name = name or engine_of(where)
+        self._seconds = seconds
         on_disk = self.name != "server"
         try:
             with unchanged(Path(where)) if on_disk else nullcontext():
@@ -123,17 +125,18 @@ class Engine:
             stdout=subprocess.PIPE,
             stderr=subprocess.DEVNULL,
             # Where the libraries of llama.cpp are, if they are not in its package.
-            env=environment() | {one: os.environ[one] for one in ("LLAMA_CPP_LIB_PATH",) if one in os.environ},
+            env=environment() | {name: os.environ[name] for name in ("LLAMA_CPP_LIB_PATH",) if name in os.environ},
+            # Ctrl-C at the terminal reaches us alone: we end the child, and it writes no traceback.
             start_new_session=True,
         )
         self._held = b""
         try:
-            told = self._answer({"engine": self.name, "where": where, "memory": memory, "seconds": seconds})
+            answer = self._answer({"engine": self.name, "where": where, "memory": memory, "seconds": seconds})
         except BaseException:
             self.close()
             raise
-        self.about = visible(told["about"])
-        self.modes = tuple(told["modes"])
+        self.about = visible(answer["about"])
+        self.modes = tuple(answer["modes"])
 
     def __enter__(self) -> Self:
         return self
@@ -154,18 +157,18 @@ class Engine:
         Raises:
             EngineFailed: the engine died of one of them, or gave no answer.
         """
-        found: list[Ids | str] = []
+        encoded: list[Ids | str] = []
         for begin in range(0, len(texts), BATCH):
-            found += self._ask({"texts": list(texts[begin : begin + BATCH]), "mode": mode})
-        return found
+            encoded += self._ask({"texts": list(texts[begin : begin + BATCH]), "mode": mode})
+        return encoded
 
     def vocabulary(self) -> tuple[list[str], list[str]]:
         """Its tokens as text, and its special tokens, as far as it tells."""
-        told = self._ask({})
-        return told["tokens"], told["special"]
+        answer = self._ask({})
+        return answer["tokens"], answer["special"]
 
     def round_trip(self) -> str:
-        """Which texts of the probe corpus come back, as `harness.tokenizer.backend.round_trip` writes it.
+        """Send the probe corpus there and back; the result is written as by `harness.tokenizer.backend.round_trip`.
 
         Raises:
             EngineFailed: it died, or it does not turn ids into text.
@@ -178,14 +181,14 @@ class Engine:
         Raises:
             EngineFailed: it died, or it cannot.
         """
-        told = self._answer({"ids": ids, "most": most})
-        return told["ids"], told["buffers"]
+        answer = self._answer({"ids": ids, "most": most})
+        return answer["ids"], answer["buffers"]
 
     def _answer(self, request: dict[str, Any]) -> Any:
-        told = self._ask(request)
-        if "refused" in told:
-            raise EngineFailed(f"{self.where}: {visible(told['refused'])}")
-        return told
+        answer = self._ask(request)
+        if "refused" in answer:
+            raise EngineFailed(f"{self.where}: {visible(answer['refused'])}")
+        return answer
 
     def _ask(self, request: dict[str, Any]) -> Any:
         assert self._process.stdin is not None
@@ -198,7 +201,8 @@ class Engine:
 
     def _line(self) -> bytes:
         assert self._process.stdout is not None
-        descriptor, deadline = self._process.stdout.fileno(), time.monotonic() + self._seconds
+        descriptor = self._process.stdout.fileno()
+        deadline = time.monotonic() + self._seconds
         parts = [self._held]
         while b"\n" not in parts[-1]:
             if not select.select([descriptor], [], [], max(0.0, deadline - time.monotonic()))[0]:

@@ -5,24 +5,29 @@ It limits itself before it loads anything. A panic, an abort or an endless loop 
 
 from __future__ import annotations
 
-import importlib
 import json
-import os
 import sys
 from collections.abc import Callable
 from functools import partial
 from typing import Any
 
-from harness.tokenizer.child import limit
-from harness.tokenizer.engines.adapter import Adapter
+from harness.tokenizer.child import limit, private_output
+from harness.tokenizer.engines.adapters import (
+    Adapter,
+    LlamaCpp,
+    LlamaCppModel,
+    SentencePieceLibrary,
+    TokenizersLibrary,
+    TokenizeServer,
+)
 from harness.tokenizer.problem import TokenizerError, first_line
 
-ADAPTERS = {
-    "tokenizers": ("tokenizers_library", "TokenizersLibrary"),
-    "sentencepiece": ("sentencepiece_library", "SentencePieceLibrary"),
-    "llama.cpp": ("llama_cpp", "LlamaCpp"),
-    "llama.cpp model": ("llama_cpp_model", "LlamaCppModel"),
-    "server": ("server", "Server"),
+ADAPTERS: dict[str, Callable[[str], Any]] = {
+    "tokenizers": TokenizersLibrary,
+    "sentencepiece": SentencePieceLibrary,
+    "llama.cpp": LlamaCpp,
+    "llama.cpp model": LlamaCppModel,
+    "server": TokenizeServer,
 }
 
 
@@ -30,14 +35,9 @@ def main() -> int:
     """Answer requests until standard input ends."""
     begun = json.loads(sys.stdin.readline())
     limit(memory=begun["memory"], seconds=begun["seconds"])
-    answers = os.fdopen(os.dup(1), "w", encoding="utf-8")
-    # What engines print is not an answer.
-    os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
-    os.dup2(1, 2)
-    module, name = ADAPTERS[begun["engine"]]
+    answers = private_output()
     try:
-        made = getattr(importlib.import_module(f"harness.tokenizer.engines.{module}"), name)
-        adapter = made(begun["where"])
+        adapter = ADAPTERS[begun["engine"]](begun["where"])
         _say(answers, {"about": adapter.about, "modes": adapter.modes})
     except BaseException as error:  # noqa: BLE001 - a Rust panic is a BaseException, and each of them is an answer
         _say(answers, {"refused": _words(error)})

@@ -10,7 +10,7 @@ ggml's, and its names are used here: a key has a value, a tensor has dimensions 
 from __future__ import annotations
 
 from harness.tokenizer.gguf.check import check
-from harness.tokenizer.gguf.finding import Finding
 from harness.tokenizer.gguf.reader import Array, GgufFile, Key, Malformed, Tensor
+from harness.tokenizer.gguf.shape import Finding
 
 __all__ = ["Array", "Finding", "GgufFile", "Key", "Malformed", "Tensor", "check"]

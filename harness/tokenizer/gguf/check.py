@@ -1,21 +1,71 @@
-"""Whether engines can use a GGUF file, and what they would guess or get wrong: all findings, the worst first."""
+"""Findings about a GGUF file: whether engines can use it, and what they would guess or get wrong."""
 
 from __future__ import annotations
 
+from typing import Any
+
 from harness.forms.extras import missing
-from harness.tokenizer.folder import ask
-from harness.tokenizer.gguf.finding import Finding
 from harness.tokenizer.gguf.known import TEMPLATE
 from harness.tokenizer.gguf.reader import GgufFile
-from harness.tokenizer.gguf.shape import architecture, data, keys
+from harness.tokenizer.gguf.shape import Finding, architecture, data, keys
 from harness.tokenizer.gguf.vocabulary import tokenizer
+from harness.tokenizer.isolation import ask
+
+# Bytes.
+LONGEST = 1 << 20
+
+
+def complaints(path: str) -> list[tuple[str, str]]:
+    """The chat templates of a file that do not compile, each with what is said of it.
+
+    Nothing of a template is run, and no constant in it is worked out: `{{ 9 ** 9 ** 9 }}` compiles.
+    """
+    from jinja2 import TemplateError, nodes
+    from jinja2.ext import Extension
+    from jinja2.parser import Parser
+    from jinja2.sandbox import ImmutableSandboxedEnvironment
+
+    class Generation(Extension):
+        """`{% generation %}`, with which templates mark what the assistant says."""
+
+        tags = {"generation"}  # noqa: RUF012 - jinja2 reads it from the class
+
+        def parse(self, parser: Parser) -> nodes.Node:
+            line = next(parser.stream).lineno
+            body = parser.parse_statements(("name:endgeneration",), drop_needle=True)
+            return nodes.Scope(body).set_lineno(line)
+
+    environment = ImmutableSandboxedEnvironment(
+        trim_blocks=True, lstrip_blocks=True, optimized=False, extensions=["jinja2.ext.loopcontrols", Generation]
+    )
+    environment.filters["tojson"] = str
+    complained = []
+    with GgufFile(path) as file:
+        for key in file.keys.values():
+            if not key.name.startswith(TEMPLATE) or not isinstance(key.value, bytes):
+                continue
+            if len(key.value) > LONGEST:
+                complained.append((key.name, f"has {len(key.value)} bytes; at most {LONGEST} are looked at"))
+                continue
+            try:
+                environment.compile(key.value.decode())
+            except UnicodeDecodeError:
+                continue  # said of the key
+            except TemplateError as error:
+                line: Any = getattr(error, "lineno", None)
+                complained.append((key.name, f"{error.message}{f' (line {line})' if line else ''}"))
+            except (RecursionError, MemoryError, SyntaxError) as error:
+                complained.append((key.name, f"{type(error).__name__}: it is nested too deeply"))
+    return complained
+
 
 _ORDER = ("error", "warning", "note")
-_MEMORY, _SECONDS = 512 << 20, 5
+_MEMORY = 512 << 20
+_SECONDS = 5
 
 
 def check(file: GgufFile, *, templates: bool = True) -> list[Finding]:
-    """What is wrong with a file whose structure could be read.
+    """List what is wrong with a file whose structure could be read.
 
     Args:
         file: the file.
@@ -27,10 +77,10 @@ def check(file: GgufFile, *, templates: bool = True) -> list[Finding]:
     Raises:
         Malformed: the file became shorter while it was read.
     """
-    found = [*keys(file), *architecture(file), *tokenizer(file), *data(file)]
+    findings = [*keys(file), *architecture(file), *tokenizer(file), *data(file)]
     if templates and any(name.startswith(TEMPLATE) for name in file.keys):
-        found += _templates(file)
-    return sorted(found, key=lambda one: _ORDER.index(one.severity))
+        findings += _templates(file)
+    return sorted(findings, key=lambda row: _ORDER.index(row.severity))
 
 
 def _templates(file: GgufFile) -> list[Finding]:

@@ -12,28 +12,124 @@ import struct
 import sys
 from array import array
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
+from pathlib import Path
 from types import TracebackType
 from typing import Self
 
 from harness.forms.regular_file import open_regular
 from harness.forms.text import quoted
-from harness.tokenizer.gguf.layout import ALIGNMENT, ARRAY, BLOCKS, BOOL, MAGIC, NAMES, SCALARS, STRING, VERSIONS
-from harness.tokenizer.problem import TokenizerError
+from harness.tokenizer.problem import TokenizerError, Unreadable, refused
+
+MAGIC = b"GGUF"
+VERSIONS = (2, 3)
+# Bytes; where `general.alignment` is not given.
+ALIGNMENT = 32
+STRING = 8
+ARRAY = 9
+BOOL = 7
+
+
+@dataclass(frozen=True, slots=True)
+class Scalar:
+    """A type of fixed size."""
+
+    name: str
+    packed: struct.Struct
+
+    @property
+    def size(self) -> int:
+        """Bytes."""
+        return self.packed.size
+
+
+SCALARS = {
+    number: Scalar(name, struct.Struct(f"<{code}"))
+    for number, name, code in (
+        (0, "uint8", "B"),
+        (1, "int8", "b"),
+        (2, "uint16", "H"),
+        (3, "int16", "h"),
+        (4, "uint32", "I"),
+        (5, "int32", "i"),
+        (6, "float32", "f"),
+        (BOOL, "bool", "B"),
+        (10, "uint64", "Q"),
+        (11, "int64", "q"),
+        (12, "float64", "d"),
+    )
+}
+NAMES = {**{number: scalar.name for number, scalar in SCALARS.items()}, STRING: "string", ARRAY: "array"}
+
+
+@dataclass(frozen=True, slots=True)
+class TensorBlock:
+    """A tensor's type: its elements are stored in blocks."""
+
+    name: str
+    elements: int
+    """In a block; the first dimension is a multiple of it."""
+    size: int
+    """Bytes of a block."""
+
+
+# As in ggml.h and gguf's GGML_QUANT_SIZES (0.19); numbers that are left out were given up.
+BLOCKS = {
+    number: TensorBlock(name, elements, size)
+    for number, name, elements, size in (
+        (0, "F32", 1, 4),
+        (1, "F16", 1, 2),
+        (2, "Q4_0", 32, 18),
+        (3, "Q4_1", 32, 20),
+        (6, "Q5_0", 32, 22),
+        (7, "Q5_1", 32, 24),
+        (8, "Q8_0", 32, 34),
+        (9, "Q8_1", 32, 40),
+        (10, "Q2_K", 256, 84),
+        (11, "Q3_K", 256, 110),
+        (12, "Q4_K", 256, 144),
+        (13, "Q5_K", 256, 176),
+        (14, "Q6_K", 256, 210),
+        (15, "Q8_K", 256, 292),
+        (16, "IQ2_XXS", 256, 66),
+        (17, "IQ2_XS", 256, 74),
+        (18, "IQ3_XXS", 256, 98),
+        (19, "IQ1_S", 256, 50),
+        (20, "IQ4_NL", 32, 18),
+        (21, "IQ3_S", 256, 110),
+        (22, "IQ2_S", 256, 82),
+        (23, "IQ4_XS", 256, 136),
+        (24, "I8", 1, 1),
+        (25, "I16", 1, 2),
+        (26, "I32", 1, 4),
+        (27, "I64", 1, 8),
+        (28, "F64", 1, 8),
+        (29, "IQ1_M", 256, 56),
+        (30, "BF16", 1, 2),
+        (34, "TQ1_0", 256, 54),
+        (35, "TQ2_0", 256, 66),
+        (39, "MXFP4", 32, 17),
+        (40, "NVFP4", 64, 36),
+        (41, "Q1_0", 128, 18),
+    )
+}
+
 
 MOST_KEYS = 65_536
 MOST_TENSORS = 1 << 20
+# Bytes, as the format says.
 LONGEST_KEY = 65_535
-"""Bytes, as the format says."""
+# Bytes of a tensor's name, as the format says.
 LONGEST_NAME = 64
-"""Bytes of a tensor's name, as the format says."""
 LONGEST_STRING = 64 << 20
 MOST_STRINGS = 1 << 22
+# Elements.
 LARGEST_TENSOR = 1 << 48
-"""Elements."""
+# Bytes that are read at a time.
 WINDOW = 1 << 18
-"""Bytes that are read at a time."""
-_U32, _U64 = struct.Struct("<I"), struct.Struct("<Q")
+_U32 = struct.Struct("<I")
+_U64 = struct.Struct("<Q")
 
 
 class Malformed(TokenizerError):
@@ -46,7 +142,8 @@ class Malformed(TokenizerError):
 
     def __init__(self, code: str, offset: int, message: str) -> None:
         super().__init__(f"{message} (at byte {offset})")
-        self.code, self.offset = code, offset
+        self.code = code
+        self.offset = offset
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,7 +171,7 @@ class Key:
 
 @dataclass(frozen=True, slots=True)
 class Tensor:
-    """What the file says of a tensor. Its data is not read."""
+    """A tensor as the file describes it. Its data is not read."""
 
     name: str
     dimensions: tuple[int, ...]
@@ -112,7 +209,8 @@ class GgufFile:
         self._descriptor, self.size = open_regular(self.path)
         try:
             self._at = 0
-            self._window, self._window_at = b"", 0
+            self._window = b""
+            self._window_at = 0
             self._read()
         except BaseException:
             self.close()
@@ -143,7 +241,8 @@ class GgufFile:
         unpack = _U64.unpack_from
         while at < array.stop:
             window = self._pread(min(WINDOW, array.stop - at), at)
-            inside, most = 0, len(window)
+            inside = 0
+            most = len(window)
             while inside + 8 <= most and (end := inside + 8 + unpack(window, inside)[0]) <= most:
                 yield window[inside + 8 : end]
                 inside = end
@@ -158,10 +257,10 @@ class GgufFile:
 
     def digest(self, array: Array) -> str:
         """sha256 of the elements as they are stored, as 64 hex digits."""
-        made = hashlib.sha256()
+        digest = hashlib.sha256()
         for at in range(array.start, array.stop, WINDOW):
-            made.update(self._pread(min(WINDOW, array.stop - at), at))
-        return made.hexdigest()
+            digest.update(self._pread(min(WINDOW, array.stop - at), at))
+        return digest.hexdigest()
 
     def _read(self) -> None:
         if self.size < 24:
@@ -255,12 +354,15 @@ class GgufFile:
             raise Malformed(
                 "truncated", start, f"{what}: {count} strings cannot fit in the {self.size - start} bytes left"
             )
-        unpack, done, at = _U64.unpack_from, 0, start
+        unpack = _U64.unpack_from
+        done = 0
+        at = start
         while done < count:
             if at + 8 > self.size:
                 raise Malformed("truncated", at, f"{what}: element {done} of {count} begins past the end of the file")
             window = self._pread(min(WINDOW, self.size - at), at)
-            last, inside = len(window) - 8, 0
+            last = len(window) - 8
+            inside = 0
             before = done
             while done < count and inside <= last:
                 inside += 8 + unpack(window, inside)[0]
@@ -284,7 +386,7 @@ class GgufFile:
         return value
 
     def _tensors(self, count: int, alignment: int) -> None:
-        told: list[tuple[str, tuple[int, ...], int, int, int]] = []
+        announced: list[tuple[str, tuple[int, ...], int, int, int]] = []
         names: set[str] = set()
         for number in range(count):
             at = self._at
@@ -309,21 +411,23 @@ class GgufFile:
                 raise Malformed(
                     "tensor offset", self._at - 8, f"{what} begins at {offset}, which is not a multiple of {alignment}"
                 )
-            told.append((name, dimensions, kind, offset, self._at))
+            announced.append((name, dimensions, kind, offset, self._at))
         self.data = -(-self._at // alignment) * alignment
-        self.tensors = {one[0]: self._tensor(*one) for one in told}
+        self.tensors = {row[0]: self._tensor(*row) for row in announced}
 
     def _tensor(self, name: str, dimensions: tuple[int, ...], kind: int, offset: int, at: int) -> Tensor:
         block = BLOCKS.get(kind)
         start = self.data + offset
         if block is None:
             # New types come with new engines: what it is cannot be said, only where it begins.
-            size, kind_name = 0, f"type {kind}"
+            size = 0
+            kind_name = f"type {kind}"
         else:
             if dimensions[0] % block.elements:
                 columns = f"{dimensions[0]} columns are not a multiple of {block.elements}, as {block.name} wants"
                 raise Malformed("dimensions", at, f"tensor {_shown(name)}: {columns}")
-            size, kind_name = math.prod(dimensions) // block.elements * block.size, block.name
+            size = math.prod(dimensions) // block.elements * block.size
+            kind_name = block.name
         if start + size > self.size:
             raise Malformed(
                 "truncated",
@@ -351,7 +455,8 @@ class GgufFile:
                 self._at += count
                 return self._pread(count, self._at - count)
             self._window = self._pread(min(WINDOW, self.size - self._at), self._at)
-            self._window_at, inside = self._at, 0
+            self._window_at = self._at
+            inside = 0
         self._at += count
         return self._window[inside : inside + count]
 
@@ -364,12 +469,28 @@ class GgufFile:
         return content
 
 
-def _numbers(told: Array, content: bytes) -> array[int] | array[float]:
-    code = next(one.packed.format[1] for one in SCALARS.values() if one.name == told.type)
-    made: array[int] | array[float] = array(code, content)
+@contextmanager
+def opened(path: Path) -> Iterator[GgufFile]:
+    """Use a GGUF file; what is wrong with it, then or meanwhile, is raised as `Unreadable` with its path.
+
+    Raises:
+        Unreadable: it is not such a file, is damaged, or cannot be read.
+    """
+    try:
+        with GgufFile(path) as file:
+            yield file
+    except Malformed as error:
+        raise Unreadable(f"{path}: {error}") from None
+    except OSError as error:
+        raise refused(path, error) from None
+
+
+def _numbers(stored: Array, content: bytes) -> array[int] | array[float]:
+    code = next(scalar.packed.format[1] for scalar in SCALARS.values() if scalar.name == stored.type)
+    numbers: array[int] | array[float] = array(code, content)
     if sys.byteorder == "big":
-        made.byteswap()
-    return made
+        numbers.byteswap()
+    return numbers
 
 
 def _other_format(header: bytes) -> str:
@@ -380,7 +501,7 @@ def _other_format(header: bytes) -> str:
         "a safetensors file": lambda head: head[8:10] == b'{"',
         "a zip archive, as torch.save writes": lambda head: head[:4] == b"PK\x03\x04",
     }
-    return next((f": it looks like {what}" for what, told in known.items() if told(header)), "")
+    return next((f": it looks like {what}" for what, matches in known.items() if matches(header)), "")
 
 
 def _shown(text: str | bytes) -> str:

@@ -5,12 +5,53 @@ from __future__ import annotations
 import re
 from collections import Counter
 from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Literal
 
 from harness.forms.text import listed, plural, quoted
-from harness.tokenizer.gguf.finding import Finding, finding, is_text
 from harness.tokenizer.gguf.known import ARCHITECTURES, TOKENS, types_of
-from harness.tokenizer.gguf.layout import ALIGNMENT, BLOCKS
-from harness.tokenizer.gguf.reader import Array, GgufFile, Key
+from harness.tokenizer.gguf.reader import ALIGNMENT, BLOCKS, Array, GgufFile, Key
+
+Severity = Literal["error", "warning", "note"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Finding:
+    """A finding about a GGUF file.
+
+    Attributes:
+        code: which kind it is, for programs: words with hyphens.
+        severity: error: an engine refuses the file, or computes something wrong; warning: engines guess or differ
+            here; note: worth knowing, and nothing is wrong.
+        where: the key or tensor.
+        offset: byte of the file, -1 where it is about something that is not there.
+        message: what is so, and why it matters.
+        remedy: what to do; empty for a note.
+    """
+
+    code: str
+    severity: Severity
+    where: str
+    offset: int
+    message: str
+    remedy: str = ""
+
+
+def finding(file: GgufFile, where: str, code: str, severity: Severity, message: str, remedy: str = "") -> Finding:
+    """A finding about a key or a tensor of a file, with the byte at which that lies."""
+    place = file.keys.get(where) or file.tensors.get(where)
+    offset = place.offset if place is not None else -1
+    return Finding(code=code, severity=severity, where=where, offset=offset, message=message, remedy=remedy)
+
+
+def is_text(content: bytes) -> bool:
+    """Tell whether bytes are UTF-8."""
+    try:
+        content.decode()
+    except UnicodeDecodeError:
+        return False
+    return True
+
 
 _EMBEDDING = "token_embd.weight"
 _QUANTIZED = frozenset(block.name for block in BLOCKS.values() if block.elements > 1)
@@ -40,7 +81,7 @@ def keys(file: GgufFile) -> Iterator[Finding]:
 
 
 def architecture(file: GgufFile) -> Iterator[Finding]:
-    """What the model says it is, and the numbers that follow from it."""
+    """Findings about the architecture, and the numbers that follow from it."""
     key = file.keys.get("general.architecture")
     if key is None or not isinstance(key.value, bytes):
         if key is None:
@@ -63,6 +104,7 @@ def architecture(file: GgufFile) -> Iterator[Finding]:
             f"{quoted(name)} is not among the {len(ARCHITECTURES)} architectures that are known here",
             "ask the engine whether it knows it",
         )
+    yield from _parts(file)
     yield from _blocks(file, name)
     yield from _heads(file, name)
     yield from _embedding(file, name)
@@ -72,8 +114,9 @@ def data(file: GgufFile) -> Iterator[Finding]:
     """Tensors whose bytes overlap, are of a type nobody knows, or do not reach to the end of the file."""
     alignment = file.value("general.alignment")
     unit = alignment if isinstance(alignment, int) else ALIGNMENT
-    end, before = file.data, ""
-    for tensor in sorted(file.tensors.values(), key=lambda one: one.offset):
+    end = file.data
+    before = ""
+    for tensor in sorted(file.tensors.values(), key=lambda stored: stored.offset):
         if tensor.type.startswith("type "):
             yield finding(
                 file,
@@ -103,12 +146,13 @@ def data(file: GgufFile) -> Iterator[Finding]:
                 f"begins {tensor.offset - end} bytes after the data before it: engines refuse a gap",
                 _CONVERT,
             )
-        end, before = max(end, tensor.offset + tensor.size), tensor.name
+        end = max(end, tensor.offset + tensor.size)
+        before = tensor.name
     if file.tensors and file.size > -(-end // unit) * unit:
         yield finding(
             file, before, "trailing-bytes", "note", f"{file.size - end} bytes follow the last tensor, from byte {end}"
         )
-    quantized = [one.name for one in file.tensors.values() if one.type in _QUANTIZED]
+    quantized = [stored.name for stored in file.tensors.values() if stored.type in _QUANTIZED]
     if quantized and "general.quantization_version" not in file.keys:
         yield finding(
             file,
@@ -120,33 +164,71 @@ def data(file: GgufFile) -> Iterator[Finding]:
         )
 
 
-def _blocks(file: GgufFile, name: str) -> Iterator[Finding]:
-    key = file.keys.get(f"{name}.block_count")
-    count = _number(key)
-    parts = _number(file.keys.get("split.count"))
-    if parts is not None and parts > 1:
-        message = f"is {parts}: the file is one part of a model, and the other parts were not looked at"
-        yield finding(file, "split.count", "split", "note", message)
+def _part_count(file: GgufFile) -> int:
+    return _number(file.keys.get("split.count")) or 1
+
+
+def _parts(file: GgufFile) -> Iterator[Finding]:
+    parts = _part_count(file)
+    if parts > 1:
+        yield finding(
+            file,
+            "split.count",
+            "split",
+            "note",
+            f"is {parts}: the file is one part of a model, and the other parts were not looked at",
+        )
         number = _number(file.keys.get("split.no"))
         if number is not None and number >= parts:
-            message = f"is {number}, and a model of {parts} parts has the numbers 0 to {parts - 1}"
-            yield finding(file, "split.no", "split", "error", message, "split the model anew")
+            yield finding(
+                file,
+                "split.no",
+                "split",
+                "error",
+                f"is {number}, and a model of {parts} parts has the numbers 0 to {parts - 1}",
+                "split the model anew",
+            )
         return
     whole = _number(file.keys.get("split.tensors.count"))
     if whole is not None and whole != len(file.tensors):
-        message = f"is {whole}, and the file, which is the only part, holds {plural(len(file.tensors), 'tensor')}"
-        yield finding(file, "split.tensors.count", "split", "error", message, "take the whole model, or split it anew")
+        yield finding(
+            file,
+            "split.tensors.count",
+            "split",
+            "error",
+            f"is {whole}, and the file, which is the only part, holds {plural(len(file.tensors), 'tensor')}",
+            "take the whole model, or split it anew",
+        )
+
+
+def _blocks(file: GgufFile, name: str) -> Iterator[Finding]:
+    if _part_count(file) > 1:
+        return
+    key = file.keys.get(f"{name}.block_count")
+    count = _number(key)
     blocks: dict[int, set[str]] = {}
-    for one in map(re.compile(r"blk\.(\d{1,6})\.(.*)").match, file.tensors):
-        if one:
-            blocks.setdefault(int(one[1]), set()).add(one[2])
+    for match in map(re.compile(r"blk\.(\d{1,6})\.(.*)").match, file.tensors):
+        if match:
+            blocks.setdefault(int(match[1]), set()).add(match[2])
     where = f"{name}.block_count"
     if key is None and not file.tensors:
-        message = "is not there, and the file holds no tensor: it has no weights to run"
-        yield finding(file, where, "blocks", "warning", message, "use it for its tokenizer alone")
+        yield finding(
+            file,
+            where,
+            "blocks",
+            "warning",
+            "is not there, and the file holds no tensor: it has no weights to run",
+            "use it for its tokenizer alone",
+        )
     elif key is None and blocks:
-        message = f"is not there, and the file holds tensors of {plural(len(blocks), 'block')}: engines refuse it"
-        yield finding(file, where, "blocks", "error", message, _CONVERT)
+        yield finding(
+            file,
+            where,
+            "blocks",
+            "error",
+            f"is not there, and the file holds tensors of {plural(len(blocks), 'block')}: engines refuse it",
+            _CONVERT,
+        )
     if key is None or count is None:
         return
     missing = sorted(set(range(min(count, 1 << 16))) - set(blocks))
@@ -168,8 +250,14 @@ def _blocks(file: GgufFile, name: str) -> Iterator[Finding]:
             _CONVERT,
         )
     if blocks and TOKENS in file.keys and _EMBEDDING not in file.tensors:
-        message = "is not there, and the file holds tokens: the model has no row for any of them"
-        yield finding(file, _EMBEDDING, "embedding", "error", message, _CONVERT)
+        yield finding(
+            file,
+            _EMBEDDING,
+            "embedding",
+            "error",
+            "is not there, and the file holds tokens: the model has no row for any of them",
+            _CONVERT,
+        )
     yield from _uneven(file, blocks)
 
 
@@ -178,19 +266,26 @@ def _uneven(file: GgufFile, blocks: dict[int, set[str]]) -> Iterator[Finding]:
     alike = Counter(frozenset(names) for names in blocks.values())
     if not alike:
         return
-    usual, many = max(alike.items(), key=lambda one: (one[1], len(one[0])))
+    usual, many = max(alike.items(), key=lambda entry: (entry[1], len(entry[0])))
     for number, names in sorted(blocks.items()):
         lacks = sorted(usual - names)
         if names < usual and alike[frozenset(names)] == 1:
             others = "another block has" if many == 1 else f"{many} other blocks have"
             more = f" (and {len(lacks) - 1} more)" if lacks[1:] else ""
-            message = f"block {number} has no {lacks[0]}{more}, which {others}"
-            yield finding(file, f"blk.{number}", "blocks", "warning", message, _CONVERT)
+            yield finding(
+                file,
+                f"blk.{number}",
+                "blocks",
+                "warning",
+                f"block {number} has no {lacks[0]}{more}, which {others}",
+                _CONVERT,
+            )
 
 
 def _heads(file: GgufFile, name: str) -> Iterator[Finding]:
     key = file.keys.get(f"{name}.attention.head_count")
-    heads, kv = _number(key), _number(file.keys.get(f"{name}.attention.head_count_kv"))
+    heads = _number(key)
+    kv = _number(file.keys.get(f"{name}.attention.head_count_kv"))
     width = _number(file.keys.get(f"{name}.embedding_length"))
     if key is None or heads is None:
         return
@@ -206,7 +301,8 @@ def _heads(file: GgufFile, name: str) -> Iterator[Finding]:
 
 
 def _embedding(file: GgufFile, name: str) -> Iterator[Finding]:
-    key, tensor = file.keys.get(f"{name}.embedding_length"), file.tensors.get(_EMBEDDING)
+    key = file.keys.get(f"{name}.embedding_length")
+    tensor = file.tensors.get(_EMBEDDING)
     width = _number(key)
     if key is not None and tensor is not None and width is not None and tensor.dimensions[0] != width:
         yield finding(
@@ -220,7 +316,7 @@ def _embedding(file: GgufFile, name: str) -> Iterator[Finding]:
 
 
 def embedding_rows(file: GgufFile) -> int | None:
-    """How many ids the model's embedding has a row for; None where it has no such tensor."""
+    """Rows of the model's embedding; None where it has no such tensor."""
     tensor = file.tensors.get(_EMBEDDING)
     return tensor.dimensions[1] if tensor is not None and len(tensor.dimensions) > 1 else None
 

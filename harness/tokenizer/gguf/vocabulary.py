@@ -1,4 +1,4 @@
-"""Findings about the tokenizer inside: tokens, their types, scores and merges, and the ids with a name."""
+"""Findings about the tokenizer inside a GGUF file: tokens, types, scores, merges, special ids and missing bytes."""
 
 from __future__ import annotations
 
@@ -10,7 +10,6 @@ from dataclasses import dataclass
 
 from harness.forms.text import quoted
 from harness.tokenizer.components import BYTE_LEVEL
-from harness.tokenizer.gguf.finding import Finding, Severity, finding, is_text
 from harness.tokenizer.gguf.known import (
     ADD_BOS,
     BPE,
@@ -27,9 +26,9 @@ from harness.tokenizer.gguf.known import (
     UGM,
     WITHOUT,
 )
-from harness.tokenizer.gguf.lost import in_words, lost
 from harness.tokenizer.gguf.reader import Array, GgufFile
-from harness.tokenizer.gguf.shape import embedding_rows
+from harness.tokenizer.gguf.shape import Finding, Severity, embedding_rows, finding, is_text
+from harness.tokenizer.lost_text import bytes_in_words, lost
 
 MOST_TOKENS = 1 << 20
 NORMAL, UNKNOWN, CONTROL, USER_DEFINED, UNUSED, BYTE = range(1, 7)
@@ -45,8 +44,8 @@ _ID = re.compile(r"tokenizer\.ggml\.(\w+)_token_id")
 # What engines must not read in a user's text: tokens that a chat template writes between its turns.
 _MARKER = re.compile(rb"<\|[^<>|]+\|>|<(?:s|/s|bos|eos|pad|unk|mask|start_of_turn|end_of_turn)>|\[/?INST\]")
 _CONVERT = "convert the model anew"
+# Models with tokens such as <0x41> for the bytes of what has no token.
 _FALLING_BACK = (SPM, "gemma4")
-"""Models with tokens such as <0x41> for the bytes of what has no token."""
 _COMPARE = "compare with the tokenizer that it was made from"
 _SAME = "use the engine that wrote it, or convert the model anew"
 _GIVE = "name a tokenizer where you use it"
@@ -79,25 +78,37 @@ def tokenizer(file: GgufFile) -> Iterator[Finding]:
         return  # another type than it has to be: the keys' findings say so
     name = model.decode(errors="backslashreplace")
     if name not in MODELS:
-        message = f"{quoted(name)} is not among the tokenizers that engines know: {', '.join(MODELS)}"
-        yield finding(file, MODEL, "tokenizer-model", "error", message, _SAME)
+        yield finding(
+            file,
+            MODEL,
+            "tokenizer-model",
+            "error",
+            f"{quoted(name)} is not among the tokenizers that engines know: {', '.join(MODELS)}",
+            _SAME,
+        )
         return
-    told = file.value(TOKENS)
-    if not isinstance(told, Array) or told.type != "string" or not told.count:
+    stored = file.value(TOKENS)
+    if not isinstance(stored, Array) or stored.type != "string" or not stored.count:
         yield finding(file, TOKENS, "no-tokens", "error", "holds no token", _CONVERT)
         return
-    if told.count > MOST_TOKENS:
-        message = f"holds {told.count} tokens; at most {MOST_TOKENS} are looked at"
-        yield finding(file, TOKENS, "too-many-tokens", "error", message, "look where it came from")
+    if stored.count > MOST_TOKENS:
+        yield finding(
+            file,
+            TOKENS,
+            "too-many-tokens",
+            "error",
+            f"holds {stored.count} tokens; at most {MOST_TOKENS} are looked at",
+            "look where it came from",
+        )
         return
-    lengths = list(_lengths(file, told.count))
+    lengths = list(_lengths(file, stored.count))
     yield from lengths
-    tokens = list(file.strings(told))
+    tokens = list(file.strings(stored))
     ids: dict[bytes, int] = {}
     for number, token in enumerate(tokens):
         ids.setdefault(token, number)
     types = file.value(TYPES)
-    usable = isinstance(types, Array) and types.type in ("int32", "uint32") and types.count == told.count
+    usable = isinstance(types, Array) and types.type in ("int32", "uint32") and types.count == stored.count
     numbers = file.numbers(types) if usable and isinstance(types, Array) else array("i")
     vocabulary = _Vocabulary(file=file, model=name, tokens=tokens, types=numbers, ids=ids)
     yield from _pre_tokenizer(file, name)
@@ -111,17 +122,30 @@ def tokenizer(file: GgufFile) -> Iterator[Finding]:
 
 def _lengths(file: GgufFile, count: int) -> Iterator[Finding]:
     for key in (TYPES, SCORES):
-        told = file.value(key)
-        if isinstance(told, Array) and told.count != count:
-            message = f"has {told.count} entries for {count} tokens"
-            yield finding(file, key, "array-length", "error", message, _CONVERT)
+        stored = file.value(key)
+        if isinstance(stored, Array) and stored.count != count:
+            yield finding(
+                file, key, "array-length", "error", f"has {stored.count} entries for {count} tokens", _CONVERT
+            )
     rows = embedding_rows(file)
     if rows is not None and rows < count:
-        message = f"holds {count} tokens, and the model has {rows} rows for them: the last {count - rows} have none"
-        yield finding(file, TOKENS, "more-tokens-than-rows", "error", message, "it belongs to another model")
+        yield finding(
+            file,
+            TOKENS,
+            "more-tokens-than-rows",
+            "error",
+            f"holds {count} tokens, and the model has {rows} rows for them: the last {count - rows} have none",
+            "it belongs to another model",
+        )
     elif rows is not None and rows > count:
-        message = f"the model has {rows} rows for {count} tokens: the last {rows - count} are padding"
-        yield finding(file, TOKENS, "padding", "note", message, "")
+        yield finding(
+            file,
+            TOKENS,
+            "padding",
+            "note",
+            f"the model has {rows} rows for {count} tokens: the last {rows - count} are padding",
+            "",
+        )
 
 
 def _pre_tokenizer(file: GgufFile, model: str) -> Iterator[Finding]:
@@ -129,51 +153,79 @@ def _pre_tokenizer(file: GgufFile, model: str) -> Iterator[Finding]:
         return
     pre = file.value(PRE)
     if pre is None:
-        message = "is not there: engines split text in a way of their own, and other ids come out"
-        yield finding(file, PRE, "pre-tokenizer", "error", message, _CONVERT)
+        yield finding(
+            file,
+            PRE,
+            "pre-tokenizer",
+            "error",
+            "is not there: engines split text in a way of their own, and other ids come out",
+            _CONVERT,
+        )
     elif isinstance(pre, bytes) and pre.decode(errors="replace") not in PRE_TOKENIZERS:
         shown = quoted(pre.decode(errors="backslashreplace"))
-        message = f"{shown} is not among the {len(PRE_TOKENIZERS)} that are known here: how text is split is not known"
-        yield finding(file, PRE, "pre-tokenizer", "error", message, _SAME)
+        yield finding(
+            file,
+            PRE,
+            "pre-tokenizer",
+            "error",
+            f"{shown} is not among the {len(PRE_TOKENIZERS)} that are known here: how text is split is not known",
+            _SAME,
+        )
     elif pre == b"default":
-        message = "is default: engines split text in a way of their own"
-        yield finding(file, PRE, "pre-tokenizer", "warning", message, _CONVERT)
+        yield finding(
+            file, PRE, "pre-tokenizer", "warning", "is default: engines split text in a way of their own", _CONVERT
+        )
 
 
 def _texts(vocabulary: _Vocabulary) -> Iterator[Finding]:
     """Two ids with one text, no text, and bytes that are not text."""
-    tokens, ids = vocabulary.tokens, vocabulary.ids
+    tokens = vocabulary.tokens
+    ids = vocabulary.ids
     double = [number for number, token in enumerate(tokens) if ids[token] != number and token]
     if double:
         first = double[0]
         used = [number for number in double if vocabulary.type(number) != UNUSED]
-        message = (
+        yield _about_tokens(
+            vocabulary,
+            "duplicate-token",
+            "error" if used else "warning",
             f"ids {ids[tokens[first]]} and {first} are both {_token(tokens[first])}"
-            f"{_more(len(double) - 1)}: text can only ever get one of them"
+            f"{_more(len(double) - 1)}: text can only ever get one of them",
         )
-        yield _about_tokens(vocabulary, "duplicate-token", "error" if used else "warning", message)
     empty = [number for number, token in enumerate(tokens) if not token]
     if empty:
-        message = f"id {empty[0]} has no text{_more(len(empty) - 1)}"
-        yield _about_tokens(vocabulary, "empty-token", "warning", message)
+        yield _about_tokens(vocabulary, "empty-token", "warning", f"id {empty[0]} has no text{_more(len(empty) - 1)}")
     if vocabulary.model != "rwkv":
         strange = [number for number, token in enumerate(tokens) if not token.isascii() and not is_text(token)]
         if strange:
-            message = f"id {strange[0]} is not UTF-8{_more(len(strange) - 1)}"
-            yield _about_tokens(vocabulary, "encoding", "error", message)
+            yield _about_tokens(
+                vocabulary, "encoding", "error", f"id {strange[0]} is not UTF-8{_more(len(strange) - 1)}"
+            )
 
 
 def _types(vocabulary: _Vocabulary) -> Iterator[Finding]:
     file = vocabulary.file
     if not vocabulary.types:
         if TYPES not in file.keys:
-            message = "is not there: control tokens cannot be told from text"
-            yield finding(file, TYPES, "no-token-types", "warning", message, _CONVERT)
+            yield finding(
+                file,
+                TYPES,
+                "no-token-types",
+                "warning",
+                "is not there: control tokens cannot be told from text",
+                _CONVERT,
+            )
         return
     wrong = [number for number, kind in enumerate(vocabulary.types) if kind not in TYPE_NAMES]
     if wrong:
-        message = f"id {wrong[0]} is of type {vocabulary.types[wrong[0]]}, which does not exist{_more(len(wrong) - 1)}"
-        yield finding(file, TYPES, "token-type", "error", message, _CONVERT)
+        yield finding(
+            file,
+            TYPES,
+            "token-type",
+            "error",
+            f"id {wrong[0]} is of type {vocabulary.types[wrong[0]]}, which does not exist{_more(len(wrong) - 1)}",
+            _CONVERT,
+        )
     # A marker that is not CONTROL: whoever writes it in a prompt opens a turn of their own.
     open_ = [
         number
@@ -183,74 +235,116 @@ def _types(vocabulary: _Vocabulary) -> Iterator[Finding]:
     if open_:
         first = open_[0]
         kind = TYPE_NAMES[vocabulary.type(first)]
-        message = (
+        yield finding(
+            file,
+            TYPES,
+            "control-token",
+            "warning",
             f"id {first}, {_token(vocabulary.tokens[first])}, is {kind} and not CONTROL{_more(len(open_) - 1)}: "
-            "a user's text can write it, or a template cannot"
+            "a user's text can write it, or a template cannot",
+            _COMPARE,
         )
-        yield finding(file, TYPES, "control-token", "warning", message, _COMPARE)
 
 
 def _scores(vocabulary: _Vocabulary) -> Iterator[Finding]:
-    file, told = vocabulary.file, vocabulary.file.value(SCORES)
+    file = vocabulary.file
+    stored = vocabulary.file.value(SCORES)
     if vocabulary.model not in (SPM, UGM):
         return
-    if not isinstance(told, Array):
-        message = f"is not there, and a {MODELS[vocabulary.model]} tokenizer cannot do without"
-        yield finding(file, SCORES, "no-scores", "error", message, _CONVERT)
-    elif told.type == "float32":
-        wrong = [number for number, score in enumerate(file.numbers(told)) if not math.isfinite(score)]
+    if not isinstance(stored, Array):
+        yield finding(
+            file,
+            SCORES,
+            "no-scores",
+            "error",
+            f"is not there, and a {MODELS[vocabulary.model]} tokenizer cannot do without",
+            _CONVERT,
+        )
+    elif stored.type == "float32":
+        wrong = [number for number, score in enumerate(file.numbers(stored)) if not math.isfinite(score)]
         if wrong:
-            message = f"the score of id {wrong[0]} is not a finite number{_more(len(wrong) - 1)}"
-            yield finding(file, SCORES, "score", "error", message, _CONVERT)
+            yield finding(
+                file,
+                SCORES,
+                "score",
+                "error",
+                f"the score of id {wrong[0]} is not a finite number{_more(len(wrong) - 1)}",
+                _CONVERT,
+            )
 
 
 def _merges(vocabulary: _Vocabulary) -> Iterator[Finding]:
-    file, told = vocabulary.file, vocabulary.file.value(MERGES)
+    file = vocabulary.file
+    stored = vocabulary.file.value(MERGES)
     if vocabulary.model != BPE:
         return
-    if not isinstance(told, Array) or told.type != "string" or not told.count:
-        message = "holds no merge: every text becomes single bytes"
-        yield finding(file, MERGES, "no-merges", "error", message, _CONVERT)
+    if not isinstance(stored, Array) or stored.type != "string" or not stored.count:
+        yield finding(file, MERGES, "no-merges", "error", "holds no merge: every text becomes single bytes", _CONVERT)
         return
     seen: set[bytes] = set()
-    for number, merge in enumerate(file.strings(told)):
+    for number, merge in enumerate(file.strings(stored)):
         left, space, right = merge.partition(b" ")
         if not (left and space and right) or b" " in right:
-            message = f"merge {number}, {_token(merge)}, is not two pieces with a space between them"
-            yield finding(file, MERGES, "merge", "error", message, _CONVERT)
+            yield finding(
+                file,
+                MERGES,
+                "merge",
+                "error",
+                f"merge {number}, {_token(merge)}, is not two pieces with a space between them",
+                _CONVERT,
+            )
             return
         missing = next((piece for piece in (left, right, left + right) if piece not in vocabulary.ids), None)
         if missing is not None:
-            message = f"merge {number}, {_token(merge)}, names {_token(missing)}, which is not a token"
-            yield finding(file, MERGES, "merge", "error", message, _CONVERT)
+            yield finding(
+                file,
+                MERGES,
+                "merge",
+                "error",
+                f"merge {number}, {_token(merge)}, names {_token(missing)}, which is not a token",
+                _CONVERT,
+            )
             return
         if merge in seen:
-            message = f"merge {number}, {_token(merge)}, is there before: engines take the first or the last of them"
-            yield finding(file, MERGES, "duplicate-merge", "warning", message, _CONVERT)
+            yield finding(
+                file,
+                MERGES,
+                "duplicate-merge",
+                "warning",
+                f"merge {number}, {_token(merge)}, is there before: engines take the first or the last of them",
+                _CONVERT,
+            )
             return
         seen.add(merge)
 
 
 def _special(vocabulary: _Vocabulary) -> Iterator[Finding]:
     """Ids with a name: inside the vocabulary, of the type they have to be, and there where a flag needs them."""
-    file, count = vocabulary.file, len(vocabulary.tokens)
+    file = vocabulary.file
+    count = len(vocabulary.tokens)
     named: dict[str, int] = {}
     for key in file.keys.values():
         match = _ID.fullmatch(key.name)
         if match is None or not isinstance(key.value, int):
             continue
         if not 0 <= key.value < count:
-            message = f"is {key.value}, and there are {count} tokens"
-            yield finding(file, key.name, "token-id", "error", message, _CONVERT)
+            yield finding(
+                file, key.name, "token-id", "error", f"is {key.value}, and there are {count} tokens", _CONVERT
+            )
             continue
         named[match[1]] = key.value
         kind = vocabulary.type(key.value)
         if match[1] in ("bos", "eos", "eot", "eom", "padding") and vocabulary.types and kind in (NORMAL, BYTE):
             shown = _token(vocabulary.tokens[key.value])
-            message = (
-                f"is {key.value}, {shown}, of type {TYPE_NAMES[kind]} and not CONTROL: engines read it in a user's text"
+            yield finding(
+                file,
+                key.name,
+                "control-token",
+                "warning",
+                f"is {key.value}, {shown}, of type {TYPE_NAMES[kind]} and not CONTROL: "
+                "engines read it in a user's text",
+                _COMPARE,
             )
-            yield finding(file, key.name, "control-token", "warning", message, _COMPARE)
     pre = file.value(PRE)
     add_bos = file.value("tokenizer.ggml.add_bos_token")
     if add_bos is None and isinstance(pre, bytes):
@@ -260,18 +354,36 @@ def _special(vocabulary: _Vocabulary) -> Iterator[Finding]:
         ("tokenizer.ggml.add_eos_token", file.value("tokenizer.ggml.add_eos_token"), "eos"),
     ):
         if wanted is True and name not in named:
-            message = f"asks for a token that has no id: tokenizer.ggml.{name}_token_id is missing or out of range"
-            yield finding(file, flag, "token-id", "error", message, _CONVERT)
+            yield finding(
+                file,
+                flag,
+                "token-id",
+                "error",
+                f"asks for a token that has no id: tokenizer.ggml.{name}_token_id is missing or out of range",
+                _CONVERT,
+            )
     if "eos" not in named and "eot" not in named:
-        message = "is not there: engines do not know when to stop"
-        yield finding(file, "tokenizer.ggml.eos_token_id", "token-id", "warning", message, _CONVERT)
+        yield finding(
+            file,
+            "tokenizer.ggml.eos_token_id",
+            "token-id",
+            "warning",
+            "is not there: engines do not know when to stop",
+            _CONVERT,
+        )
     template = file.value(TEMPLATE)
     if add_bos is True and "bos" in named and isinstance(template, bytes):
         bos = vocabulary.tokens[named["bos"]]
         head = template.lstrip()
         if head.startswith(bos) or re.match(rb"\{\{-?\s*bos_token", head):
-            message = f"begins with {_token(bos)}, and add_bos_token puts it first too: there may be two"
-            yield finding(file, TEMPLATE, "bos-twice", "warning", message, "look at the ids of a rendered chat")
+            yield finding(
+                file,
+                TEMPLATE,
+                "bos-twice",
+                "warning",
+                f"begins with {_token(bos)}, and add_bos_token puts it first too: there may be two",
+                "look at the ids of a rendered chat",
+            )
 
 
 def _bytes(vocabulary: _Vocabulary) -> Iterator[Finding]:
@@ -286,21 +398,37 @@ def _bytes(vocabulary: _Vocabulary) -> Iterator[Finding]:
     elif vocabulary.model in _FALLING_BACK:
         wanted = {b"<0x%02X>" % byte: byte for byte in range(256)}
         if not any(token in vocabulary.ids for token in wanted):
-            message = "holds no token for single bytes: what has no token becomes the unknown token"
-            yield _about_tokens(vocabulary, "missing-byte", "warning", message)
+            yield _about_tokens(
+                vocabulary,
+                "missing-byte",
+                "warning",
+                "holds no token for single bytes: what has no token becomes the unknown token",
+            )
             return
         there = [vocabulary.ids[token] for token in wanted if token in vocabulary.ids]
         untyped = [number for number in there if vocabulary.types and vocabulary.type(number) != BYTE]
         if untyped:
             kind = TYPE_NAMES.get(vocabulary.type(untyped[0]), "of no type")
             shown = f"id {untyped[0]}, {_token(vocabulary.tokens[untyped[0]])}"
-            message = f"{shown}, is {kind} and not BYTE{_more(len(untyped) - 1)}"
-            yield finding(vocabulary.file, TYPES, "byte-token", "error", message, _CONVERT)
+            yield finding(
+                vocabulary.file,
+                TYPES,
+                "byte-token",
+                "error",
+                f"{shown}, is {kind} and not BYTE{_more(len(untyped) - 1)}",
+                _CONVERT,
+            )
         typed = [number for number, kind in enumerate(vocabulary.types) if kind == BYTE]
         if odd := [number for number in typed if vocabulary.tokens[number] not in wanted]:
             shown = f"id {odd[0]}, {_token(vocabulary.tokens[odd[0]])}"
-            message = f"{shown}, is BYTE, and its text names no byte as <0x41> does{_more(len(odd) - 1)}"
-            yield finding(vocabulary.file, TYPES, "byte-token", "error", message, _CONVERT)
+            yield finding(
+                vocabulary.file,
+                TYPES,
+                "byte-token",
+                "error",
+                f"{shown}, is BYTE, and its text names no byte as <0x41> does{_more(len(odd) - 1)}",
+                _CONVERT,
+            )
         # Bytes are asked for only where a character has no token of its own.
         whole = set(_characters(vocabulary))
     else:
@@ -312,8 +440,9 @@ def _bytes(vocabulary: _Vocabulary) -> Iterator[Finding]:
     severity: Severity = "note"
     if what.ranges:
         severity = "error" if what.common else "warning"
-    message = f"no token covers {in_words(missing)}; {what.words}"
-    yield _about_tokens(vocabulary, "missing-byte", severity, message)
+    yield _about_tokens(
+        vocabulary, "missing-byte", severity, f"no token covers {bytes_in_words(missing)}; {what.words}"
+    )
 
 
 def _letters(vocabulary: _Vocabulary, wanted: Collection[bytes]) -> Iterator[Finding]:

@@ -11,7 +11,12 @@ docs/tokenizer.md says what is guaranteed, against what, and what is not.
 
 from __future__ import annotations
 
-from harness.tokenizer.loading.failure import (
+from harness.tokenizer.loading.fetch import Fetched, fetch
+from harness.tokenizer.loading.intact import HubCache
+from harness.tokenizer.loading.load import Loaded, Verified, load, verify
+from harness.tokenizer.loading.manifest import Lock, ModelRecord, read_lock, write_lock
+from harness.tokenizer.loading.source import Limits
+from harness.tokenizer.problem import (
     BuildFailed,
     BytesDiffer,
     CacheFailed,
@@ -23,14 +28,6 @@ from harness.tokenizer.loading.failure import (
     Request,
     SourceRefused,
 )
-from harness.tokenizer.loading.fetch import Fetched, fetch
-from harness.tokenizer.loading.hub_cache import HubCache
-from harness.tokenizer.loading.load import Loaded, load
-from harness.tokenizer.loading.lockfile import Lock, ModelRecord
-from harness.tokenizer.loading.lockfile import read as read_lock
-from harness.tokenizer.loading.lockfile import write as write_lock
-from harness.tokenizer.loading.source import Limits
-from harness.tokenizer.loading.verify import Verified, verify
 
 __all__ = [
     "BuildFailed",

@@ -14,20 +14,17 @@ from functools import partial
 from pathlib import Path
 
 from harness.forms.strict_json import strict_json
-from harness.tokenizer.loading import partials
-from harness.tokenizer.loading.failure import CacheFailed, LoadError, LockTimeout
-from harness.tokenizer.loading.held import held
-from harness.tokenizer.loading.lease import alone
-from harness.tokenizer.loading.listing import promises, resolve
-from harness.tokenizer.loading.manifest import Manifest
-from harness.tokenizer.loading.snapshot import ASIDE, Damaged, Store, manifest_of, verified
-from harness.tokenizer.loading.source import HubRepository, Limits
+from harness.tokenizer.loading.locks import exclusive, hold_lock
+from harness.tokenizer.loading.manifest import SnapshotManifest
+from harness.tokenizer.loading.snapshot import ASIDE, Damaged, SnapshotStore, abandoned_partials, manifest_of, verified
+from harness.tokenizer.loading.source import HubRepository, Limits, promises, resolve
 from harness.tokenizer.loading.transfer import writing
-from harness.tokenizer.loading.wire import Wire
+from harness.tokenizer.loading.wire import HubClient
+from harness.tokenizer.problem import CacheFailed, LoadError, LockTimeout
 
 
 @dataclass(frozen=True, kw_only=True)
-class Kept:
+class CachedSnapshot:
     """A snapshot in the cache.
 
     Attributes:
@@ -38,7 +35,7 @@ class Kept:
     """
 
     place: Path
-    manifest: Manifest | None
+    manifest: SnapshotManifest | None
     harm: str | None
     since: float
 
@@ -49,7 +46,7 @@ class Kept:
 
     @property
     def words(self) -> str:
-        """What it is of."""
+        """Repository and commit, or the folder where the manifest cannot be read."""
         if self.manifest is None:
             return f"{self.place.parent.name}/{self.place.name}"
         return f"{self.manifest.repository}@{self.manifest.commit}"
@@ -57,7 +54,7 @@ class Kept:
 
 @dataclass(frozen=True, kw_only=True)
 class Removed:
-    """What became of a snapshot, or of another folder of the cache, that was to go.
+    """The outcome of removing a snapshot, or another folder of the cache.
 
     Attributes:
         place: its folder.
@@ -68,28 +65,29 @@ class Removed:
     why_not: str | None
 
 
-def kept(store: Store) -> list[Kept]:
+def cached_snapshots(store: SnapshotStore) -> list[CachedSnapshot]:
     """Every snapshot of a cache, the newest first. Nothing but manifests is read, and no link is followed.
 
     Raises:
         CacheFailed: the cache cannot be read.
     """
     try:
-        return sorted(_kept(store.root), key=lambda one: (-one.since, str(one.place)))
+        return sorted(_cached_snapshots(store.root), key=lambda snapshot: (-snapshot.since, str(snapshot.place)))
     except FileNotFoundError:
         return []
     except OSError as error:
         raise CacheFailed(f"cannot read {error.filename or store.root}: {error.strerror}") from error
 
 
-def _kept(root: Path) -> Iterator[Kept]:
+def _cached_snapshots(root: Path) -> Iterator[CachedSnapshot]:
     for repository in root.iterdir():
         if repository.name.startswith(".") or repository.is_symlink() or not repository.is_dir():
             continue
         for place in repository.iterdir():
             if place.is_symlink() or not place.is_dir():
                 continue
-            manifest, harm = None, None
+            manifest = None
+            harm = None
             try:
                 manifest = manifest_of(place)
             except (Damaged, CacheFailed) as error:
@@ -98,66 +96,66 @@ def _kept(root: Path) -> Iterator[Kept]:
                 since = (place / "manifest.json").lstat().st_mtime
             except OSError:
                 since = place.lstat().st_mtime
-            yield Kept(place=place, manifest=manifest, harm=harm, since=since)
+            yield CachedSnapshot(place=place, manifest=manifest, harm=harm, since=since)
 
 
-def harm(store: Store, one: Kept, *, wire: Wire | None = None) -> str | None:
-    """In words what is wrong with a snapshot; None if every byte is as its manifest says.
+def snapshot_harm(store: SnapshotStore, snapshot: CachedSnapshot, *, wire: HubClient | None = None) -> str | None:
+    """Say what is wrong with a snapshot; None if every byte is as its manifest says.
 
     Args:
         store: the cache.
-        one: the snapshot.
+        snapshot: the snapshot.
         wire: to its hub, to compare it with what the hub lists too; None to ask nobody.
 
     Raises:
         LoadError: that could not be found out.
     """
-    if one.manifest is None:
-        return one.harm
-    manifest = one.manifest
+    if snapshot.manifest is None:
+        return snapshot.harm
+    manifest = snapshot.manifest
     repository = HubRepository(endpoint=manifest.endpoint, name=manifest.repository)
     names = tuple(file.path for file in manifest.files)
-    if one.place.parent.parent != store.root:
-        return f"{one.place} is not in the cache {store.root}"
+    if snapshot.place.parent.parent != store.root:
+        return f"{snapshot.place} is not in the cache {store.root}"
     try:
-        verified(one.place)
+        verified(snapshot.place)
     except Damaged as damage:
         return str(damage)
     if wire is None:
         return None
-    chosen = () if one.place.name == manifest.commit else names
+    chosen = () if snapshot.place.name == manifest.commit else names
     listed = promises(wire, repository, resolve(wire, repository, manifest.commit), limits=Limits(), names=chosen)
     if odd := sorted(set(names) ^ {promise.path for promise in listed}):
-        return f"{one.place}: the hub lists other files: {', '.join(odd[:3])}"
+        return f"{snapshot.place}: the hub lists other files: {', '.join(odd[:3])}"
     for promise in listed:
-        said = promise.broken_by_file(one.place / "files" / promise.path)
+        said = promise.broken_by_file(snapshot.place / "files" / promise.path)
         if said is not None:
-            return f"{one.place}: {promise.path} is not what the hub lists: {said}"
+            return f"{snapshot.place}: {promise.path} is not what the hub lists: {said}"
     return None
 
 
-def put_aside(store: Store, one: Kept, why: str) -> Removed:
+def put_aside(store: SnapshotStore, snapshot: CachedSnapshot, why: str) -> Removed:
     """Move a snapshot where nothing is loaded from, with the reason beside it.
 
     Raises:
         CacheFailed: the cache cannot be written.
     """
-    return _alone(store, one.place, partial(store.put_aside, one.place, why))
+    return _alone(store, snapshot.place, partial(store.put_aside, snapshot.place, why))
 
 
-def set_aside(store: Store) -> list[tuple[Path, str]]:
-    """What was put aside, with its reason, the oldest first."""
-    found: list[tuple[Path, str]] = []
+def set_aside(store: SnapshotStore) -> list[tuple[Path, str]]:
+    """List what was put aside, with its reason, the oldest first."""
+    aside: list[tuple[Path, str]] = []
     for place in sorted((store.root / ASIDE).glob("*"), key=lambda path: path.name.rpartition("-")[2]):
         try:
             said = strict_json((place / "reason.json").read_bytes())
-            found.append((place, str(said["harm"])))
+            aside.append((place, str(said["harm"])))
         except (OSError, ValueError, KeyError, TypeError):
-            found.append((place, "no reason is written beside it"))
-    return found
+            aside.append((place, "no reason is written beside it"))
+    return aside
 
 
-def prune(store: Store, *, older_than: float, keep_newest: int, dry: bool = False) -> list[Removed]:
+def prune(store: SnapshotStore, *, older_than: float, keep_newest: int, dry: bool = False) -> list[Removed]:
     """Remove snapshots that are old and not among the newest, parts that nobody goes on from, and what was put aside.
 
     Args:
@@ -171,15 +169,15 @@ def prune(store: Store, *, older_than: float, keep_newest: int, dry: bool = Fals
     """
     now = time.time()
     gone: list[Removed] = []
-    for one in kept(store)[keep_newest:]:
-        if now - one.since > older_than:
-            place = one.place
+    for snapshot in cached_snapshots(store)[keep_newest:]:
+        if now - snapshot.since > older_than:
+            place = snapshot.place
             if dry:
                 gone.append(Removed(place=place, why_not=None))
             else:
                 gone.append(_alone(store, place, partial(store.take_away, place)))
     with writing(store.root):
-        rest = [*partials.left(store.root), *(store.root / ASIDE).glob("*")] if store.root.exists() else []
+        rest = [*abandoned_partials(store.root), *(store.root / ASIDE).glob("*")] if store.root.exists() else []
         for folder in rest:
             if now - folder.lstat().st_mtime > older_than:
                 if not dry:
@@ -188,12 +186,12 @@ def prune(store: Store, *, older_than: float, keep_newest: int, dry: bool = Fals
     return gone
 
 
-def _alone(store: Store, place: Path, take: Callable[[], None]) -> Removed:
+def _alone(store: SnapshotStore, place: Path, take: Callable[[], None]) -> Removed:
     """Take a snapshot's name away while nobody fetches it, or builds from it."""
     try:
         with (
-            held(store.lock(place), what=str(place), seconds=0.05),
-            alone(place / "files" if (place / "files").is_dir() else place) as free,
+            hold_lock(store.lock(place), what=str(place), seconds=0.05),
+            exclusive(place / "files" if (place / "files").is_dir() else place) as free,
         ):
             if not free:
                 return Removed(place=place, why_not="a process is using it")

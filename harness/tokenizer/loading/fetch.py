@@ -11,25 +11,27 @@ from pathlib import Path
 
 from harness.forms.cache import cache_folder
 from harness.forms.switch import switch
-from harness.tokenizer.loading.failure import CacheFailed, HubFailed, LoadError, Request, SourceRefused
-from harness.tokenizer.loading.hub_cache import HubCache
-from harness.tokenizer.loading.lease import Lease
-from harness.tokenizer.loading.listing import Promise, Resolved, promises, resolve
-from harness.tokenizer.loading.lockfile import Lock
-from harness.tokenizer.loading.manifest import FileRecord
-from harness.tokenizer.loading.snapshot import Damaged, Snapshot, Store
+from harness.tokenizer.loading.intact import HubCache
+from harness.tokenizer.loading.locks import Lease
+from harness.tokenizer.loading.manifest import FileRecord, Lock
+from harness.tokenizer.loading.snapshot import Damaged, Snapshot, SnapshotStore
 from harness.tokenizer.loading.source import (
     COMMIT,
     HubRepository,
     Limits,
+    Promise,
+    ResolvedRevision,
     check_limits,
     checked_endpoint,
     checked_name,
     checked_repository,
     checked_revision,
+    promises,
+    resolve,
 )
 from harness.tokenizer.loading.transfer import Progress, Transfer
-from harness.tokenizer.loading.wire import Deadline, Wire
+from harness.tokenizer.loading.wire import Deadline, HubClient
+from harness.tokenizer.problem import CacheFailed, HubFailed, LoadError, Request, SourceRefused
 
 LONGEST = 86_400.0
 
@@ -57,6 +59,7 @@ class Fetched:
     lease: Lease = field(repr=False, compare=False)
 
 
+# Options of the public API, by keyword: each is one decision of the caller.
 def fetch(
     source: str,
     *,
@@ -101,11 +104,11 @@ def fetch(
     until = checked_deadline(deadline, lock_timeout)
     repository = HubRepository(endpoint=checked_endpoint(endpoint), name=checked_repository(source))
     forbidden = "offline" if offline else forbidden_by()
-    wire = Wire(endpoint=repository.endpoint, token=stored_token(token), deadline=until, forbidden=forbidden)
+    wire = HubClient(endpoint=repository.endpoint, token=stored_token(token), deadline=until, forbidden=forbidden)
     pinned, promised, wanted = _of_lock(lock, model, revision, source)
     way = Fetch(
         repository=repository,
-        store=Store(Path(cache) if cache else snapshots()),
+        store=SnapshotStore(Path(cache) if cache else snapshots()),
         wire=wire,
         limits=limits or Limits(),
         remarks=[],
@@ -136,28 +139,38 @@ def _of_lock(
     """Commit, files and names that a lock binds."""
     if lock is None:
         return None, None, ()
-    files, repository, commit = lock.files, lock.repository, lock.commit
+    files = lock.files
+    repository = lock.repository
+    commit = lock.commit
     names: tuple[str, ...] = ()
     if model is not None:
-        record = next((one for one in lock.models if one.path == model), None)
+        record = next((locked for locked in lock.models if locked.path == model), None)
         if record is None:
-            known = ", ".join(one.path for one in lock.models) or "none"
+            known = ", ".join(locked.path for locked in lock.models) or "none"
             raise SourceRefused(f"the lock has no model file {model!r}; of these it has {known}")
-        files, repository, commit, names = (record.file(),), record.repository, record.commit, (record.path,)
+        files = (record.file(),)
+        repository = record.repository
+        commit = record.commit
+        names = (record.path,)
+    return _pinned(repository, commit, source=source, revision=revision), promised_by(files), names
+
+
+def _pinned(repository: str | None, commit: str | None, *, source: str, revision: str | None) -> str:
+    """The commit that a lock pins for a source."""
     if repository != source or commit is None:
         raise SourceRefused(f"the lock is for {repository or 'a folder'}, not for {source}")
     if revision not in {None, commit}:
         raise SourceRefused(f"the lock pins commit {commit}, not {revision}: leave the revision out")
-    return commit, promised_by(files), names
+    return commit
 
 
 def promised_by(files: Sequence[FileRecord]) -> tuple[Promise, ...]:
-    """What the files of a lock have to be."""
+    """Promises that the files of a lock make."""
     return tuple(Promise(path=file.path, size=file.size, sha256=file.sha256) for file in files)
 
 
 def snapshots() -> Path:
-    """Where snapshots are kept if nobody says otherwise."""
+    """The default folder of snapshots."""
     return cache_folder("tokenizers", variable="RANKPROOF_TOKENIZERS")
 
 
@@ -201,23 +214,19 @@ class Fetch:
     """
 
     repository: HubRepository
-    store: Store
-    wire: Wire
+    store: SnapshotStore
+    wire: HubClient
     limits: Limits
     remarks: list[str]
     names: tuple[str, ...] = ()
     hub_cache: HubCache | None = None
     seen: Progress | None = None
-    resolved: Resolved | None = None
+    resolved: ResolvedRevision | None = None
 
     def commit(self, revision: str | None, lock: Lock | None, *, trust: bool) -> str:
         """The commit to load: the lock's, the one given, or the one the branch points to now."""
         if lock is not None:
-            if lock.repository != self.repository.name or lock.commit is None:
-                raise SourceRefused(f"the lock is for {lock.repository or 'a folder'}, not for {self.repository.name}")
-            if revision not in {None, lock.commit}:
-                raise SourceRefused(f"the lock pins commit {lock.commit}, not {revision}: leave the revision out")
-            return lock.commit
+            return _pinned(lock.repository, lock.commit, source=self.repository.name, revision=revision)
         wanted = checked_revision(revision or "main")
         if COMMIT.fullmatch(wanted):
             return wanted

@@ -1,4 +1,4 @@
-"""Whether a cached file is what was fetched, asked where the file is about to be used.
+"""Compare a cached file with what was fetched, where the file is about to be used.
 
 A path belongs to a cache by where it is, whoever names it: as a candidate, on the command line, or as a model's folder.
 
@@ -8,6 +8,10 @@ A path belongs to a cache by where it is, whoever names it: as a candidate, on t
 * What was put aside, what is still being fetched, and what lies beside the files of a snapshot is refused.
 
 `unchanged` asks before a file is used and again afterwards, so that damage in between is found too.
+
+huggingface_hub's cache (`CACHE/models--org--name/blobs/<sha256, or git's id>`) is a place to copy from too: read, never
+written. A blob is named by a digest of its bytes, and nobody compares the two when it is used. Here its bytes are
+compared with what the hub, or a lock, promised; its snapshots, links, refs and `.no_exist` decide nothing.
 """
 
 from __future__ import annotations
@@ -16,25 +20,86 @@ import os
 import re
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
 
-from harness.tokenizer.loading.failure import CacheFailed
-from harness.tokenizer.loading.hub_cache import PREFIX, harm
-from harness.tokenizer.loading.partials import PARTIAL
-from harness.tokenizer.loading.snapshot import ASIDE, Damaged, manifest_of, verified
-from harness.tokenizer.loading.source import COMMIT, TEMPLATES, is_tokenizer_file
-from harness.tokenizer.problem import Unreadable
+from harness.tokenizer.loading.snapshot import ASIDE, PARTIAL, Damaged, manifest_of, verified
+from harness.tokenizer.loading.source import COMMIT, TEMPLATES, HubRepository, Promise, is_tokenizer_file
+from harness.tokenizer.problem import CacheFailed, Unreadable
+
+PREFIX = "models--"
+# Which digest a blob's name is, by its length.
+DIGESTS = {64: "sha256", 40: "blob"}
+
+
+def hub_cache() -> Path:
+    """The folder of huggingface_hub's cache, by its own variables; it is read, never written."""
+    if given := os.environ.get("HF_HUB_CACHE") or os.environ.get("HUGGINGFACE_HUB_CACHE"):
+        return Path(given).expanduser()
+    if home := os.environ.get("HF_HOME"):
+        return Path(home).expanduser() / "hub"
+    base = os.environ.get("XDG_CACHE_HOME")
+    return (Path(base) if base else Path.home() / ".cache") / "huggingface" / "hub"
+
+
+@dataclass(frozen=True, kw_only=True)
+class HubCache:
+    """The cache below `root`."""
+
+    root: Path
+
+    @classmethod
+    def of_user(cls) -> HubCache:
+        """The cache that huggingface_hub's own variables name."""
+        return cls(root=hub_cache())
+
+    def blob(self, repository: HubRepository, commit: str, promise: Promise) -> Path | None:
+        """Find a file that may have the promised digest; None if there is none.
+
+        By its digest, or, since a lock does not know git's id of a file, by the link that its name at the commit is.
+        """
+        place = self.root / f"{PREFIX}{repository.name.replace('/', '--')}"
+        blobs = place / "blobs"
+        named = [blobs / name for name in (promise.sha256, promise.blob) if name]
+        named.append(Path(os.path.realpath(place / "snapshots" / commit / promise.path)))
+        # A link may lead anywhere: to a file that only this user may read, for one.
+        inside = os.path.realpath(blobs)
+        return next((blob for blob in named if os.path.realpath(blob.parent) == inside and _is_plain(blob)), None)
+
+    def blobs(self) -> Iterator[Path]:
+        """Every blob, by repository and name. What a link leads to elsewhere is not one."""
+        for folder in sorted(self.root.glob(f"{PREFIX}*/blobs")):
+            if folder.is_symlink() or folder.parent.is_symlink():
+                continue
+            yield from sorted(path for path in folder.iterdir() if _is_plain(path))
+
+
+def blob_harm(blob: Path) -> str | None:
+    """Describe how a blob's bytes differ from its name; None if they do not, or if the name is not a digest.
+
+    Raises:
+        CacheFailed: it cannot be read.
+    """
+    kind = DIGESTS.get(len(blob.name))
+    if kind is None:
+        return None
+    return Promise(path="blob", size=blob.stat().st_size, **{kind: blob.name}).broken_by_file(blob)
+
+
+def _is_plain(path: Path) -> bool:
+    return path.is_file() and not path.is_symlink()
+
 
 _SNAPSHOT = re.compile(rf"{COMMIT.pattern}(-[0-9a-f]{{8}})?")
+# The folder that holds the snapshots of a repository.
 _IN_A_CACHE = re.compile(r".+-[0-9a-f]{8}")
-"""The folder that holds the snapshots of a repository."""
+# The most links that a path may lead through: systems have such a limit too.
 _LINKS = 40
-"""The most links that a path may lead through: systems have such a limit too."""
 State = dict[str, tuple[int, ...]]
 
 
 def damage(path: Path) -> str | None:
-    """In words why a path must not be used; None if it is in no cache, or its files are as the cache says."""
+    """Say why a path must not be used; None if it is in no cache, or its files are as the cache says."""
     for spelled in dict.fromkeys(spelled for spelled, _ in _way(path)):
         if (said := _damage(spelled)) is not None:
             return said
@@ -66,22 +131,23 @@ def state(path: Path) -> State:
     A file's change time cannot be set back by whoever writes it, so equal states mean that nothing was written. Links
     that lead there, and the folders of a snapshot, have their times too: each may be exchanged, and put back.
     """
-    found: State = {}
+    states: State = {}
     try:
         names = sorted(_files(path)) if path.is_dir() else [""]
         for spelled, step in _way(path):
-            for one in (*filter(None, [step]), *_folders(spelled)):
-                seen = one.lstat()
-                found[str(one)] = (seen.st_ino, seen.st_ctime_ns)
+            for passed in (*filter(None, [step]), *_folders(spelled)):
+                seen = passed.lstat()
+                states[str(passed)] = (seen.st_ino, seen.st_ctime_ns)
     except OSError as error:
         return {"": (error.errno or 0,)}
     for name in names:
         try:
-            link, file = (path / name).lstat(), (path / name).stat()
+            link = (path / name).lstat()
+            file = (path / name).stat()
         except OSError as error:
-            found[name] = (error.errno or 0,)
+            states[name] = (error.errno or 0,)
             continue
-        found[name] = (
+        states[name] = (
             link.st_ino,
             link.st_ctime_ns,
             file.st_dev,
@@ -90,7 +156,7 @@ def state(path: Path) -> State:
             file.st_mtime_ns,
             file.st_ctime_ns,
         )
-    return found
+    return states
 
 
 def _way(path: Path) -> Iterator[tuple[Path, Path | None]]:
@@ -100,7 +166,9 @@ def _way(path: Path) -> Iterator[tuple[Path, Path | None]]:
     """
     named = Path(path).absolute()
     yield Path(os.path.normpath(named)), None
-    done, ahead, links = Path(named.anchor), list(reversed(named.parts[1:])), 0
+    done = Path(named.anchor)
+    ahead = list(reversed(named.parts[1:]))
+    links = 0
     while ahead and links < _LINKS:
         part = ahead.pop()
         step = done / part
@@ -123,7 +191,7 @@ def _folders(path: Path) -> list[Path]:
     """The folders of our snapshot that a path is in; none where it is in none."""
     for folder in (path, *path.parents):
         if folder.name == "files" and _SNAPSHOT.fullmatch(folder.parent.name):
-            return [one for one in (*path.parents, path) if one.is_relative_to(folder.parent) and one.is_dir()]
+            return [above for above in (*path.parents, path) if above.is_relative_to(folder.parent) and above.is_dir()]
     return []
 
 
@@ -183,7 +251,7 @@ def _of_hub(repository: Path, path: Path) -> str | None:
     real = os.path.realpath(blobs)
     try:
         if path.parent == blobs:
-            said = harm(path) if path.is_file() else None
+            said = blob_harm(path) if path.is_file() else None
             return said and f"is damaged, and not used: {path}: {said}"
         files = [path / name for name in sorted(_files(path))] if path.is_dir() else [path]
         # Where the hub's library could not make links it copies, and keeps no blob: then no digest is known.
@@ -193,7 +261,7 @@ def _of_hub(repository: Path, path: Path) -> str | None:
             if linked and os.path.lexists(file) and os.path.realpath(blob.parent) != real:
                 return f"is damaged, and not used: {file} does not lead to one of the blobs beside it"
             # A file that is named itself is followed to its blob by whoever asks, and compared there.
-            if linked and file != path and (said := harm(blob)) is not None:
+            if linked and file != path and (said := blob_harm(blob)) is not None:
                 return f"is damaged, and not used: {file}: {said}"
     except OSError as error:
         return f"cannot be verified, and is not used: {error.filename}: {error.strerror}"

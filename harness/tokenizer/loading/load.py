@@ -1,4 +1,4 @@
-"""Load a tokenizer, or say why not: never a different one."""
+"""Load a tokenizer, or say why not: never a different one; verify that something still is the locked tokenizer."""
 
 from __future__ import annotations
 
@@ -12,32 +12,35 @@ from typing import Any
 
 from harness.tokenizer import difference, identify
 from harness.tokenizer.identity import Identity
-from harness.tokenizer.loading.failure import (
+from harness.tokenizer.loading.fetch import Fetch, checked_deadline, forbidden_by, promised_by, snapshots, stored_token
+from harness.tokenizer.loading.intact import damage, unchanged
+from harness.tokenizer.loading.library import build, versions
+from harness.tokenizer.loading.locks import Lease
+from harness.tokenizer.loading.manifest import (
+    FileRecord,
+    Lock,
+    ModelRecord,
+    changes,
+    examine,
+    lockable,
+    read_lock,
+    records,
+    sizes,
+)
+from harness.tokenizer.loading.snapshot import Snapshot, SnapshotStore
+from harness.tokenizer.loading.source import HubRepository, Limits, check_limits, parse
+from harness.tokenizer.loading.wire import HubClient
+from harness.tokenizer.problem import (
     BuildFailed,
+    BytesDiffer,
     CacheFailed,
     IdentityDiffers,
     LoadError,
     Request,
     SourceRefused,
+    TokenizerError,
+    Unreadable,
 )
-from harness.tokenizer.loading.fetch import (
-    Fetch,
-    checked_deadline,
-    forbidden_by,
-    promised_by,
-    snapshots,
-    stored_token,
-)
-from harness.tokenizer.loading.intact import damage, unchanged
-from harness.tokenizer.loading.lease import Lease
-from harness.tokenizer.loading.library import build, versions
-from harness.tokenizer.loading.lockfile import Lock, ModelRecord, lockable
-from harness.tokenizer.loading.lockfile import read as read_lock
-from harness.tokenizer.loading.manifest import FileRecord, changes, examine, records, sizes
-from harness.tokenizer.loading.snapshot import Snapshot, Store
-from harness.tokenizer.loading.source import HubRepository, Limits, check_limits, parse
-from harness.tokenizer.loading.wire import Wire
-from harness.tokenizer.problem import TokenizerError, Unreadable
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -71,7 +74,7 @@ class Loaded:
     lease: Lease | None = field(repr=False, compare=False)
 
     def lock(self, *, models: tuple[ModelRecord, ...] = ()) -> Lock:
-        """What pins exactly this tokenizer, and model files that it is for.
+        """Make the lock that pins exactly this tokenizer, and model files that it is for.
 
         Raises:
             SourceRefused: an option cannot stand in a file.
@@ -90,6 +93,7 @@ class Loaded:
         )
 
 
+# Options of the public API, by keyword: each is one decision of the caller.
 def load(
     source: str | os.PathLike[str],
     *,
@@ -137,7 +141,8 @@ def load(
     pinned = lock if isinstance(lock, Lock) or lock is None else read_lock(Path(lock))
     where = parse(source, endpoint=endpoint)
     limits = limits or Limits()
-    chosen: Mapping[str, object] = options if options is not None else (pinned.options if pinned else {})
+    if options is None:
+        options = pinned.options if pinned else {}
     wanted = _wanted(expected)
     remarks: list[str] = []
     account: list[Request] = []
@@ -146,9 +151,10 @@ def load(
         if isinstance(where, Path):
             if revision is not None:
                 raise SourceRefused(f"a folder has no revision: load {where} without {revision!r}")
-            commit, snapshot = None, _folder(where, limits=limits)
+            commit = None
+            snapshot = _folder(where, limits=limits)
         else:
-            wire = Wire(
+            wire = HubClient(
                 endpoint=where.endpoint,
                 token=stored_token(token),
                 deadline=until,
@@ -157,7 +163,7 @@ def load(
             account = wire.account
             fetched = Fetch(
                 repository=where,
-                store=Store(Path(cache) if cache else snapshots()),
+                store=SnapshotStore(Path(cache) if cache else snapshots()),
                 wire=wire,
                 limits=limits,
                 remarks=remarks,
@@ -167,14 +173,14 @@ def load(
             snapshot, lease = fetched.leased(commit, promised, seconds=lock_timeout)
         if pinned is not None:
             _same_files(pinned, snapshot)
-        make = partial(build, trust_remote_code=trust_remote_code, options=chosen)
+        make = partial(build, trust_remote_code=trust_remote_code, options=options)
         try:
             # What is built from was compared with its manifest above, and is compared again when it is built.
             with unchanged(snapshot.folder):
                 if lease is None:
                     tokenizer, logs = make(snapshot.folder, snapshot.files)
                 else:
-                    tokenizer, logs = _made_in_peace(make, snapshot, lease)
+                    tokenizer, logs = _build_undisturbed(make, snapshot, lease)
         except Unreadable as error:
             raise (SourceRefused if lease is None else CacheFailed)(str(error)) from error
         if isinstance(where, Path) and (said := changes(snapshot.files, records(where, only_tokenizer_files=True))):
@@ -190,7 +196,7 @@ def load(
         commit=commit,
         snapshot=snapshot.folder,
         files=snapshot.files,
-        options=chosen,
+        options=options,
         requests=tuple(account),
         remarks=tuple(remarks),
         logs=logs,
@@ -198,19 +204,19 @@ def load(
     )
 
 
-def _made_in_peace(
+def _build_undisturbed(
     make: Callable[[Path, Sequence[FileRecord]], tuple[Any, tuple[str, ...]]], snapshot: Snapshot, lease: Lease
 ) -> tuple[Any, tuple[str, ...]]:
     """Build from a snapshot that nobody took away meanwhile: without one of its files it would be another tokenizer."""
     try:
-        made = make(snapshot.folder, snapshot.files)
+        built = make(snapshot.folder, snapshot.files)
     except BuildFailed as failure:
         if lease.holds():
             raise
         raise CacheFailed(f"{snapshot.folder} was taken away while it was loaded: load it again") from failure
     if not lease.holds():
         raise CacheFailed(f"{snapshot.folder} was taken away while it was loaded: load it again")
-    return made
+    return built
 
 
 def _folder(folder: Path, *, limits: Limits) -> Snapshot:
@@ -267,7 +273,7 @@ def _checked(tokenizer: object, expected: Identity | str | None, lock: Lock | No
 
 
 def differs_from(lock: Lock, tokenizer: object, remarks: list[str]) -> str | None:
-    """In words how a tokenizer differs from a locked one; None if it is the same.
+    """Describe how a tokenizer differs from a locked one; None if it is the same.
 
     Where only the full digest differs and the lock was made with other library versions, that is a remark: the same
     ids, names and templates, described by another library.
@@ -290,7 +296,72 @@ def differs_from(lock: Lock, tokenizer: object, remarks: list[str]) -> str | Non
     return None
 
 
-def in_words(expected: Identity, found: Identity) -> str:
-    """What differs between two identities, in one line."""
-    said = [one.words for one in difference(expected, found)]
-    return "; ".join(said[:5]) or f"expected {expected.full}, found {found.full}"
+def in_words(expected: Identity, actual: Identity) -> str:
+    """Describe in one line what differs between two identities."""
+    said = [row.words for row in difference(expected, actual)]
+    return "; ".join(said[:5]) or f"expected {expected.full}, found {actual.full}"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Verified:
+    """The outcome of comparing something with a lock.
+
+    Attributes:
+        differences: in words; empty if it is the locked tokenizer.
+        remarks: what does not make it another one, such as other library versions.
+    """
+
+    differences: tuple[str, ...]
+    remarks: tuple[str, ...]
+
+
+# The options of `load` that do not follow from the lock.
+def verify(
+    source: str | os.PathLike[str],
+    *,
+    lock: Lock,
+    cache: str | os.PathLike[str] | None = None,
+    deadline: float = 120.0,
+    trust_remote_code: bool = False,
+    endpoint: str | None = None,
+    token: str | bool | None = None,
+    offline: bool = False,
+) -> Verified:
+    """Compare a folder, or what a hub has at the locked commit, with a lock: files first, then what is built from them.
+
+    A folder with other files is built all the same, to say what they change, unless its code is what differs.
+
+    Raises:
+        LoadError: that could not be found out.
+    """
+    where = parse(source, endpoint=endpoint)
+    if not isinstance(where, Path):
+        try:
+            loaded = load(
+                source,
+                lock=lock,
+                cache=cache,
+                deadline=deadline,
+                trust_remote_code=trust_remote_code,
+                endpoint=endpoint,
+                token=token,
+                offline=offline,
+            )
+        except (IdentityDiffers, BytesDiffer) as error:
+            return Verified(differences=(str(error),), remarks=())
+        return Verified(differences=(), remarks=loaded.remarks)
+    files = records(where, only_tokenizer_files=True)
+    said = changes(lock.files, files)
+    remarks: list[str] = []
+    if trust_remote_code and _python_files(lock.files) != _python_files(files):
+        return Verified(differences=(*said, "its code is not the locked code, so it was not run"), remarks=())
+    try:
+        built = load(where, trust_remote_code=trust_remote_code, options=lock.options).tokenizer
+        words = differs_from(lock, built, remarks)
+    except BuildFailed as error:
+        words = str(error)
+    return Verified(differences=(*said, *([words] if words else [])), remarks=tuple(remarks))
+
+
+def _python_files(files: tuple[FileRecord, ...]) -> list[FileRecord]:
+    return [file for file in files if file.path.endswith(".py")]

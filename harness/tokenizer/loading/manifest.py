@@ -1,21 +1,30 @@
-"""The files a tokenizer is made of, with their digests: closed, strict, and written beside every snapshot."""
+"""The files a tokenizer is made of, with their digests: the manifest of a snapshot, and the lock file.
+
+`tokenizer.lock.json` pins one tokenizer by commit, by the sha256 of its files and by its identity. Both are closed and
+strict.
+"""
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
+import json
 import os
+import secrets
 import stat
 from collections.abc import Iterable
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
-from pydantic import AfterValidator, Field, Strict
+from pydantic import AfterValidator, Field, JsonValue, Strict
 
 from harness.forms.fields import SchemaVersion, Sha256
-from harness.forms.model import Model
+from harness.forms.model import Model, parse_json
+from harness.forms.regular_file import read_regular
 from harness.forms.strict_json import strict_json
-from harness.tokenizer.loading.failure import BuildFailed, CacheFailed
-from harness.tokenizer.loading.source import COMMIT, checked_name, is_tokenizer_file
+from harness.tokenizer.identity import Identity
+from harness.tokenizer.loading.source import COMMIT, checked_name, checked_repository, is_tokenizer_file
+from harness.tokenizer.problem import BuildFailed, CacheFailed, SourceRefused
 
 # JSON files that must mean the same to Python and to Rust.
 OBJECTS = (
@@ -53,8 +62,8 @@ def _each_once(files: tuple[FileRecord, ...]) -> tuple[FileRecord, ...]:
 Files = Annotated[tuple[FileRecord, ...], Strict(False), Field(min_length=1), AfterValidator(_each_once)]
 
 
-class Manifest(Model):
-    """What a snapshot in the cache holds: exactly these files, and no other.
+class SnapshotManifest(Model):
+    """The manifest of a snapshot in the cache: exactly these files, and no other.
 
     Attributes:
         chosen: whether they were asked for by name, and need not be the whole tokenizer; None in older snapshots, which
@@ -126,8 +135,9 @@ def record(where: Path, path: str) -> FileRecord:
 
 
 def changes(before: tuple[FileRecord, ...], after: tuple[FileRecord, ...]) -> list[str]:
-    """In words how two sets of files differ; empty if they do not."""
-    old, new = {file.path: file for file in before}, {file.path: file for file in after}
+    """Describe how two sets of files differ; empty if they do not."""
+    old = {file.path: file for file in before}
+    new = {file.path: file for file in after}
     said = [f"{path} is missing" for path in sorted(old.keys() - new.keys())]
     said += [f"{path} was not there" for path in sorted(new.keys() - old.keys())]
     for path in sorted(old.keys() & new.keys()):
@@ -161,3 +171,131 @@ def read_object(folder: Path, name: str) -> dict[str, Any]:
     if not isinstance(tree, dict):
         raise BuildFailed(f"{folder / name} is not an object")
     return tree
+
+
+LARGEST_LOCK = 16 * 2**20
+
+
+def _is_identity(value: dict[str, JsonValue]) -> dict[str, JsonValue]:
+    Identity.from_json(json.dumps(value, ensure_ascii=False))
+    return value
+
+
+class ModelRecord(Model):
+    """A model file that belongs to the tokenizer.
+
+    Attributes:
+        path: in its repository, or its name where it is from none.
+        size: bytes.
+        sha256: of its bytes, 64 hex digits.
+        repository: its name on the hub; None for a file that is from none.
+        commit: 40 hex digits; None with it.
+    """
+
+    path: Annotated[str, AfterValidator(checked_name)]
+    size: int = Field(ge=0)
+    sha256: Sha256
+    repository: Annotated[str, AfterValidator(checked_repository)] | None = None
+    commit: Commit | None = None
+
+    def file(self) -> FileRecord:
+        """The file alone."""
+        return FileRecord(path=self.path, size=self.size, sha256=self.sha256)
+
+
+def _models_each_once(models: tuple[ModelRecord, ...]) -> tuple[ModelRecord, ...]:
+    if [model.path for model in models] != sorted({model.path for model in models}):
+        raise ValueError("the models must be sorted by path, each once")
+    return models
+
+
+class Lock(Model):
+    """The lock file. Closed and strict: an unknown key, a second spelling or a digest that does not follow is an error.
+
+    Attributes:
+        schema_: 2; files of schema 1, which hold no models, are read too.
+        repository: its name on the hub; None for a lock made from a folder.
+        commit: 40 hex digits; None for a folder.
+        files: every tokenizer file, sorted by path, with size and sha256. A file that is not here does not exist.
+        tokenizer_class: module and name of the class that was built.
+        options: what was passed to `from_pretrained` beside the folder.
+        made_with: versions of the libraries it was made with.
+        identity: the identity of what was built, as `Identity.to_json` writes it.
+        models: model files that the tokenizer was locked for, such as GGUF files, sorted by path.
+    """
+
+    schema_: Literal[1, 2] = Field(alias="schema")
+    repository: Annotated[str, AfterValidator(checked_repository)] | None
+    commit: Commit | None
+    files: Files
+    tokenizer_class: str = Field(alias="class")
+    options: dict[str, JsonValue]
+    made_with: dict[str, str]
+    identity: Annotated[dict[str, JsonValue], AfterValidator(_is_identity)]
+    models: Annotated[tuple[ModelRecord, ...], Strict(False), AfterValidator(_models_each_once)] = ()
+
+    def identified(self) -> Identity:
+        """The locked identity."""
+        return Identity.from_json(json.dumps(self.identity, ensure_ascii=False))
+
+    def text(self) -> str:
+        """The file's text: stable, one fact a line, so that a review shows what changed."""
+        return self.model_dump_json(by_alias=True, indent=2) + "\n"
+
+
+def read_lock(path: Path) -> Lock:
+    """Read a lock file.
+
+    Raises:
+        SourceRefused: it is missing, too large, or not exactly a lock file.
+    """
+    try:
+        content = read_regular(path, limit=LARGEST_LOCK)
+    except OSError as error:
+        raise SourceRefused(f"cannot read the lock file {path}: {error.strerror}") from error
+    try:
+        lock = parse_json(Lock, content)
+    except ValueError as error:
+        raise SourceRefused(f"{path} is not a lock file: {error}") from None
+    together = [(lock.repository, lock.commit), *((model.repository, model.commit) for model in lock.models)]
+    if any((repository is None) != (commit is None) for repository, commit in together):
+        raise SourceRefused(f"{path} is not a lock file: repository and commit belong together")
+    if lock.schema_ == 1 and lock.models:
+        raise SourceRefused(f"{path} is not a lock file: models belong to schema 2, and it says schema 1")
+    return lock
+
+
+def write_lock(lock: Lock, path: Path) -> None:
+    """Write a lock file whole or not at all.
+
+    Raises:
+        CacheFailed: it cannot be written; what was there is unharmed.
+    """
+    draft = path.with_name(f".{path.name}.{secrets.token_hex(4)}")
+    try:
+        with draft.open("x", encoding="utf-8") as stream:
+            stream.write(lock.text())
+            stream.flush()
+            # Before the rename: after a crash the name must not lead to an empty file.
+            os.fsync(stream.fileno())
+        draft.replace(path)
+    except OSError as error:
+        with contextlib.suppress(OSError):
+            draft.unlink()
+        raise CacheFailed(f"cannot write the lock file {path}: {error.strerror}") from error
+
+
+def lockable(options: dict[str, Any]) -> dict[str, JsonValue]:
+    """Options as they stand in a lock file.
+
+    Raises:
+        SourceRefused: one of them is not a JSON value.
+    """
+    for name, value in options.items():
+        try:
+            same = json.loads(json.dumps(value, allow_nan=False)) == value
+        except (TypeError, ValueError):
+            same = False
+        if not same:
+            raise SourceRefused(f"the option {name} is a {type(value).__name__}, which no lock file can hold")
+    return options

@@ -18,7 +18,9 @@ import contextlib
 import errno
 import json
 import os
+import secrets
 import shutil
+import socket
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -26,17 +28,125 @@ from pathlib import Path
 
 from harness.forms.digest import sha256
 from harness.forms.model import parse_json
-from harness.tokenizer.loading import partials
-from harness.tokenizer.loading.failure import CacheFailed, HubFailed
-from harness.tokenizer.loading.held import held
-from harness.tokenizer.loading.listing import Promise
-from harness.tokenizer.loading.manifest import FileRecord, Manifest, changes, examine, records
-from harness.tokenizer.loading.source import HubRepository
+from harness.forms.regular_file import read_regular
+from harness.tokenizer.loading.locks import hold_lock
+from harness.tokenizer.loading.manifest import FileRecord, SnapshotManifest, changes, examine, records
+from harness.tokenizer.loading.source import HubRepository, Promise
 from harness.tokenizer.loading.transfer import Progress, Transfer, unwritable, writing
-from harness.tokenizer.loading.wire import Wire
+from harness.tokenizer.loading.wire import HubClient
+from harness.tokenizer.problem import CacheFailed, HubFailed
 
+# Beside the files of such a folder: which snapshot it is a part of.
+SNAPSHOT_NAME = "of"
+# Seconds after which nobody goes on from one.
+ABANDONED_SECONDS = 24 * 3600.0
+PARTIAL = ".partial-"
+_NOBODY = "nobody"
+
+
+def new_partial(root: Path) -> Path:
+    """A new name for a folder of this process."""
+    return root / f"{PARTIAL}{_pid_space()}-{os.getpid()}-{secrets.token_hex(4)}"
+
+
+def claim_partial(root: Path, place: Path) -> Path:
+    """A folder of this process's own to fetch into: one that was left behind for this snapshot, or a new one.
+
+    A rename makes it this process's own, so that of two only one goes on from it, with locks or without.
+
+    Args:
+        root: of the cache.
+        place: where the snapshot will lie.
+
+    Raises:
+        CacheFailed: the cache cannot be written.
+    """
+    claimed = new_partial(root)
+    of = place.relative_to(root).as_posix()
+    with writing(root):
+        taken = False
+        for folder in abandoned_partials(root):
+            what = _snapshot_name(folder)
+            if what == of and not taken:
+                with contextlib.suppress(FileNotFoundError):
+                    folder.rename(claimed)
+                    taken = True
+            elif what is None or what == of or _age(folder) > ABANDONED_SECONDS:
+                shutil.rmtree(folder, ignore_errors=True)
+        (claimed / "files").mkdir(parents=True, exist_ok=True)
+        (claimed / SNAPSHOT_NAME).write_text(of, encoding="utf-8")
+    return claimed
+
+
+def abandon_partial(partial: Path) -> None:
+    """Let whoever fetches this next go on from here, whether this process lives or not; nothing is left of nothing."""
+    if any(path.is_file() for path in (partial / "files").rglob("*")):
+        with contextlib.suppress(OSError):
+            partial.rename(partial.parent / f"{PARTIAL}{_NOBODY}-0-{secrets.token_hex(4)}")
+
+
+def abandoned_partials(root: Path) -> list[Path]:
+    """The folders in which nobody works any more.
+
+    Raises:
+        OSError: the cache cannot be read.
+    """
+    return sorted(path for path in root.iterdir() if path.name.startswith(PARTIAL) and _is_left(path))
+
+
+def _is_left(partial: Path) -> bool:
+    """Tell whether nobody works in it: its process has ended; another machine's, or container's, only after a day."""
+    import psutil
+
+    here, _, rest = partial.name.removeprefix(PARTIAL).partition("-")
+    pid = rest.partition("-")[0]
+    if here == _NOBODY:
+        return True
+    if here == _pid_space() and pid.isdecimal():
+        return not psutil.pid_exists(int(pid))
+    return _age(partial) > ABANDONED_SECONDS
+
+
+def _age(folder: Path) -> float:
+    """Seconds since anything in a folder was written; 0 where that cannot be said."""
+    try:
+        newest = max(path.lstat().st_mtime for path in (folder, *folder.rglob("*")))
+    except OSError:
+        return 0.0
+    return time.time() - newest
+
+
+def _snapshot_name(partial: Path) -> str | None:
+    """The snapshot that it is a part of; None where it does not say."""
+    try:
+        return read_regular(partial / SNAPSHOT_NAME, limit=4096, follow=False).decode()
+    except (OSError, ValueError):
+        return None
+
+
+def remove_others(folder: Path, paths: set[str]) -> None:
+    """Leave nothing in a folder but these files: what else an earlier process fetched there is not promised now."""
+    with writing(folder):
+        for path in sorted(folder.rglob("*"), reverse=True):
+            if path.is_symlink() or not path.is_dir():
+                if path.relative_to(folder).as_posix() not in paths or path.is_symlink():
+                    path.unlink()
+            elif not any(path.iterdir()):
+                path.rmdir()
+
+
+def _pid_space() -> str:
+    """Names the pid space this process lives in: the same pid elsewhere, or after a restart, is somebody else."""
+    parts = [socket.gethostname()]
+    for where in ("/proc/sys/kernel/random/boot_id", "/proc/self/ns/pid"):
+        with contextlib.suppress(OSError):
+            place = Path(where)
+            parts.append(str(place.readlink()) if place.is_symlink() else place.read_text(encoding="ascii"))
+    return sha256("\n".join(parts).encode())[:12]
+
+
+# Where damaged snapshots are put; nothing there is used.
 ASIDE = ".quarantine"
-"""Where damaged snapshots are put; nothing there is used."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -56,7 +166,7 @@ class Damaged(Exception):
     """A snapshot in the cache is not what its manifest says."""
 
 
-def manifest_of(place: Path) -> Manifest | None:
+def manifest_of(place: Path) -> SnapshotManifest | None:
     """The manifest of the snapshot at a place; None if there is none.
 
     Raises:
@@ -72,12 +182,12 @@ def manifest_of(place: Path) -> Manifest | None:
     except OSError as error:
         raise CacheFailed(f"cannot read {place}/manifest.json: {error.strerror}") from error
     try:
-        return parse_json(Manifest, text)
+        return parse_json(SnapshotManifest, text)
     except ValueError as error:
         raise Damaged(f"{place}/manifest.json cannot be read: {error}") from error
 
 
-def compare(place: Path, manifest: Manifest) -> None:
+def compare(place: Path, manifest: SnapshotManifest) -> None:
     """Read every file of a snapshot and compare it with the manifest.
 
     Raises:
@@ -99,9 +209,11 @@ def compare(place: Path, manifest: Manifest) -> None:
         raise Damaged(f"{place}: {'; '.join(said[:3])}")
 
 
-def _only_files(folder: Path, manifest: Manifest) -> None:
+def _only_files(folder: Path, manifest: SnapshotManifest) -> None:
     """A snapshot is made of files in plain folders: what a link leads to can change, or hide a whole folder."""
-    wanted = {folder, *(above for file in manifest.files for above in (folder / file.path).parents)}
+    wanted = {folder}
+    for file in manifest.files:
+        wanted.update((folder / file.path).parents)
     if folder.is_symlink():
         raise Damaged(f"{folder} is a link, and a snapshot has none")
     for place, folders, names in os.walk(folder):
@@ -115,7 +227,7 @@ def _only_files(folder: Path, manifest: Manifest) -> None:
                 raise Damaged(f"{path} is not a regular file")
 
 
-def verified(place: Path, *, by_name: bool = True) -> Manifest:
+def verified(place: Path, *, by_name: bool = True) -> SnapshotManifest:
     """The manifest of the snapshot at a place, where the place and every byte are what it says.
 
     This is the one comparison: verifying the cache, loading, fetching and resolving all come through here.
@@ -131,13 +243,13 @@ def verified(place: Path, *, by_name: bool = True) -> Manifest:
     manifest = manifest_of(place)
     if manifest is None:
         raise Damaged(f"{place} was taken away")
-    for one in (place, place / "manifest.json") if by_name else ():
-        if one.is_symlink():
-            raise Damaged(f"{one} is a link, and a snapshot has none")
+    for path in (place, place / "manifest.json") if by_name else ():
+        if path.is_symlink():
+            raise Damaged(f"{path} is a link, and a snapshot has none")
     if by_name:
         repository = HubRepository(endpoint=manifest.endpoint, name=manifest.repository)
         names = tuple(file.path for file in manifest.files)
-        store = Store(place.parent.parent)
+        store = SnapshotStore(place.parent.parent)
         whole, chosen = (store.place(repository, manifest.commit, given) for given in ((), names))
         # A few files that were asked for by name would otherwise pass for the whole tokenizer.
         allowed = {True: {chosen}, False: {whole}, None: {whole, chosen}}[manifest.chosen]
@@ -150,14 +262,14 @@ def verified(place: Path, *, by_name: bool = True) -> Manifest:
     return manifest
 
 
-class Store:
+class SnapshotStore:
     """The cache of snapshots below one folder."""
 
     def __init__(self, root: Path) -> None:
         self.root = root
 
     def place(self, repository: HubRepository, commit: str, names: tuple[str, ...] = ()) -> Path:
-        """Where the snapshot lies, or would lie. Two hubs never share one: only each one's own word is verified.
+        """The folder of a snapshot, there or not. Two hubs never share one: each hub's word is verified for itself.
 
         Args:
             repository: whose.
@@ -195,7 +307,7 @@ class Store:
             CacheFailed: the cache cannot be written.
         """
         what = f"commit {commit} of {repository.name}"
-        return held(self.lock(self.place(repository, commit, names)), what=what, seconds=seconds)
+        return hold_lock(self.lock(self.place(repository, commit, names)), what=what, seconds=seconds)
 
     def lock(self, place: Path) -> Path:
         """The lock file of a snapshot; its folder is made.
@@ -208,13 +320,14 @@ class Store:
             locks.mkdir(parents=True, exist_ok=True)
         return locks / f"{place.parent.name}-{place.name}.lock"
 
+    # What the snapshot is called, what it must hold, and the two ways to its bytes: seven decisions of one caller.
     def fill(
         self,
         repository: HubRepository,
         commit: str,
         promises: Sequence[Promise],
         *,
-        wire: Wire,
+        wire: HubClient,
         names: tuple[str, ...] = (),
         elsewhere: Callable[[Transfer], bool] | None = None,
         seen: Progress | None = None,
@@ -236,14 +349,14 @@ class Store:
             CacheFailed: it cannot be written.
         """
         place = self.place(repository, commit, names)
-        partial = partials.own(self.root, place)
+        partial = claim_partial(self.root, place)
         kept = False
         try:
             transfers = [
                 Transfer(promise, target=partial / "files" / promise.path, tags=partial / "tags", seen=seen)
                 for promise in promises
             ]
-            partials.remove_others(partial / "files", {promise.path for promise in promises})
+            remove_others(partial / "files", {promise.path for promise in promises})
             self._has_room(sum(each.promise.size - each.position for each in transfers))
             files = tuple(
                 each.record()
@@ -253,7 +366,7 @@ class Store:
             )
             # Once, here: bytes that are compared with the manifest at every load need no second look.
             examine(partial / "files", (file.path for file in files))
-            manifest = Manifest(
+            manifest = SnapshotManifest(
                 schema=1,
                 endpoint=repository.endpoint,
                 repository=repository.name,
@@ -263,10 +376,11 @@ class Store:
             )
             with writing(partial):
                 shutil.rmtree(partial / "tags", ignore_errors=True)
-                (partial / partials.OF).unlink()
+                (partial / SNAPSHOT_NAME).unlink()
                 with (partial / "manifest.json").open("xb") as stream:
                     stream.write(manifest.model_dump_json(by_alias=True, indent=1).encode() + b"\n")
                     stream.flush()
+                    # Before the rename: after a crash the name must not lead to an empty manifest.
                     os.fsync(stream.fileno())
             return self._publish(partial, repository, commit, files, names)
         except (HubFailed, KeyboardInterrupt):
@@ -274,7 +388,7 @@ class Store:
             raise
         finally:
             if kept:
-                partials.leave(partial)
+                abandon_partial(partial)
             shutil.rmtree(partial, ignore_errors=True)
 
     def _publish(
@@ -332,7 +446,7 @@ class Store:
         Raises:
             OSError: it is gone already, or cannot be moved.
         """
-        aside = partials.name(self.root)
+        aside = new_partial(self.root)
         place.rename(aside)
         shutil.rmtree(aside, ignore_errors=True)
 
@@ -345,6 +459,7 @@ class Store:
 
 
 def _sync(folder: Path) -> None:
+    # A rename is on disk only when its folder is; without that a crash costs one more fetch, so errors are passed over.
     with contextlib.suppress(OSError):
         descriptor = os.open(folder, os.O_RDONLY)
         try:

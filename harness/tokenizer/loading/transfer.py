@@ -18,19 +18,18 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 from harness.forms.digest import git_blob, sha256
-from harness.tokenizer.loading.failure import CacheFailed, LoadError
-from harness.tokenizer.loading.listing import Promise
 from harness.tokenizer.loading.manifest import FileRecord
-from harness.tokenizer.loading.source import HubRepository
-from harness.tokenizer.loading.wire import LYING_ATTEMPTS, Body, Passing, Wire
+from harness.tokenizer.loading.source import HubRepository, Promise
+from harness.tokenizer.loading.wire import LYING_ATTEMPTS, Body, HubClient, Passing
+from harness.tokenizer.problem import CacheFailed, LoadError
 
 # A weak ETag, or a text that could break a header, cannot say whether bytes are the same.
 _STRONG = re.compile(r'"[\x21\x23-\x7e]{1,200}"')
 _RANGE = re.compile(r"bytes (\d{1,18})-(\d{1,18})/(\d{1,18})")
 _PIECE = 2**20
 
+# Is told a file's path, how many bytes of it are here, and how many it has.
 Progress = Callable[[str, int, int], None]
-"""Is told a file's path, how many bytes of it are here, and how many it has."""
 
 
 class Transfer:
@@ -51,12 +50,13 @@ class Transfer:
 
     def __init__(self, promise: Promise, *, target: Path, tags: Path, seen: Progress | None = None) -> None:
         self.promise = promise
-        self._target, self._seen = target, seen
+        self._target = target
+        self._seen = seen
         self._tag = tags / sha256(promise.path.encode())[:16]
         self._start_over()
         self.whole = self._take_up()
 
-    def fetch(self, wire: Wire, repository: HubRepository, commit: str) -> FileRecord:
+    def fetch(self, wire: HubClient, repository: HubRepository, commit: str) -> FileRecord:
         """Fetch what is missing.
 
         Raises:
@@ -144,9 +144,9 @@ class Transfer:
             raise _differs(said or "its bytes are others")
 
     def _check_range(self, body: Body, headers: http.client.HTTPMessage, tag: str) -> None:
-        """That an answer to a Range holds the rest of this very file."""
-        told = _RANGE.fullmatch(headers.get("Content-Range", ""))
-        first, last, total = (int(number) for number in told.groups()) if told else (-1, -1, -1)
+        """Check that an answer to a Range holds the rest of this very file."""
+        content_range = _RANGE.fullmatch(headers.get("Content-Range", ""))
+        first, last, total = (int(number) for number in content_range.groups()) if content_range else (-1, -1, -1)
         right = first == self._have and first <= last < total == self.promise.size
         if right and body.announced not in {None, last - first + 1}:
             right = False
@@ -198,7 +198,8 @@ class Transfer:
 
     def _start_over(self) -> None:
         self._have = 0
-        self._sha256, self._blob = hashlib.sha256(), git_blob(self.promise.size)
+        self._sha256 = hashlib.sha256()
+        self._blob = git_blob(self.promise.size)
 
     def _drop(self) -> None:
         self._start_over()

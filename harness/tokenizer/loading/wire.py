@@ -3,29 +3,136 @@
 The standard library's client, and not huggingface_hub's: that one retries on its own clock, waits out a rate-limit
 window of minutes without being asked, shares one client between threads and forks, and several of its errors are
 swallowed above it. Here nothing is retried beyond the deadline and every attempt is written down.
+
+Connections to the hub, or to the proxy in between, are made within a time: the standard library's own way bounds each
+address of a host alone, and the look-up of its name not at all.
 """
 
 from __future__ import annotations
 
+import base64
 import contextlib
 import http.client
 import os
 import random
 import re
+import socket
+import ssl
 import threading
 import time
 import urllib.parse
+import urllib.request
 from collections.abc import Callable, Iterator
-from typing import Protocol, TypeVar
+from functools import partial
+from typing import Any, NamedTuple, Protocol, TypeVar
 
 from harness.forms.strict_json import strict_json
-from harness.tokenizer.loading.connection import cut, way_to
-from harness.tokenizer.loading.failure import BytesDiffer, DeadlineExceeded, HubFailed, Request, SourceRefused
+from harness.tokenizer.problem import BytesDiffer, DeadlineExceeded, HubFailed, Request, SourceRefused
+
+
+class Route(NamedTuple):
+    """The route to an address: a connection that is still to be made, and what a request on it must contain.
+
+    Attributes:
+        target: what stands in the request line: the path, or through a plain proxy the whole address.
+        headers: for the proxy that the request goes to, if it asks who comes.
+    """
+
+    connection: http.client.HTTPConnection
+    target: str
+    headers: dict[str, str]
+
+
+def route_to(address: str, *, timeout: float) -> Route:
+    """The way to an address, by the proxy that the environment names; each wait on it takes at most `timeout` s."""
+    parts = urllib.parse.urlsplit(address)
+    proxy = None if urllib.request.proxy_bypass(parts.netloc) else urllib.request.getproxies().get(parts.scheme)
+    through = None
+    if proxy:
+        through = urllib.parse.urlsplit(proxy if "//" in proxy else f"//{proxy}")
+    near = through or parts
+    connect: Callable[..., http.client.HTTPConnection] = http.client.HTTPConnection
+    if parts.scheme == "https":
+        connect = partial(http.client.HTTPSConnection, context=ssl.create_default_context())
+    connection = connect(near.hostname or "", near.port, timeout=timeout)
+    # The one place where the library connects, for all four kinds of connection; it is private.
+    connection._create_connection = _reached  # type: ignore[attr-defined]  # noqa: SLF001
+    if through is not None and parts.scheme != "https":
+        return Route(connection, address, _credentials(through))
+    if through is not None:
+        connection.set_tunnel(parts.hostname or "", parts.port or 443, headers=_credentials(through))
+    return Route(connection, urllib.parse.urlunsplit(("", "", parts.path or "/", parts.query, "")), {})
+
+
+def cut_connection(line: socket.socket) -> None:
+    """End a connection from another thread: whoever reads from it finds its end."""
+    with contextlib.suppress(OSError):
+        line.shutdown(socket.SHUT_RDWR)
+
+
+def _credentials(proxy: urllib.parse.SplitResult) -> dict[str, str]:
+    """The header that tells a proxy the name and password of its address, where they are percent-encoded."""
+    if proxy.username is None:
+        return {}
+    known = b":".join(urllib.parse.unquote_to_bytes(part or "") for part in (proxy.username, proxy.password))
+    return {"Proxy-Authorization": f"Basic {base64.b64encode(known).decode()}"}
+
+
+def _reached(place: tuple[str, int], timeout: float, source: tuple[str, int] | None = None) -> socket.socket:
+    """A connected socket.
+
+    Raises:
+        OSError: no address of the host answered; TimeoutError if that took too long, or to look up its name did.
+    """
+    end = time.monotonic() + timeout
+    refused: OSError | None = None
+    for number in _addresses(*place, seconds=timeout):
+        left = end - time.monotonic()
+        if left <= 0:
+            break
+        try:
+            line = socket.create_connection(number, left, source)
+        except OSError as error:
+            refused = error
+            continue
+        line.settimeout(timeout)
+        return line
+    raise refused or TimeoutError(f"no address of {place[0]} answered within {timeout:.1f} s")
+
+
+def _addresses(host: str, port: int, *, seconds: float) -> list[tuple[str, int]]:
+    """The addresses of a host, looked up in a thread that is left to itself when the time is over."""
+    with contextlib.suppress(socket.gaierror):
+        return _plain(socket.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_NUMERICHOST))
+    addresses: list[tuple[str, int]] = []
+    failed: list[Exception] = []
+
+    def ask() -> None:
+        try:
+            addresses.extend(_plain(socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)))
+        except Exception as error:  # noqa: BLE001 - raised below, in the thread that asked
+            failed.append(error)
+
+    asking = threading.Thread(target=ask, name=f"look up {host}", daemon=True)
+    asking.start()
+    asking.join(seconds)
+    if failed:
+        raise failed[0]
+    if not addresses:
+        raise TimeoutError(f"the name {host} was not looked up within {seconds:.1f} s")
+    return addresses
+
+
+def _plain(answers: list[Any]) -> list[tuple[str, int]]:
+    """Address and port; an IPv6 address of a link keeps the link in its text."""
+    return [(str(where[0]), int(where[1])) for *_, where in answers]
+
 
 ATTEMPTS = 8
 LYING_ATTEMPTS = 3  # for answers that a second request seldom changes: 404 for a listed file, wrong bytes
 STALL = 10.0  # seconds without a byte after which an attempt is given up
-BACKOFF, BACKOFF_MOST = 0.2, 5.0
+BACKOFF = 0.2
+BACKOFF_MOST = 5.0
 JSON_BYTES = 32 * 2**20
 _REDIRECTS = frozenset({301, 302, 303, 307, 308})
 _T = TypeVar("_T")
@@ -69,12 +176,12 @@ class Passing(Exception):
         self.differs = differs
 
 
-class Part(Protocol):
-    """What is here of a body already."""
+class PartialBody(Protocol):
+    """The part of a body that is here already."""
 
     @property
     def position(self) -> int:
-        """How many bytes of it; more than before an attempt that failed is a reason for another."""
+        """Bytes of it; more than before an attempt that failed is a reason for another."""
 
     def rest(self) -> dict[str, str]:
         """The headers that ask for what is missing: Range and If-Range; empty to ask for all."""
@@ -103,7 +210,7 @@ class Body:
             raise Passing(f"the connection ended after {self.received:,} of {self.announced:,} bytes")
 
 
-class Wire:
+class HubClient:
     """GETs from one hub for one load.
 
     Args:
@@ -147,7 +254,9 @@ class Wire:
 
         return self.get(path, take)
 
-    def get(self, path: str, take: Callable[[Body, http.client.HTTPMessage], _T], *, part: Part | None = None) -> _T:
+    def get(
+        self, path: str, take: Callable[[Body, http.client.HTTPMessage], _T], *, part: PartialBody | None = None
+    ) -> _T:
         """GET a path and hand its body to `take`, again after failures that may pass, until the deadline.
 
         Args:
@@ -198,21 +307,24 @@ class Wire:
         )
 
     def _once(
-        self, path: str, take: Callable[[Body, http.client.HTTPMessage], _T], attempt: int, part: Part | None
+        self, path: str, take: Callable[[Body, http.client.HTTPMessage], _T], attempt: int, part: PartialBody | None
     ) -> _T:
         address = self.endpoint + path
-        own = _origin(address)
+        hub_origin = _origin(address)
         rest = part.rest() if part is not None else {}
         for _ in range(6):
             headers = {"Accept-Encoding": "identity", "User-Agent": f"rankproof-tokenizer; pid/{os.getpid()}", **rest}
-            if self._token and _origin(address) == own:
+            if self._token and _origin(address) == hub_origin:
                 headers["Authorization"] = f"Bearer {self._token}"
             with self._exchange(address, headers, attempt) as (response, body):
                 if response.status not in _REDIRECTS:
                     self._judge(path, response, attempt, ranged=bool(rest))
                     return take(body, response.headers)
                 target = urllib.parse.urljoin(address, response.headers.get("Location", ""))
-                if _origin(target)[0] not in {"http", "https"} or (own[0], _origin(target)[0]) == ("https", "http"):
+                if _origin(target)[0] not in {"http", "https"} or (hub_origin[0], _origin(target)[0]) == (
+                    "https",
+                    "http",
+                ):
                     raise HubFailed(f"{self.endpoint}{path}: it redirects to {target[:200]!r}", status=response.status)
             address = target
         raise HubFailed(f"{self.endpoint}{path}: it redirects in circles")
@@ -225,7 +337,7 @@ class Wire:
         status: int | None = None
         body: Body | None = None
         problem: str | None = None
-        way = way_to(address, timeout=max(0.001, min(STALL, self.deadline.left())))
+        way = route_to(address, timeout=max(0.001, min(STALL, self.deadline.left())))
         connection = way.connection
         cutter: threading.Timer | None = None
         response: http.client.HTTPResponse | None = None
@@ -234,7 +346,7 @@ class Wire:
                 connection.connect()
                 # A server that sends a byte every few seconds never runs into a socket's time-out: the deadline cuts
                 # the line. The socket is kept here because the connection forgets it once the body begins.
-                cutter = threading.Timer(self.deadline.left(), cut, [connection.sock])
+                cutter = threading.Timer(self.deadline.left(), cut_connection, [connection.sock])
                 cutter.daemon = True
                 cutter.start()
                 connection.request("GET", way.target, headers={**headers, **way.headers})
@@ -254,11 +366,11 @@ class Wire:
                 response.close()
             connection.close()
             # Another host's query may hold a signature that lets anybody fetch the file: it is not written down.
-            own = address.startswith(self.endpoint + "/")
+            at_hub = address.startswith(self.endpoint + "/")
             self.account.append(
                 Request(
                     method="GET",
-                    path=address.removeprefix(self.endpoint) if own else address.partition("?")[0],
+                    path=address.removeprefix(self.endpoint) if at_hub else address.partition("?")[0],
                     attempt=attempt,
                     status=status,
                     received=body.received if body is not None else 0,

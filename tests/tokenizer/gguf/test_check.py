@@ -14,7 +14,7 @@ import pytest
 from harness.cli import main
 from harness.tokenizer.components import BYTE_LEVEL
 from harness.tokenizer.gguf import Finding, GgufFile, check
-from harness.tokenizer.gguf.lost import lost
+from harness.tokenizer.lost_text import lost
 from tests.tokenizer.gguf.writing import File, Tensor, bpe, spm
 
 GGML = "tokenizer.ggml."
@@ -289,7 +289,7 @@ def test_a_byte_that_every_character_can_do_without_is_not_missed(tmp_path: Path
 
 def test_a_tokenizer_without_a_rare_byte_is_usable(tmp_path: Path) -> None:
     """A byte-level vocabulary without byte 0xF1 is offered, with a warning that says what is lost."""
-    from harness.tokenizer.resolution import resolve
+    from harness.tokenizer.discovery import resolve
 
     made = bpe()
     byte(0xF1)(made)

@@ -13,10 +13,10 @@ import pytest
 
 from harness.forms.digest import git_blob, sha256
 from harness.tokenizer.loading import CacheFailed, Fetched, HubCache, HubFailed, Lock, fetch, load
-from harness.tokenizer.loading.cache import Kept, harm, kept, prune, put_aside, set_aside
-from harness.tokenizer.loading.lease import Lease
-from harness.tokenizer.loading.snapshot import Store
-from harness.tokenizer.loading.wire import Deadline, Wire
+from harness.tokenizer.loading.cache import CachedSnapshot, cached_snapshots, prune, put_aside, set_aside, snapshot_harm
+from harness.tokenizer.loading.locks import Lease
+from harness.tokenizer.loading.snapshot import SnapshotStore
+from harness.tokenizer.loading.wire import Deadline, HubClient
 from tests.tokenizer.loading.hubs import COMMIT, FakeHub
 
 DAY = 86_400
@@ -26,13 +26,13 @@ def get(fake: FakeHub, cache: Path, commit: str = COMMIT, **more: object) -> Fet
     return fetch("org/name", revision=commit, endpoint=fake.endpoint, cache=cache, deadline=5.0, **more)  # type: ignore[arg-type]
 
 
-def made(fake: FakeHub, cache: Path, *, days: int = 0, names: tuple[str, ...] = ()) -> Kept:
+def made(fake: FakeHub, cache: Path, *, days: int = 0, names: tuple[str, ...] = ()) -> CachedSnapshot:
     """A snapshot that was fetched so many days ago, and nobody uses."""
     folder = get(fake, cache, names=names).folder
     gc.collect()
     stamp = (folder.parent / "manifest.json").stat().st_mtime - days * DAY
     os.utime(folder.parent / "manifest.json", (stamp, stamp))
-    return next(one for one in kept(Store(cache)) if one.place == folder.parent)
+    return next(one for one in cached_snapshots(SnapshotStore(cache)) if one.place == folder.parent)
 
 
 def test_files_by_name_have_a_snapshot_of_their_own(fake: FakeHub, tmp_path: Path) -> None:
@@ -55,14 +55,14 @@ def test_pruning_goes_by_age_and_keeps_the_newest(fake: FakeHub, tmp_path: Path)
     old = made(fake, tmp_path, days=40)
     older = made(fake, tmp_path, days=50, names=("model.safetensors",))
     new = made(fake, tmp_path, days=1, names=("README.md",))
-    store = Store(tmp_path)
-    assert [one.place for one in kept(store)] == [new.place, old.place, older.place]
+    store = SnapshotStore(tmp_path)
+    assert [one.place for one in cached_snapshots(store)] == [new.place, old.place, older.place]
     for dry in (True, False):
         went = prune(store, older_than=30 * DAY, keep_newest=2, dry=dry)
         assert [(one.place, one.why_not) for one in went] == [(older.place, None)]
         assert older.place.exists() == dry
     assert [one.place for one in prune(store, older_than=30 * DAY, keep_newest=0)] == [old.place]
-    assert [one.place for one in kept(store)] == [new.place]
+    assert [one.place for one in cached_snapshots(store)] == [new.place]
 
 
 @pytest.mark.slow
@@ -70,7 +70,7 @@ def test_what_is_in_use_is_passed_over(fake: FakeHub, tmp_path: Path) -> None:
     """A snapshot that another process holds stays, with the reason; when that process is killed, it goes."""
     one = made(fake, tmp_path, days=40)
     hold = (
-        "import sys; from pathlib import Path; from harness.tokenizer.loading.lease import Lease\n"
+        "import sys; from pathlib import Path; from harness.tokenizer.loading.locks import Lease\n"
         "lease = Lease(Path(sys.argv[1])); print('held', flush=True); sys.stdin.read()"
     )
     child = subprocess.Popen(
@@ -79,13 +79,13 @@ def test_what_is_in_use_is_passed_over(fake: FakeHub, tmp_path: Path) -> None:
     try:
         assert child.stdout is not None
         assert child.stdout.readline() == b"held\n"
-        went = prune(Store(tmp_path), older_than=DAY, keep_newest=0)
+        went = prune(SnapshotStore(tmp_path), older_than=DAY, keep_newest=0)
         assert [removed.why_not for removed in went] == ["a process is using it"]
-        assert harm(Store(tmp_path), one) is None
+        assert snapshot_harm(SnapshotStore(tmp_path), one) is None
     finally:
         child.kill()
         child.communicate()
-    assert [removed.why_not for removed in prune(Store(tmp_path), older_than=DAY, keep_newest=0)] == [None]
+    assert [removed.why_not for removed in prune(SnapshotStore(tmp_path), older_than=DAY, keep_newest=0)] == [None]
     assert not one.place.exists()
 
 
@@ -93,7 +93,7 @@ def test_what_is_being_fetched_is_passed_over(fake: FakeHub, tmp_path: Path) -> 
     """A snapshot whose lock somebody holds, as to repair it, is not pruned under their hands."""
     from harness.tokenizer.loading.source import HubRepository
 
-    one, store = made(fake, tmp_path, days=40), Store(tmp_path)
+    one, store = made(fake, tmp_path, days=40), SnapshotStore(tmp_path)
     with store.fetching(HubRepository(endpoint=fake.endpoint, name="org/name"), COMMIT, seconds=1):
         went = prune(store, older_than=DAY, keep_newest=0)
     assert went[0].why_not is not None
@@ -106,7 +106,7 @@ def test_a_lease_knows_that_its_snapshot_went(fake: FakeHub, tmp_path: Path) -> 
     folder = get(fake, tmp_path).folder
     lease = Lease(folder)
     assert lease.holds()
-    Store(tmp_path).take_away(folder.parent)
+    SnapshotStore(tmp_path).take_away(folder.parent)
     assert not lease.holds()
     assert get(fake, tmp_path).folder == folder
     assert not lease.holds()
@@ -123,7 +123,7 @@ def test_a_load_from_a_snapshot_that_went_is_an_error(
 
     def robbed(folder: Path, *arguments: object, **options: object) -> object:
         built = plain(folder, *arguments, **options)  # type: ignore[arg-type]
-        Store(tmp_path).take_away(folder.parent)
+        SnapshotStore(tmp_path).take_away(folder.parent)
         return built
 
     monkeypatch.setattr(loading, "build", robbed)
@@ -134,7 +134,7 @@ def test_a_load_from_a_snapshot_that_went_is_an_error(
 @pytest.mark.parametrize("kind", ["flipped", "truncated", "gone", "one more", "link", "loop", "dangling", "manifest"])
 def test_damage_is_found_offline_and_put_aside(fake: FakeHub, tmp_path: Path, kind: str) -> None:
     """A flipped byte, a shorter, a missing or a further file is found without a request; it is kept, and replaced."""
-    one, store = made(fake, tmp_path), Store(tmp_path)
+    one, store = made(fake, tmp_path), SnapshotStore(tmp_path)
     file = one.place / "files" / "tokenizer.json"
     content = file.read_bytes()
     if kind == "flipped":
@@ -150,12 +150,12 @@ def test_damage_is_found_offline_and_put_aside(fake: FakeHub, tmp_path: Path, ki
         file.symlink_to({"link": "/etc/passwd", "loop": "tokenizer.json", "dangling": "nowhere"}[kind])
     else:
         (one.place / "manifest.json").write_text("{}")
-    (damaged,) = kept(store)
-    why = harm(store, damaged)
+    (damaged,) = cached_snapshots(store)
+    why = snapshot_harm(store, damaged)
     assert why is not None
     assert str(one.place) in why
     assert put_aside(store, damaged, why).why_not is None
-    assert kept(store) == []
+    assert cached_snapshots(store) == []
     ((place, said),) = set_aside(store)
     assert (said, place.is_dir()) == (why, True)
     assert (get(fake, tmp_path).folder / "tokenizer.json").read_bytes() == content
@@ -163,17 +163,17 @@ def test_damage_is_found_offline_and_put_aside(fake: FakeHub, tmp_path: Path, ki
 
 def test_a_snapshot_is_held_against_its_hub(fake: FakeHub, tmp_path: Path) -> None:
     """A snapshot that its own manifest agrees with, but not the hub's listing, is damaged."""
-    one, store = made(fake, tmp_path), Store(tmp_path)
+    one, store = made(fake, tmp_path), SnapshotStore(tmp_path)
 
     def asked() -> str | None:
-        return harm(store, one, wire=Wire(endpoint=fake.endpoint, token=None, deadline=Deadline(5)))
+        return snapshot_harm(store, one, wire=HubClient(endpoint=fake.endpoint, token=None, deadline=Deadline(5)))
 
     assert asked() is None
     fake.files["chat_template.jinja"] = b"{{ another }}!"
     said = asked()
     assert said is not None
     assert "chat_template.jinja is not what the hub lists" in said
-    assert harm(store, one) is None
+    assert snapshot_harm(store, one) is None
 
 
 def hub_cache(root: Path, fake: FakeHub) -> HubCache:

@@ -15,14 +15,14 @@ from harness.cli import FAIL, PASS, main
 from harness.cli.tokenizer import ABSENT, DAMAGED, STRICT
 from harness.forms.digest import sha256
 from harness.tokenizer import Unreadable
+from harness.tokenizer.discovery import resolve
 from harness.tokenizer.engines import Engine
-from harness.tokenizer.generation import continued
+from harness.tokenizer.engines.generation import continued
 from harness.tokenizer.loading import CacheFailed, HubCache, HubFailed, SourceRefused, fetch, load
-from harness.tokenizer.loading.cache import harm, kept, set_aside
+from harness.tokenizer.loading.cache import cached_snapshots, set_aside, snapshot_harm
 from harness.tokenizer.loading.intact import damage, unchanged
-from harness.tokenizer.loading.snapshot import Store
-from harness.tokenizer.resolution import resolve
-from tests.tokenizer.form.conversion import llama_3, of_serialised
+from harness.tokenizer.loading.snapshot import SnapshotStore
+from tests.tokenizer.formats.conversion import llama_3, of_serialised
 from tests.tokenizer.loading.hubs import COMMIT, FakeHub
 from tests.tokenizer.loading.test_cache import hub_cache
 from tests.tokenizer.making import CONFIG
@@ -137,12 +137,12 @@ def model(tmp_path: Path) -> Path:
 def test_what_cache_verify_sees_every_user_sees(kind: str, served: FakeHub, tmp_path: Path) -> None:
     """Each damage is found where the cache is verified and where its files are used; a fetch replaces the snapshot."""
     folder = get(served, tmp_path)
-    store = Store(tmp_path / "cache")
+    store = SnapshotStore(tmp_path / "cache")
     content = {file: file.read_bytes() for file in sorted(folder.rglob("*")) if file.is_file()}
     assert damage(folder) is None
     DAMAGES[kind](folder)
-    (one,) = kept(store)
-    assert harm(store, one) is not None
+    (one,) = cached_snapshots(store)
+    assert snapshot_harm(store, one) is not None
     for path in (folder, folder / "tokenizer.json", folder / "nothing.json"):
         assert "is damaged, and not used" in (damage(path) or ""), path
     with pytest.raises(Unreadable, match="is damaged, and not used"):
@@ -191,7 +191,7 @@ def test_a_link_to_another_snapshot_is_damage(name: str, served: FakeHub, tmp_pa
     other = folder.parents[1] / ("d" * 40)
     other.symlink_to(folder.parent)
     assert damage(other / "files" / name) is not None
-    assert [one.place for one in kept(Store(tmp_path / "cache"))] == [folder.parent]
+    assert [one.place for one in cached_snapshots(SnapshotStore(tmp_path / "cache"))] == [folder.parent]
     other.unlink()
     shutil.copytree(folder, tmp_path / "copy")
     shutil.rmtree(folder)
@@ -234,7 +234,7 @@ def test_what_was_put_aside_is_found_however_it_is_named(
     how: str, served: FakeHub, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A relative path, a link and a path through another folder lead to the quarantine as an absolute one does."""
-    store = Store(tmp_path / "cache")
+    store = SnapshotStore(tmp_path / "cache")
     folder = get(served, tmp_path)
     store.put_aside(folder.parent, "for a test")
     ((aside, _),) = set_aside(store)
@@ -267,7 +267,7 @@ def test_a_snapshot_that_is_a_link_is_fetched_anew(served: FakeHub, tmp_path: Pa
     folder.parent.symlink_to(tmp_path / "moved")
     before = sorted(tmp_path.joinpath("moved").iterdir())
     assert "is a link, and a snapshot has none" in (damage(folder) or "")
-    assert kept(Store(tmp_path / "cache")) == []
+    assert cached_snapshots(SnapshotStore(tmp_path / "cache")) == []
     assert get(served, tmp_path) == folder
     assert damage(folder) is None
     assert sorted(tmp_path.joinpath("moved").iterdir()) == before
@@ -428,7 +428,7 @@ def test_tokens_that_other_files_add_are_used_as_they_were_proven(
     """A folder is proven with the tokens that its configuration adds, and without truncation: so it is used."""
     import importlib
 
-    generation = importlib.import_module("harness.tokenizer.generation")
+    generation = importlib.import_module("harness.tokenizer.engines.generation")
     whole = llama_3()
     (tmp_path / "own").mkdir()
     (gone,) = (one for one in whole["added_tokens"] if one["content"] == "<|pad|>")
@@ -461,7 +461,7 @@ def test_a_model_that_is_exchanged_before_it_runs_is_an_error(
     """What a tokenizer was proven for, and what ran, are one file; else nothing is said to be proven."""
     import importlib
 
-    generation = importlib.import_module("harness.tokenizer.generation")
+    generation = importlib.import_module("harness.tokenizer.engines.generation")
     file = model(tmp_path)
     (file.parent / "tokenizer.json").write_text(json.dumps(llama_3()))
 
@@ -546,7 +546,7 @@ def test_nothing_damaged_is_proven_or_runs(
         assert "is damaged, and not used" in said.out + said.err, command
     assert not (tmp_path / "golden.json").exists()
     assert main(["tokenizer", "cache", "quarantine"]) == PASS
-    ((aside, _),) = set_aside(Store(tmp_path / "cache"))
+    ((aside, _),) = set_aside(SnapshotStore(tmp_path / "cache"))
     assert [one.origin for one in resolve(file).candidates] == ["inside"]
     assert main(["tokenizer", "resolve", str(file), "--strict"]) == STRICT
     assert main(["tokenizer", "resolve", str(file), "--tokenizer", str(aside / "files")]) == DAMAGED

@@ -20,7 +20,7 @@ from harness.tokenizer.loading import (
     verify,
     write_lock,
 )
-from harness.tokenizer.loading.lockfile import lockable
+from harness.tokenizer.loading.manifest import lockable
 from tests.tokenizer.loading.hubs import CODE, COMMIT, FakeHub, send, write
 
 

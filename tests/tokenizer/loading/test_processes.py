@@ -126,10 +126,10 @@ def test_a_stopped_holder_is_named(fake: FakeHub, tmp_path: Path) -> None:
 
 def test_a_lock_file_of_the_dead_is_no_lock(fake: FakeHub, tmp_path: Path) -> None:
     """Lock and holder files that somebody left behind hold nobody up."""
-    from harness.tokenizer.loading.snapshot import Store
+    from harness.tokenizer.loading.snapshot import SnapshotStore
     from harness.tokenizer.loading.source import HubRepository
 
-    place = Store(tmp_path).place(HubRepository(endpoint=fake.endpoint, name="org/name"), COMMIT)
+    place = SnapshotStore(tmp_path).place(HubRepository(endpoint=fake.endpoint, name="org/name"), COMMIT)
     lock = tmp_path / ".locks" / f"{place.parent.name}-{COMMIT}.lock"
     lock.parent.mkdir()
     lock.write_text("4242")

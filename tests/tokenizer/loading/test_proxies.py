@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from harness.tokenizer.loading import HubFailed, connection, load
+from harness.tokenizer.loading import HubFailed, load, wire
 from tests.tokenizer.loading.hubs import FakeHub, send
 from tests.tokenizer.loading.test_wire import ask
 
@@ -87,7 +87,7 @@ def test_a_proxy_is_told_who_asks(fake: FakeHub, proxy: Proxy, tmp_path: Path, m
 def test_a_proxy_is_told_who_asks_for_a_tunnel(proxy: Proxy, monkeypatch: pytest.MonkeyPatch) -> None:
     """For an address of https CONNECT says it to the proxy, and the request inside the tunnel says nothing of it."""
     monkeypatch.setenv("https_proxy", f"http://me@{proxy.place}")
-    way = connection.way_to("https://hub.invalid/a?b", timeout=5)
+    way = wire.route_to("https://hub.invalid/a?b", timeout=5)
     with pytest.raises(OSError, match="407"):
         way.connection.connect()
     way.connection.close()

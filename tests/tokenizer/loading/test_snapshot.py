@@ -14,20 +14,19 @@ from pathlib import Path
 import pytest
 
 from harness.tokenizer.loading import CacheFailed, DeadlineExceeded, HubFailed
-from harness.tokenizer.loading.held import held
-from harness.tokenizer.loading.listing import promises, resolve
+from harness.tokenizer.loading.locks import hold_lock
 from harness.tokenizer.loading.manifest import changes, records
-from harness.tokenizer.loading.snapshot import Damaged, Snapshot, Store
-from harness.tokenizer.loading.source import HubRepository, Limits
-from harness.tokenizer.loading.wire import Deadline, Wire
+from harness.tokenizer.loading.snapshot import Damaged, Snapshot, SnapshotStore
+from harness.tokenizer.loading.source import HubRepository, Limits, promises, resolve
+from harness.tokenizer.loading.wire import Deadline, HubClient
 from tests.tokenizer.loading.hubs import COMMIT, FakeHub, hang_up
 
 
 def fetch(fake: FakeHub, root: Path, *, seconds: float = 5.0) -> Snapshot:
     """What `load` does before it builds."""
     repository = HubRepository(endpoint=fake.endpoint, name="org/name")
-    store = Store(root)
-    wire = Wire(endpoint=fake.endpoint, token=None, deadline=Deadline(seconds))
+    store = SnapshotStore(root)
+    wire = HubClient(endpoint=fake.endpoint, token=None, deadline=Deadline(seconds))
     with store.fetching(repository, COMMIT, seconds=seconds):
         listing = promises(wire, repository, resolve(wire, repository, COMMIT), limits=Limits())
         return store.fill(repository, COMMIT, listing, wire=wire)
@@ -39,7 +38,7 @@ def room(place: Path) -> int:
 
 
 def find(fake: FakeHub, root: Path) -> Snapshot | None:
-    return Store(root).find(HubRepository(endpoint=fake.endpoint, name="org/name"), COMMIT)
+    return SnapshotStore(root).find(HubRepository(endpoint=fake.endpoint, name="org/name"), COMMIT)
 
 
 def test_a_snapshot_is_found_again(fake: FakeHub, tmp_path: Path) -> None:
@@ -86,7 +85,7 @@ def test_a_snapshot_of_one_hub_is_not_another_hubs(
     other.close()
     made = fetch(fake, tmp_path)
     assert find(other, tmp_path) is None
-    theirs = Store(tmp_path).place(HubRepository(endpoint=other.endpoint, name="org/name"), COMMIT)
+    theirs = SnapshotStore(tmp_path).place(HubRepository(endpoint=other.endpoint, name="org/name"), COMMIT)
     shutil.copytree(made.folder.parent, theirs)
     with pytest.raises(Damaged, match="from http"):
         find(other, tmp_path)
@@ -109,11 +108,11 @@ def test_a_failed_fetch_is_gone_on_from(fake: FakeHub, tmp_path: Path) -> None:
 def test_who_comes_second_without_a_lock_takes_the_firsts(fake: FakeHub, tmp_path: Path) -> None:
     """Two that fetch side by side, as without flock, end with one snapshot, which is whole."""
     repository = HubRepository(endpoint=fake.endpoint, name="org/name")
-    wire = Wire(endpoint=fake.endpoint, token=None, deadline=Deadline(5))
+    wire = HubClient(endpoint=fake.endpoint, token=None, deadline=Deadline(5))
     listing = promises(wire, repository, resolve(wire, repository, COMMIT), limits=Limits())
-    first = Store(tmp_path).fill(repository, COMMIT, listing, wire=wire)
+    first = SnapshotStore(tmp_path).fill(repository, COMMIT, listing, wire=wire)
     changed = first.folder.stat().st_mtime_ns
-    assert Store(tmp_path).fill(repository, COMMIT, listing, wire=wire) == first
+    assert SnapshotStore(tmp_path).fill(repository, COMMIT, listing, wire=wire) == first
     assert first.folder.stat().st_mtime_ns == changed
 
 
@@ -121,10 +120,10 @@ def test_what_a_killed_process_left_is_swept(fake: FakeHub, tmp_path: Path) -> N
     """A partial folder of a process that has ended is removed; one of a living process stays."""
     gone = subprocess.Popen([sys.executable, "-c", ""])
     gone.wait()
-    from harness.tokenizer.loading.partials import _here
+    from harness.tokenizer.loading.snapshot import _pid_space
 
-    dead = tmp_path / f".partial-{_here()}-{gone.pid}-00000000"
-    alive = tmp_path / f".partial-{_here()}-{os.getppid()}-00000000"
+    dead = tmp_path / f".partial-{_pid_space()}-{gone.pid}-00000000"
+    alive = tmp_path / f".partial-{_pid_space()}-{os.getppid()}-00000000"
     elsewhere = tmp_path / f".partial-{'0' * 12}-{gone.pid}-00000000"
     for folder in (dead, alive, elsewhere):
         (folder / "files").mkdir(parents=True)
@@ -233,10 +232,13 @@ def test_the_lock_names_nobody_it_does_not_know(tmp_path: Path) -> None:
     from harness.tokenizer.loading import LockTimeout
 
     path = tmp_path / "x.lock"
-    with held(path, what="x", seconds=1):
+    with hold_lock(path, what="x", seconds=1):
         assert f'"pid": {os.getpid()}' in path.with_suffix(".holder").read_text()
         path.with_suffix(".holder").write_text("rubbish")
-        with pytest.raises(LockTimeout, match="did not leave its pid") as caught, held(path, what="x", seconds=0.1):
+        with (
+            pytest.raises(LockTimeout, match="did not leave its pid") as caught,
+            hold_lock(path, what="x", seconds=0.1),
+        ):
             pass
     assert caught.value.pid is None
     assert not path.with_suffix(".holder").exists()

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from harness.tokenizer.loading import BytesDiffer, DeadlineExceeded, HubFailed, Limits, SourceRefused, connection, load
+from harness.tokenizer.loading import BytesDiffer, DeadlineExceeded, HubFailed, Limits, SourceRefused, load, wire
 from tests.tokenizer.loading.hubs import COMMIT, FakeHub, hang_up, send, send_json
 
 pytestmark = pytest.mark.slow  # each is short; together they take longer than the inner loop has
@@ -321,12 +321,12 @@ def test_all_addresses_of_a_host_share_the_time(monkeypatch: pytest.MonkeyPatch)
         raise TimeoutError("timed out")
 
     now = [100.0]
-    monkeypatch.setattr(connection.time, "monotonic", lambda: now[-1])
+    monkeypatch.setattr(wire.time, "monotonic", lambda: now[-1])
     monkeypatch.setattr(socket, "create_connection", connect)
     found = [("127.0.0.1", 9), *[("192.0.2.1", 9)] * 5]
-    monkeypatch.setattr(connection, "_addresses", lambda *_, **_seconds: found)
+    monkeypatch.setattr(wire, "_addresses", lambda *_, **_seconds: found)
     with pytest.raises(TimeoutError):
-        connection._reached(("hub.example", 9), 3.0)
+        wire._reached(("hub.example", 9), 3.0)
     assert timeouts == [3.0, 3.0]
 
 
