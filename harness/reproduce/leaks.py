@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal, get_args
 
-from harness.world import names
+from harness.world.control import names
 
 Kind = Literal["home", "host", "secret", "user"]
 KINDS: tuple[str, ...] = get_args(Kind)

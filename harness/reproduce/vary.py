@@ -28,8 +28,8 @@ from harness.record.reproduced import (
 )
 from harness.scenario import Scenario
 from harness.stats.reproduction import Answer
-from harness.world.environment import DEFAULTS, INHERITED
-from harness.world.pool import is_linux
+from harness.world.control.pool import is_linux
+from harness.world.control.rank_environment import DEFAULTS, INHERITED
 
 THREADS = f"{SETTING}OMP_NUM_THREADS"
 # More worlds than this for each core measure the crowd.

@@ -31,11 +31,11 @@ from harness.stats.verdict import Judgement
 from harness.trust.folder import LARGEST_FILE, LARGEST_MANIFEST, Folder, Reader, Unreadable
 from harness.trust.replay import CannotJudge
 from harness.trust.verification import Refused
+from harness.world.below.removal import remove
 from harness.world.machines import agent, journal
-from harness.world.machines.channel import Unreachable
+from harness.world.machines.agent_channel import Unreachable
 from harness.world.machines.late import Late, Share, replay
 from harness.world.machines.roll import Hostile
-from harness.world.removal import remove
 
 WORST = ("FAIL", "INCONCLUSIVE", "PASS", "SKIPPED")
 

@@ -19,8 +19,8 @@ from harness.history import HUB_BEGIN, HUB_END, HUB_REQUEST
 from harness.hub import Access, HubError, Rules
 from harness.hub import Hub as Server
 from harness.hub.place import GivenSocket, Place
-from harness.world.fork_server import ServerFailed
-from harness.world.world import Launch, World
+from harness.world.control.server_handle import ServerFailed
+from harness.world.control.world import Launch, World
 
 NAMED = re.compile(r"rank-(\d+)")
 HOST = "127.0.0.1"

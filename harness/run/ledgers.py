@@ -16,7 +16,7 @@ from harness.ledger.account import account
 from harness.ledger.file import ARTEFACT, LARGEST, NotALedger, encode, parse
 from harness.rank.artefacts import BYTES, FOLDER
 from harness.run.artefacts import Found
-from harness.world.world import World
+from harness.world.control.world import World
 
 
 def cut(scratch: Path, *, size: int) -> None:

@@ -23,10 +23,10 @@ from harness.run.progress import Plan, Progress
 from harness.run.trials import Trials
 from harness.scenario import Cell, LoadedScenario, ScenarioError
 from harness.stats.outcome import Arm
-from harness.world import limits
-from harness.world.fork_server import ServerFailed
-from harness.world.pool import ServerPool
-from harness.world.ports import PortLease
+from harness.world.control import limits
+from harness.world.control.pool import ServerPool
+from harness.world.control.ports import PortLease
+from harness.world.control.server_handle import ServerFailed
 
 
 @dataclass(frozen=True, kw_only=True)

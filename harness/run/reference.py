@@ -16,9 +16,9 @@ from harness.run.artefacts import Artefacts, Found, Kept
 from harness.scenario import Cell, ReferencePlan, Scenario, derive_seed, reference_of
 from harness.stats.outcome import reference_folders
 from harness.stats.reference import doubts, values_of
-from harness.world.capture import Capture
-from harness.world.environment import launcher_environment
-from harness.world.world import Launch, World
+from harness.world.control.capture import Capture
+from harness.world.control.rank_environment import launcher_environment
+from harness.world.control.world import Launch, World
 
 INPUT = "reference"
 """The input under which ranks find the folder."""

@@ -23,9 +23,9 @@ from harness.scenario import Cell, Scenario
 from harness.stats import outcome
 from harness.stats.outcome import EVENTS, Arm, trial_folder
 from harness.stats.provenance import path_of
-from harness.world.capture import Capture
-from harness.world.hang import Hang
-from harness.world.pool import ServerPool
+from harness.world.control.capture import Capture
+from harness.world.control.hang import Hang
+from harness.world.control.pool import ServerPool
 
 
 class Trials:

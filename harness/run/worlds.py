@@ -23,15 +23,15 @@ from harness.run.preparation import Preparation
 from harness.run.reference import INPUT, Made
 from harness.scenario import Cell, Scenario, derive_seed
 from harness.stats.measured import BEGIN, END, OF_THE_HUB
-from harness.world.capture import Capture
-from harness.world.environment import is_import_time
-from harness.world.fork_server import ServerFailed
-from harness.world.hang import Hang
+from harness.world.below.preload import PACKAGES
+from harness.world.control.capture import Capture
+from harness.world.control.hang import Hang
+from harness.world.control.pool import ServerPool, is_linux, prepare
+from harness.world.control.rank_environment import is_import_time
+from harness.world.control.server_handle import ServerFailed
+from harness.world.control.world import Launch, World
 from harness.world.hosts.host import Hosts
 from harness.world.machines.fleet import Fleet
-from harness.world.pool import ServerPool, is_linux, prepare
-from harness.world.preload import PACKAGES
-from harness.world.world import Launch, World
 
 # Reading what a process holds walks its whole page table: so many trials of each arm give a median and its interval.
 PROBED = 12

@@ -7,9 +7,9 @@ from pathlib import Path
 from typing import Any
 
 from harness.backends import KINDS
+from harness.world.control.pool import ServerPool
+from harness.world.control.world import Launch, World
 from harness.world.hosts.host import Hosts
-from harness.world.pool import ServerPool
-from harness.world.world import Launch, World
 from tests.bench.worlds import warm_world
 
 THREE = Hosts(count=3, of=(0, 1, 2))

@@ -12,9 +12,9 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
-from harness.world.pool import ServerPool
-from harness.world.recorder import compiled
-from harness.world.world import Launch, World
+from harness.world.control.pool import ServerPool
+from harness.world.control.recorder import compiled
+from harness.world.control.world import Launch, World
 
 ROUNDS, STEPS = 400, 40
 SUBJECT = """

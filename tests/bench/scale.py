@@ -14,12 +14,12 @@ from typing import Any
 
 import psutil
 
-from harness.world.capture import Capture
-from harness.world.launch import Launch
-from harness.world.machines.channel import LEASE, argv
+from harness.world.control.capture import Capture
+from harness.world.control.launch import Launch
+from harness.world.control.pool import prepare
+from harness.world.control.world import World
+from harness.world.machines.agent_channel import LEASE, argv
 from harness.world.machines.fleet import Fleet, Reached
-from harness.world.pool import prepare
-from harness.world.world import World
 from tests.bench.recorded_keepers import Keepers, Recorder, Recording
 
 SUBJECT = """

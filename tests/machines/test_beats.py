@@ -11,9 +11,9 @@ from collections.abc import Iterator
 
 import pytest
 
-from harness.world.machines.channel import argv
+from harness.world.machines.agent_channel import argv
 from harness.world.machines.fleet import READY_WITHIN, Fleet, Reached
-from harness.world.machines.line import Line
+from harness.world.machines.heartbeat import Line
 
 pytestmark = [pytest.mark.slow, pytest.mark.whole]
 LEASE = 1.5

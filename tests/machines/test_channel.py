@@ -12,10 +12,10 @@ from pathlib import Path
 
 import pytest
 
-from harness.starters import ssh
-from harness.world.fork_server import Cancelled
-from harness.world.machines.channel import BOOT, Channel, Unreachable, argv
+from harness.world.control.server_handle import Cancelled
+from harness.world.machines.agent_channel import BOOT, Channel, Unreachable, argv
 from harness.world.machines.fleet import Fleet, Reached
+from harness.world.starters import ssh
 
 HERE = [sys.executable, "-I", "-c", BOOT]
 

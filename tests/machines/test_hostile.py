@@ -18,12 +18,12 @@ import pytest
 from harness.rank.lifecycle import STACKS
 from harness.run.machines import facts_of
 from harness.world.machines import agent, tree
-from harness.world.machines.channel import Unreachable
+from harness.world.machines.agent_channel import Unreachable
 from harness.world.machines.elsewhere import Elsewhere
 from harness.world.machines.fleet import Fleet, Reached
 from harness.world.machines.handed_over import HandedOver
-from harness.world.machines.line import MOST_WAITING, Line
-from harness.world.machines.placed import Placed
+from harness.world.machines.heartbeat import MOST_WAITING, Line
+from harness.world.machines.placement import Placed
 from harness.world.machines.relay import Relay
 from harness.world.machines.roll import Hostile, Roll
 

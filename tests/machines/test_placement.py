@@ -29,11 +29,11 @@ from harness.run.over_machines import Hostfile, skip
 from harness.run.preparation import Preparation
 from harness.scenario import Cell, MustFail, Needs
 from harness.scenario.placement import machines_of
-from harness.starters import test_machines
-from harness.starters.hostfile import Machine, placement
 from harness.stats.stated import deviation
-from harness.world.launch import Launch
+from harness.world.control.launch import Launch
 from harness.world.machines.share import travels
+from harness.world.starters import test_machines
+from harness.world.starters.hostfile import Machine, placement
 from tests.checks.conftest import healthy
 
 EXITED = "rank.exited"

@@ -25,8 +25,8 @@ from harness.run.over_machines import Hostfile
 from harness.run.prepared import TORCH, clean, page_of, prepare
 from harness.run.run import run
 from harness.scenario import load_scenario
-from harness.starters import hostfile
 from harness.world.machines.agent import HEAD
+from harness.world.starters import hostfile
 from tests.machines import machine_room
 from tests.machines.machine_room import Room
 from tests.machines.test_worlds import SCENARIO, SUBJECT

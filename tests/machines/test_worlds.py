@@ -15,12 +15,12 @@ from pathlib import Path
 import pytest
 
 from harness.events import Event
-from harness.starters import hostfile, ssh
-from harness.world.capture import Capture
-from harness.world.launch import Launch
-from harness.world.machines.channel import argv
+from harness.world.control.capture import Capture
+from harness.world.control.launch import Launch
+from harness.world.control.world import World
+from harness.world.machines.agent_channel import argv
 from harness.world.machines.fleet import Fleet, Reached
-from harness.world.world import World
+from harness.world.starters import hostfile, ssh
 from tests.machines import machine_room
 from tests.machines.machine_room import Room
 

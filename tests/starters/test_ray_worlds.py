@@ -15,9 +15,9 @@ from pathlib import Path
 
 import pytest
 
-from harness.starters.ray import Cluster
-from harness.world.machines.channel import LEASE, boot
+from harness.world.machines.agent_channel import LEASE, boot
 from harness.world.machines.fleet import Fleet, Reached
+from harness.world.starters.ray import Cluster
 from tests.machines.test_worlds import SCENARIO, SUBJECT, code, fingerprint, named, once_stepping, world
 from tests.starters import ray_room
 from tests.starters.ray_room import Nodes

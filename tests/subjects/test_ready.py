@@ -15,9 +15,9 @@ from harness.history import History
 from harness.subjects import READY
 from harness.subjects.inference_inside.request import Request
 from harness.subjects.subject import ReadySubject
-from harness.world.pool import ServerPool
-from harness.world.preload import EVERYTHING
-from harness.world.world import Launch, World
+from harness.world.below.preload import EVERYTHING
+from harness.world.control.pool import ServerPool
+from harness.world.control.world import Launch, World
 from tests.run.conftest import ROOT
 from tests.world.conftest import ENGINES
 

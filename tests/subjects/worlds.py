@@ -10,9 +10,9 @@ from typing import Any, Self
 
 from harness.history import History
 from harness.subjects import READY
-from harness.world.pool import ServerPool
-from harness.world.preload import MODULES, OF_MODELS, Preload
-from harness.world.world import Launch, World
+from harness.world.below.preload import MODULES, OF_MODELS, Preload
+from harness.world.control.pool import ServerPool
+from harness.world.control.world import Launch, World
 
 PRELOAD = Preload(MODULES + OF_MODELS)
 

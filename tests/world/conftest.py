@@ -21,10 +21,10 @@ from harness.events import Event
 from harness.forms.children import started_apart
 from harness.history import History
 from harness.rank.process import inspect
-from harness.world.capture import Capture
-from harness.world.pool import ServerPool, prepare
-from harness.world.preload import MODULES, Preload
-from harness.world.world import Launch, World
+from harness.world.below.preload import MODULES, Preload
+from harness.world.control.capture import Capture
+from harness.world.control.pool import ServerPool, prepare
+from harness.world.control.world import Launch, World
 
 # Without transformers and a tokenizer, which take as long as all the others: few of these subjects load one.
 ENGINES = Preload(modules=tuple(name for name in MODULES if name not in ("transformers", "tokenizers")))

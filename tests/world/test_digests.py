@@ -16,7 +16,7 @@ from harness.ledger.account import account
 from harness.ledger.file import ARTEFACT, LARGEST_BARE
 from harness.rank.artefacts import BYTES, FOLDER
 from harness.run import ledgers
-from harness.world.world import World
+from harness.world.control.world import World
 from tests.faults.conftest import a_fault
 
 RING = KINDS["mlx-ring"]

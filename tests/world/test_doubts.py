@@ -18,10 +18,10 @@ from typing import Any
 import pytest
 
 from harness.stats.hang import FEW
-from harness.world.doubts import doubts
-from harness.world.hang import Hang
-from harness.world.pool import ServerPool, prepare
-from harness.world.stillness import Stillness
+from harness.world.control.doubts import doubts
+from harness.world.control.hang import Hang
+from harness.world.control.pool import ServerPool, prepare
+from harness.world.control.stillness import Stillness
 from tests.world.conftest import Lived
 from tests.world.subjects import waiting
 

@@ -12,10 +12,10 @@ from pathlib import Path
 
 import pytest
 
-from harness.world import stillness, waits
-from harness.world.stacks import parse, threads_of
-from harness.world.stillness import Stillness
-from harness.world.waits import Unreadable, waits_in
+from harness.world.control import stillness, waits
+from harness.world.control.stacks import parse, threads_of
+from harness.world.control.stillness import Stillness
+from harness.world.control.waits import Unreadable, waits_in
 
 
 def watch() -> Stillness:

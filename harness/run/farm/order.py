@@ -15,7 +15,7 @@ from harness.run.interrupt import Interrupt
 from harness.run.preparation import Preparation
 from harness.run.worlds import Worlds
 from harness.scenario import Cell, Scenario
-from harness.starters.ray import Cluster
+from harness.world.starters.ray import Cluster
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -21,9 +21,9 @@ from pathlib import Path
 from typing import Any
 
 from harness.reason import Skip, SkipCode
-from harness.world import namespaces
-from harness.world.machines.placed import local
-from harness.world.names import ROOT
+from harness.world.below import namespaces
+from harness.world.control.names import ROOT
+from harness.world.machines.placement import local
 
 # As the backends know it (harness.backends.backend.WIRE), which a server in an arm's environment cannot import.
 INTERFACE = "wire"

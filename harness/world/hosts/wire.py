@@ -22,11 +22,11 @@ from os import _exit
 from typing import Any
 
 from harness.rank.process import die_with_parent, keep_private
-from harness.world import namespaces
+from harness.world.below import namespaces
+from harness.world.below.requests import Requests, send
 from harness.world.hosts import host as hosts
 from harness.world.hosts.host import MTU, NETWORK, Host
 from harness.world.hosts.link_faults import Link, LinkFault, on_links
-from harness.world.requests import Requests, send
 
 # Of one host before the others have their turn.
 BURST = 64

@@ -16,10 +16,10 @@ from pathlib import Path
 from typing import Any
 
 from harness.rank.process import keep_private
-from harness.world import namespaces
+from harness.world.below import namespaces
+from harness.world.below.requests import Requests, send
 from harness.world.hosts import host as hosts
 from harness.world.hosts import wire
-from harness.world.requests import Requests, send
 
 READY_WITHIN = 20.0
 COUNTED_WITHIN = 5.0

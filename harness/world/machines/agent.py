@@ -23,8 +23,8 @@ from pathlib import Path
 from typing import Any
 
 from harness.forms.distribution import normal, wheel_digest
-from harness.world.machines.environment import FOLDER as ENVIRONMENTS
-from harness.world.machines.environment import NotMade, prepare
+from harness.world.machines.machine_environment import FOLDER as ENVIRONMENTS
+from harness.world.machines.machine_environment import NotMade, prepare
 from harness.world.machines.tree import BadTree, Store, Uses
 
 HEAD = struct.Struct(">II")

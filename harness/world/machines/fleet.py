@@ -23,15 +23,15 @@ from typing import Any, Protocol, Self
 from harness.backends import Over
 from harness.forms.ranks import MOST_RANKS
 from harness.forms.text import printable
-from harness.world.fork_server import Cancelled, ServerFailed
+from harness.world.below.preload import EVERYTHING, Preload
+from harness.world.control.names import ROOT
+from harness.world.control.server_handle import Cancelled, ServerFailed
 from harness.world.machines import tree
-from harness.world.machines.channel import Start, Unreachable
-from harness.world.machines.line import BEAT, Line
-from harness.world.machines.placed import Placed
+from harness.world.machines.agent_channel import Start, Unreachable
+from harness.world.machines.heartbeat import BEAT, Line
+from harness.world.machines.machine_server import MachineServer, inside
+from harness.world.machines.placement import Placed
 from harness.world.machines.relay import Relay
-from harness.world.machines.server import MachineServer, inside
-from harness.world.names import ROOT
-from harness.world.preload import EVERYTHING, Preload
 
 # Until a machine is ready: connected, given Rankproof, its fork server warm.
 READY_WITHIN = 120.0

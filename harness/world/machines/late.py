@@ -17,15 +17,15 @@ from harness.events import Event
 from harness.forms.digest import mark
 from harness.forms.strict_json import JSON
 from harness.history import MACHINE_ENDED, MACHINES_JOINED
-from harness.world.capture import Recorder
-from harness.world.channel import Channel
+from harness.world.control.capture import Recorder
+from harness.world.control.rank_channel import Channel
+from harness.world.control.rank_states import RankStates
+from harness.world.control.world import TOLD
 from harness.world.machines.elsewhere import Elsewhere
 from harness.world.machines.handed_over import HandedOver
-from harness.world.machines.line import told_here
-from harness.world.machines.placed import Placed
+from harness.world.machines.heartbeat import told_here
+from harness.world.machines.placement import Placed
 from harness.world.machines.roll import Hostile, Roll
-from harness.world.rank_states import RankStates
-from harness.world.world import TOLD
 
 BEGIN, END = "world.begin", "world.end"
 # Asked for by control while it was there, or said to it alone: they change nothing any more.

@@ -21,16 +21,16 @@ from typing import Any
 
 import psutil
 
-from harness.world import names
-from harness.world.fork_server import Server, ServerFailed
+from harness.world.below.preload import Preload
+from harness.world.control import names
+from harness.world.control.pool import ServerPool
+from harness.world.control.ports import PortLease
+from harness.world.control.server_handle import Server, ServerFailed
 from harness.world.machines import journal
 from harness.world.machines.agent import HEAD, MAGIC, MOST_BYTES, MOST_JSON, TREES, cache
-from harness.world.machines.environment import FOLDER as ENVIRONMENTS
+from harness.world.machines.machine_environment import FOLDER as ENVIRONMENTS
 from harness.world.machines.share import Share
 from harness.world.machines.tree import BadTree, Store, Uses
-from harness.world.pool import ServerPool
-from harness.world.ports import PortLease
-from harness.world.preload import Preload
 
 # What waits to be sent, in bytes, before ranks have to wait too.
 MOST_WAITING = 8 * 2**20

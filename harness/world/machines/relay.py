@@ -18,14 +18,14 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from harness.world.machines.channel import Unreachable
+from harness.world.below.requests import send
+from harness.world.control.pipes import CHUNK
+from harness.world.machines.agent_channel import Unreachable
 from harness.world.machines.elsewhere import Elsewhere
 from harness.world.machines.handed_over import HandedOver
-from harness.world.machines.line import Line, told_here
-from harness.world.machines.placed import Placed
+from harness.world.machines.heartbeat import Line, told_here
+from harness.world.machines.placement import Placed
 from harness.world.machines.roll import Hostile, Roll
-from harness.world.pipes import CHUNK
-from harness.world.requests import send
 
 COLLECTED_WITHIN = 60.0
 

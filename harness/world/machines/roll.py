@@ -6,7 +6,7 @@ import json
 from collections.abc import Mapping
 from typing import Any
 
-from harness.world.machines.placed import Placed
+from harness.world.machines.placement import Placed
 
 # What a keeper says of a rank, and of its share of a world.
 OF_RANKS = frozenset(

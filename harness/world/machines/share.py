@@ -24,15 +24,15 @@ from harness.rank.artefacts import FOLDER as KEPT
 from harness.rank.failure import FILE_NAME
 from harness.rank.lifecycle import STACKS
 from harness.rank.process import lives_on
-from harness.world import names
-from harness.world.fork_server import Server, ServerFailed
-from harness.world.launch import Launch, describe
-from harness.world.machines.placed import Placed
+from harness.world.below.removal import remove
+from harness.world.control import names
+from harness.world.control.launch import Launch, describe
+from harness.world.control.pipes import Pipes
+from harness.world.control.probe import probe
+from harness.world.control.server_handle import Server, ServerFailed
+from harness.world.machines.placement import Placed
 from harness.world.machines.standing import Standing
 from harness.world.machines.tree import PIECE, Store
-from harness.world.pipes import Pipes
-from harness.world.probe import probe
-from harness.world.removal import remove
 
 if TYPE_CHECKING:
     from harness.world.machines.journal import Journal

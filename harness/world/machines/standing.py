@@ -9,10 +9,10 @@ from typing import Any
 
 from harness.rank.lifecycle import STACK_SIGNAL, STACKS
 from harness.rank.process import inspect
-from harness.world.capture import read_stack
-from harness.world.ending import QUIET, STACKS_EACH, STACKS_WITHIN, WRITTEN_WITHIN
-from harness.world.hang import holding_back
-from harness.world.waits import catches
+from harness.world.control.capture import read_stack
+from harness.world.control.ending import QUIET, STACKS_EACH, STACKS_WITHIN, WRITTEN_WITHIN
+from harness.world.control.hang import holding_back
+from harness.world.control.waits import catches
 
 
 class Standing:
