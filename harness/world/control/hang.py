@@ -31,6 +31,8 @@ from harness.world.control.waits import PROC, Unreadable
 EVERY = 0.1
 # Between two looks passes so many times the processor time that one took: 64 ranks on few cores want it, too.
 REST = 4
+# Seconds by which a look may outlast the time that is left.
+LOOK_WITHIN = 1.0
 SHOWN_FRAMES = 60
 RUNTIME = os.path.realpath(lifecycle.__file__)
 
@@ -139,7 +141,7 @@ class HangWatch:
             self._restart(why)
         else:
             try:
-                self._stillness.look(living, spare=self._states.wire)
+                self._stillness.look(living, spare=self._states.wire, until=self._look_until(now))
             except Unreadable as error:
                 return self._give_up("unreadable", str(error))
         window = self._stillness.window()
@@ -161,6 +163,13 @@ class HangWatch:
         spent = time.thread_time() - begun
         self.next_look = now + max(0.01, min(EVERY, left), spent * REST)
         return "moving"
+
+    def _look_until(self, now: float) -> float:
+        """When a look has to be over: the deadline waits for none, nor does the end of `within`."""
+        end = self._deadline
+        if not self._had_stood and self._let_go is not None:
+            end = min(end, self._let_go + self._order.within)
+        return max(end, now + LOOK_WITHIN)
 
     def _is_sample_due(self, window: float) -> bool:
         each = self._order.needed / (SAMPLES + 1)

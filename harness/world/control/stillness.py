@@ -9,14 +9,17 @@ time and touches no new page, while a thread that computes spends its time outsi
 
 from __future__ import annotations
 
+import math
 import os
 import time
 from collections import defaultdict
-from collections.abc import Collection, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from harness.history import LEAST
+from harness.rank.process import inspect
 from harness.world.below.descendants import processes
 from harness.world.control.waits import PROC, Ended, Unreadable, Wait, sleeps_in, waits_in
 
@@ -101,6 +104,8 @@ class Stillness:
     spinning: list[Spinning] = field(default_factory=list)
     starving: bool = False
     _looked: float = 0.0
+    # The process whose main thread moved last: it is looked at first, so that most looks are short.
+    _mover: int = 0
     _first: Threads = field(default_factory=dict)
     _last: Threads = field(default_factory=dict)
     # Since when each thread has been seen in the place in which it is: a lower bound of how long it has been there.
@@ -108,21 +113,34 @@ class Stillness:
     # Threads beside the main ones that were seen asleep during the window, however short, to what they slept in.
     _slept: dict[tuple[int, int], str] = field(default_factory=dict)
 
-    def look(self, pids: Collection[int], *, spare: int | None = None) -> None:
+    def look(self, pids: Collection[int], *, spare: int | None = None, until: float = math.inf) -> None:
         """Compare with what was seen before; where something moved, begin anew.
+
+        A look ends at the first main thread that moves. Where more ranks compute than there are
+        cores, reading all threads takes longer than the world has: each read waits for its turn.
 
         Args:
             pids: processes of the ranks that live.
-            spare: a process beside them that is none of theirs, and says itself whether it keeps them waiting.
+            spare: a process that is no rank, and says itself whether it keeps them waiting.
+            until: CLOCK_MONOTONIC seconds after which no further thread is read.
 
         Raises:
             Unreadable: the kernel does not show it.
         """
-        now = self._looked = time.monotonic()
-        threads = self._last = snapshot(pids, spare=spare)
-        for who, thread in threads.items():
+        now = time.monotonic()
+        self._looked = now
+        threads: dict[tuple[int, int], ThreadState] = {}
+        self._last = threads
+        # The process that moved last is the likeliest to move again.
+        ranks = sorted(pids, key=lambda pid: pid != self._mover)
+        for who, thread in snapshot(ranks, spare=spare):
+            threads[who] = thread
             if who not in self._since or self._since[who][0] != thread.place:
                 self._since[who] = thread.place, now
+            if why := self._moved_at_sight(who, thread, now, until=until):
+                self._mover = who[0]
+                self.restart(why)
+                return
         # Nobody to look at proves nothing: not where a rank has just ended, and not where /proc shows none.
         unseen = [pid for pid in pids if (pid, pid) not in threads]
         try:
@@ -130,12 +148,31 @@ class Stillness:
         except Ended as error:
             self.moved = str(error)
         if self.since is None or self.moved:
-            # Of many processes on a busy machine one look takes seconds: what it saw first may have moved by its end.
-            self.since, self._first, self.spinning, self._slept = time.monotonic(), threads, [], {}
+            # One look may take seconds: what it saw first may have moved by its end.
+            self.since = time.monotonic()
+            self._first = threads
+            self.spinning = []
+            self._slept = {}
+
+    def _moved_at_sight(self, who: tuple[int, int], thread: ThreadState, now: float, *, until: float) -> str:
+        """Why the rest of a look can be spared; empty where it has to be read."""
+        if time.monotonic() > until:
+            return "a look at all its threads took longer than the time that was left"
+        pid, tid = who
+        if pid != tid:
+            return ""
+        # Without a window there is nothing to compare with: it only has to be in a wait.
+        first = thread if self.since is None else self._first.get(who, thread)
+        try:
+            why = self._main(pid, first, thread, now)
+        except Ended as error:
+            return str(error)
+        return why and f"process {pid} {why}"
 
     def restart(self, why: str) -> None:
         """Forget what was seen: something that is known otherwise moved."""
-        self.since, self.moved = None, why
+        self.since = None
+        self.moved = why
 
     def is_still(self, seconds: float) -> bool:
         """Whether nothing has moved for so long, and everybody who could have had the processor for it."""
@@ -304,24 +341,24 @@ def spun(first: ThreadState, last: ThreadState) -> bool:
     return last.switches - first.switches <= ran + SPIN_SWITCHES
 
 
-def snapshot(pids: Collection[int], *, spare: int | None = None) -> Threads:
-    """Every thread of these processes and of those below them; zombies have none.
+def snapshot(pids: Collection[int], *, spare: int | None = None) -> Iterator[tuple[tuple[int, int], ThreadState]]:
+    """Every thread of these processes, then of those below their keeper; zombies have none.
+
+    They are read one by one as they are asked for.
 
     Raises:
         Unreadable: the kernel does not show it.
     """
     if not (PROC / "self" / "task").is_dir():
         raise Unreadable("this system does not show in /proc what threads wait in")
-    threads: dict[tuple[int, int], ThreadState] = {}
-    for pid in _family(pids, spare=spare):
+    for pid in _ranks_first(pids, spare=spare):
         try:
             tids = [int(entry.name) for entry in (PROC / str(pid) / "task").iterdir()]
         except OSError:
             continue  # it has just ended; whoever compares sees that it is not there
         for tid in tids:
             if (thread := read_thread(pid, tid)) is not None:
-                threads[pid, tid] = thread
-    return threads
+                yield (pid, tid), thread
 
 
 def read_thread(pid: int, tid: int) -> ThreadState | None:
@@ -353,19 +390,44 @@ def read_thread(pid: int, tid: int) -> ThreadState | None:
     return ThreadState(fields[0], int(fields[11]), int(fields[12]), int(fields[7]), switches, call, busy, at)
 
 
-def _family(pids: Collection[int], *, spare: int | None) -> list[int]:
+def _ranks_first(pids: Collection[int], *, spare: int | None) -> Iterator[int]:
     """The ranks, and every other process below their keeper, who adopts what ranks leave behind."""
-    children: defaultdict[int, list[int]] = defaultdict(list)
-    keepers = set()
-    for process in processes():
-        # One whose first thread has ended is listed as a zombie, whatever its other threads do.
-        if process.pid != spare:
-            children[process.parent].append(process.pid)
-            if process.pid in pids:
-                keepers.add(process.parent)
-    below: list[int] = []
-    queue = [child for keeper in keepers for child in children[keeper]]
+    yield from pids
+    children = _children()
+    keepers = {process.parent for pid in pids if (process := inspect(pid)) is not None}
+    queue = [child for keeper in keepers for child in children(keeper)]
     while queue:
-        below.append(pid := queue.pop())
-        queue += children[pid]
-    return below
+        pid = queue.pop()
+        if pid == spare:
+            continue
+        queue += children(pid)
+        if pid not in pids:
+            yield pid
+
+
+def _children() -> Callable[[int], list[int]]:
+    """Return what lists the children of a process.
+
+    The kernel lists them by their parent. One that does not (CONFIG_PROC_CHILDREN) leaves only the
+    list of all processes of the machine.
+    """
+    is_listed = (PROC / "thread-self" / "children").exists()
+    return _children_of if is_listed else children_of_all()
+
+
+def children_of_all() -> Callable[[int], list[int]]:
+    """Return what lists the children of a process, from every process of the machine."""
+    known: defaultdict[int, list[int]] = defaultdict(list)
+    for process in processes():
+        known[process.parent].append(process.pid)
+    return lambda pid: known[pid]
+
+
+def _children_of(pid: int) -> list[int]:
+    """The children of every thread of a process, zombies among them: other threads may live."""
+    children: list[int] = []
+    with suppress(OSError):  # the process has just ended
+        for task in (PROC / str(pid) / "task").iterdir():
+            with suppress(OSError):  # this thread of it has
+                children += map(int, (task / "children").read_text().split())
+    return children
