@@ -21,11 +21,10 @@ from harness.world.machines import agent, tree
 from harness.world.machines.agent_channel import Unreachable
 from harness.world.machines.elsewhere import Elsewhere
 from harness.world.machines.fleet import Fleet, Reached
-from harness.world.machines.handed_over import HandedOver
 from harness.world.machines.heartbeat import MOST_WAITING, Line
 from harness.world.machines.placement import Placed
 from harness.world.machines.relay import Relay
-from harness.world.machines.roll import Hostile, Roll
+from harness.world.machines.roll import HandedOver, Hostile, Roll
 
 MARK = "0123456789abcdef"
 PLACED = Placed(of=(0, 1, 0), called=("a", "b"), reached=("10.0.0.1", "10.0.0.2"))

@@ -18,7 +18,7 @@ import pytest
 
 from harness.world.below.removal import empty, remove
 from harness.world.control import room as rooms
-from harness.world.control.missed import missed
+from harness.world.control.capture import missed
 from harness.world.control.pool import ServerPool, prepare
 from harness.world.control.world import World
 

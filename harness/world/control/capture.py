@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import json
+import os
+import re
 import time
-from collections.abc import Mapping
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -15,7 +18,6 @@ from harness.forms.regular_file import read_regular
 from harness.forms.strict_json import JSON, NotStrict, strict_json
 from harness.rank.failure import FILE_NAME
 from harness.rank.lifecycle import STACKS
-from harness.world.control.missed import is_below_home, missed
 from harness.world.control.names import hide_home_in, shorten
 from harness.world.control.rank_states import RankStates
 from harness.world.control.room import Room
@@ -235,3 +237,58 @@ def _apart(event: Event, loaded: dict[str, bytes]) -> Event:
     digest = sha256(data)
     loaded[digest] = data
     return event._replace(values={**event.values, "packages": digest})
+
+
+# What huggingface_hub raises offline, as an error or as the cause of one, and what transformers makes of it.
+OFFLINE_TYPES = frozenset({"LocalEntryNotFoundError", "OfflineModeIsEnabled"})
+OFFLINE_WORDS = "couldn't find them in the cached files"
+READ_LIMIT = 2**20
+MODEL_PREFIX = "models--"
+
+
+def missed(error: Mapping[str, Any], *, given: object, code: Path) -> list[str]:
+    """Names of the models that the user's cache holds and that the failed subject speaks of; empty as a rule.
+
+    The error itself seldom names the model, so the name is looked for in what the subject was given too.
+
+    Args:
+        error: how the rank failed.
+        given: arguments and variables of the ranks, as JSON.
+        code: the folder that they import from.
+    """
+    causes = (
+        [cause for cause in error["causes"] if isinstance(cause, dict)] if isinstance(error["causes"], list) else []
+    )
+    messages = [str(one.get("message")) for one in (error, *causes)]
+    if OFFLINE_TYPES.isdisjoint(str(one.get("type")) for one in (error, *causes)) and OFFLINE_WORDS not in messages[0]:
+        return []
+    if not (known := list(_models(users_cache()))):
+        return []
+    text = "\n".join([*messages, json.dumps(given), *_sources(code)])
+    return [name for name in known if re.search(rf"(?<![\w./-]){re.escape(name)}(?![\w/-])", text)]
+
+
+def users_cache() -> Path:
+    """Where the user's own processes cache what they take from the hub."""
+    if given := os.environ.get("HF_HUB_CACHE") or os.environ.get("HUGGINGFACE_HUB_CACHE"):
+        return Path(given).expanduser()
+    caches = os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"
+    return Path(os.environ.get("HF_HOME") or Path(caches) / "huggingface").expanduser() / "hub"
+
+
+def is_below_home() -> bool:
+    """Whether a rank with the user's own home folder finds that cache: it gets no variable of the user's."""
+    return users_cache() == Path.home() / ".cache" / "huggingface" / "hub"
+
+
+def _models(cache: Path) -> Iterator[str]:
+    for folder in sorted(cache.glob(f"{MODEL_PREFIX}*")):
+        if any((folder / "snapshots").glob("*/*")):
+            yield folder.name.removeprefix(MODEL_PREFIX).replace("--", "/")
+
+
+def _sources(code: Path) -> Iterable[str]:
+    for path in sorted(code.rglob("*")):
+        with suppress(OSError):  # a rank may have done anything to it
+            if path.is_file() and path.stat().st_size <= READ_LIMIT:
+                yield path.read_bytes().decode("utf-8", "replace")

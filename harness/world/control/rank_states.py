@@ -1,8 +1,12 @@
-"""The roll of one world: which ranks were started, have begun, finished, ended."""
+"""What is known of the ranks of one world, and what the kernel counts of one that lives."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+
+import psutil
+
+from harness.forms.strict_json import JSON
 
 
 @dataclass(kw_only=True)
@@ -41,3 +45,24 @@ class RankStates:
     def is_over(self) -> bool:
         """Whether every rank has ended that is seen."""
         return len(self.exited.keys() | self.lost) == self.size
+
+
+def probe(pid: int) -> dict[str, JSON] | None:
+    """Read a process' own memory, processor time and traffic; None where the system does not tell.
+
+    Returns:
+        `private_bytes` (pages that are this process' alone: what a warm rank shares with its server is not in it),
+        `cpu_seconds` (user and system), `read_bytes` and `written_bytes` (all that went through read and write, pipes
+        and caches included).
+    """
+    try:
+        process = psutil.Process(pid)
+        used, traffic = process.cpu_times(), process.io_counters()
+        return {
+            "private_bytes": process.memory_full_info().uss,
+            "cpu_seconds": round(used.user + used.system, 3),
+            "read_bytes": traffic.read_chars,
+            "written_bytes": traffic.write_chars,
+        }
+    except (psutil.Error, AttributeError):
+        return None

@@ -21,18 +21,16 @@ from harness.world.below.grip import PRESSED
 from harness.world.below.removal import remove
 from harness.world.control.capture import Capture, Recorder
 from harness.world.control.ending import Ending
-from harness.world.control.gates import Gates
+from harness.world.control.gates import Gates, StartLine
 from harness.world.control.hang import HangWatch
 from harness.world.control.launch import Launch, describe
 from harness.world.control.pipes import Pipes
 from harness.world.control.pool import Pool
 from harness.world.control.ports import PortLease
-from harness.world.control.probe import probe
 from harness.world.control.rank_channel import Channel
-from harness.world.control.rank_states import RankStates
+from harness.world.control.rank_states import RankStates, probe
 from harness.world.control.room import RoomNotEmpty
 from harness.world.control.server_handle import Cancelled, Server, ServerFailed
-from harness.world.control.start_line import StartLine
 from harness.world.hosts.world_hosts import HostControl
 from harness.world.machines.machine_server import MachineServer
 from harness.world.machines.world_machines import MachineControl

@@ -22,10 +22,9 @@ from harness.world.control.rank_channel import Channel
 from harness.world.control.rank_states import RankStates
 from harness.world.control.world import TOLD
 from harness.world.machines.elsewhere import Elsewhere
-from harness.world.machines.handed_over import HandedOver
 from harness.world.machines.heartbeat import told_here
 from harness.world.machines.placement import Placed
-from harness.world.machines.roll import Hostile, Roll
+from harness.world.machines.roll import HandedOver, Hostile, Roll
 
 BEGIN, END = "world.begin", "world.end"
 # Asked for by control while it was there, or said to it alone: they change nothing any more.
