@@ -25,6 +25,7 @@ from typing import Any
 from harness.world.below import keeper
 from harness.world.below.descendants import adopt_orphans, child_alarm, extinguish
 from harness.world.below.preload import preload
+from harness.world.below.rank_start import open_descriptors
 from harness.world.below.requests import Requests
 
 # Descriptors that ranks get at fixed numbers (events, gates, the backend's): nothing else may live there.
@@ -157,10 +158,9 @@ def _threads() -> int:
 
 
 def _descriptors() -> set[int]:
-    """Open descriptors. The one the listing itself used is among the names, and closed when they are looked at."""
-    folder = Path("/proc/self/fd" if Path("/proc/self/fd").is_dir() else "/dev/fd")
+    """Return the open descriptors; the one by which they were listed is closed by now."""
     numbers = set()
-    for number in [int(entry.name) for entry in folder.iterdir()]:
+    for number in open_descriptors():
         with contextlib.suppress(OSError):
             os.fstat(number)
             numbers.add(number)

@@ -1,4 +1,4 @@
-"""The keeper of one world: forked by the server, it forks the ranks, waits for them, and leaves nobody behind.
+"""The keeper of one world: forked by the server, it has its ranks started, waits for them, and leaves nobody behind.
 
 One keeper per world, because the orphans a rank leaves are adopted by the nearest subreaper: what turns up here belongs
 to this world and to no other that runs at the same time. Pids, exit codes and resource use come from here (rule 13).
@@ -13,7 +13,6 @@ goes through it.
 from __future__ import annotations
 
 import contextlib
-import fcntl
 import json
 import os
 import select
@@ -22,25 +21,17 @@ import socket
 import sys
 import time
 from collections.abc import Sequence
-
-# A subject may replace os._exit, and a forked process must end here, whatever the subject did.
-from os import _exit
 from pathlib import Path
 from typing import Any
 
-from harness.rank.lifecycle import live
+from harness.forms.strict_json import JSON
 from harness.rank.process import die_with_parent, keep_private, signal_name
-from harness.rank.spec import RankSpec
-from harness.world.below import namespaces
 from harness.world.below.descendants import adopt_orphans, child_alarm, descendants, extinguish
-from harness.world.below.grip import PRESSED, WORK, Grip
+from harness.world.below.grip import PRESSED, Grip
+from harness.world.below.rank_start import RankStart, WorldOrder, proof
 from harness.world.below.requests import send
-from harness.world.control import program
 from harness.world.hosts.wire_process import WireLost, WireProcess
 
-# Descriptors of a rank: 0 null, 1 and 2 its log, 3 events, 4 answers to gates, 5 and up the backend's.
-EVENTS_FD, GATES_FD, BACKEND_FD = 3, 4, 5
-PER_RANK = 3
 SURVIVOR_LIMIT = 50
 
 
@@ -48,11 +39,7 @@ def keep(description: Path, descriptors: list[int], *, baseline: set[int], serve
     """Run one world to its end.
 
     Args:
-        description: JSON file of the world: `world` (its mark), `ranks` (specs), `start`, `python`, `env`, `program`,
-            `backend_fds` (per rank, indices into the backend's descriptors), `grace` (seconds that descendants of
-            ended ranks are given to go by themselves), `late` (per rank, how many seconds after the others it is
-            forked, or null), `own_mounts` (ranks that have mounts of their own), `clock_ahead` (per rank, nanoseconds
-            that its clock is ahead), and `hosts` where it has test hosts (see `harness.world.hosts.wire_process`).
+        description: JSON file of the world, as `WorldOrder`.
         descriptors: the control socket, then events, gates and log of each rank, then the backend's.
         baseline: descriptors of libraries the server has loaded; warm ranks keep them.
         server: pid of the fork server.
@@ -61,27 +48,23 @@ def keep(description: Path, descriptors: list[int], *, baseline: set[int], serve
     adopt_orphans()
     # What it says of exits is evidence: its socket must not be taken by a rank.
     keep_private(private=True)
-    world = json.loads(description.read_text())
+    world: WorldOrder = json.loads(description.read_text())
     Keeper(world, descriptors, baseline=baseline).run()
 
 
 class Keeper:
     """State of one world as its keeper sees it."""
 
-    def __init__(self, world: dict[str, Any], descriptors: list[int], *, baseline: set[int]) -> None:
+    def __init__(self, world: WorldOrder, descriptors: list[int], *, baseline: set[int]) -> None:
         self._world = world
-        self._baseline = baseline
         self._control = socket.socket(fileno=descriptors[0])
-        count = len(world["ranks"])
-        self._pipes = [descriptors[1 + PER_RANK * i : 1 + PER_RANK * (i + 1)] for i in range(count)]
-        self._backend = descriptors[1 + PER_RANK * count :]
-        self._handed = descriptors[1:]
+        self._ranks = RankStart(world, descriptors[1:], baseline=baseline)
         self._alive: dict[int, int] = {}
         self._stopped: set[int] = set()
         self._late: list[tuple[int, int]] = []
         self._buffer = b""
         self._gone = False
-        self._proof: dict[str, Any] = {}
+        self._proof: dict[str, JSON] = {}
         self._wire: WireProcess | None = None
         self._grip = Grip()
 
@@ -92,8 +75,8 @@ class Keeper:
             if "hosts" in self._world:
                 self._make_hosts()
             # Before any rank runs: the folder is shared, and what a rank changes in it must not be what is told.
-            if self._world.get("program"):
-                self._proof = program.proof(self._world["program"], code=Path(self._world["code"]))
+            if "program" in self._world:
+                self._proof = proof(self._world["program"], code=Path(self._world["code"]))
             late = self._world["late"]
             for index in range(len(self._world["ranks"])):
                 if late[index] is None:
@@ -135,10 +118,10 @@ class Keeper:
         die_with_parent(server)
         keep_private(private=True)
         self._grip = Grip(self._wire.temporary())
-        self._backend += self._wire.opened
-        self._handed += self._wire.opened
-        made = {"hosts": self._wire.evidence(), "wire": self._wire.pid}
-        self._say({"is": "hosts", "ns": time.monotonic_ns(), **made}, self._wire.served)
+        self._ranks.place_on(self._wire)
+        hosts = self._wire.evidence()
+        message = {"is": "hosts", "ns": time.monotonic_ns(), "hosts": hosts, "wire": self._wire.pid}
+        self._say(message, self._wire.served)
         for descriptor in self._wire.served:
             os.close(descriptor)
 
@@ -154,79 +137,19 @@ class Keeper:
         while self._late and self._late[0][0] <= time.monotonic_ns():
             self._start(self._late.pop(0)[1])
         if not self._late:
-            # What ranks were handed is closed here once the last has it: what a rank closes must be seen closed.
-            for descriptor in self._handed:
-                os.close(descriptor)
-            self._handed = []
+            self._ranks.close()
 
     def _start(self, index: int) -> None:
-        spec = self._world["ranks"][index]
-        keeper = os.getpid()
+        # Before the fork: a rank must not seem to have emitted an event before it was started.
         before = time.monotonic_ns()
-        pid = os.fork()
-        if pid == 0:
-            try:
-                self._become(index, spec, keeper)
-            except BaseException:  # noqa: BLE001 - a rank that cannot start says why in its log and ends
-                sys.excepthook(*sys.exc_info())
-            finally:
-                _exit(70)
+        pid = self._ranks.fork(index)
         self._alive[pid] = index
-        # Of which world it is, so that the evidence of one cannot be taken for another's.
-        told = {"rank": index, "pid": pid, "ns": before, "world": self._world["world"]}
-        if self._wire is not None:
-            told["host"] = self._wire.name_of(index)
-        self._say({"is": "started", **told})
+        # The mark of the world, so that the evidence of one cannot be taken for another's.
+        host = {"host": self._wire.name_of(index)} if self._wire is not None else {}
+        started = {"is": "started", "rank": index, "pid": pid, "ns": before}
+        self._say({**started, "world": self._world["world"], **host})
         if self._proof:
             self._say({"is": "executed", "rank": index, "pid": pid, "ns": time.monotonic_ns(), **self._proof})
-
-    def _become(self, index: int, spec: dict[str, Any], keeper: int) -> None:
-        """Turn the forked process into a rank; never returns."""
-        keep_private(private=False)
-        die_with_parent(keeper)
-        signal.set_wakeup_fd(-1)
-        signal.signal(signal.SIGCHLD, signal.SIG_DFL)
-        os.setsid()
-        if self._wire is not None:
-            self._wire.enter(index)
-            # What a rank holds is looked at from outside, and a change of its rights may close that.
-            keep_private(private=False)
-        # When memory runs out, the kernel shall end a rank, not the process that has to tell of it.
-        with contextlib.suppress(OSError):
-            Path("/proc/self/oom_score_adj").write_text("500")
-        if index in self._world["own_mounts"]:
-            namespaces.own_mounts()
-        if ahead := self._world["clock_ahead"][index]:
-            namespaces.own_clock(ahead + (self._wire.clock_of(index) if self._wire is not None else 0))
-        # A process whose rights have changed on the way may have lost its death signal.
-        die_with_parent(keeper)
-        events, gates, log = self._pipes[index]
-        extra = [self._backend[i] for i in self._world["backend_fds"][index]]
-        # First everything up and out of the way, then down to its number: the two ranges may overlap.
-        sources = [fcntl.fcntl(fd, fcntl.F_DUPFD_CLOEXEC, 300) for fd in (events, gates, *extra)]
-        os.dup2(os.open(os.devnull, os.O_RDONLY), 0)
-        os.dup2(log, 1)
-        os.dup2(log, 2)
-        for offset, source in enumerate(sources):
-            os.dup2(source, EVENTS_FD + offset)
-        keep = {0, 1, 2, *range(EVENTS_FD, EVENTS_FD + len(sources))}
-        folder = Path("/proc/self/fd" if Path("/proc/self/fd").is_dir() else "/dev/fd")
-        fresh = self._world["start"] == "fresh"
-        os.chdir(Path(spec["scratch"]) / WORK)
-        for number in [int(entry.name) for entry in folder.iterdir()]:
-            if number not in keep and (fresh or number not in self._baseline):
-                with contextlib.suppress(OSError):
-                    os.close(number)
-        if argv := self._world.get("program"):
-            # Python ignores these, and a program would inherit that: its pipes would end otherwise than in a shell.
-            for number in (signal.SIGPIPE, signal.SIGXFSZ):
-                signal.signal(number, signal.SIG_DFL)
-            os.execve(argv[0], argv, self._world["env"] | self._world["variables"][index])  # noqa: S606 - no shell
-        if fresh:
-            argv = [*self._world["python"], str(Path(spec["scratch"]) / "spec.json")]
-            os.execve(argv[0], argv, self._world["env"] | spec["env"])  # noqa: S606 - a list, no shell
-        sys.stdout.reconfigure(line_buffering=True)  # type: ignore[union-attr]
-        live(RankSpec.from_json(spec))
 
     def _wait(self, wakeup: int, seconds: float | None) -> None:
         """Wait for a rank to end or the harness to speak."""

@@ -15,8 +15,8 @@ from harness.forms.strict_json import JSON
 from harness.rank.artefacts import FOLDER as KEPT_FOLDER
 from harness.rank.spec import SHARED, Digests, RankSpec
 from harness.world.below.grip import WORK
-from harness.world.below.keeper import BACKEND_FD, EVENTS_FD, GATES_FD
 from harness.world.below.preload import EVERYTHING, Preload
+from harness.world.below.rank_start import BACKEND_FD, EVENTS_FD, GATES_FD
 from harness.world.control.hang import Hang
 from harness.world.control.names import ROOT
 from harness.world.control.program import READY, command, variables

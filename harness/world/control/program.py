@@ -13,7 +13,6 @@ import shutil
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 
-from harness.forms.digest import fold, sha256_of
 from harness.forms.strict_json import JSON
 from harness.rank.artefacts import FOLDER
 from harness.rank.spec import RankSpec
@@ -125,29 +124,6 @@ def variables(spec: RankSpec) -> dict[str, str]:
     values |= {f"INPUT_{_variable(name)}": path for name, path in spec.inputs.items()}
     values |= {f"WITH_{_variable(name)}": _text(value) for name, value in spec.arguments.items()}
     return {PREFIX + name: value for name, value in values.items()}
-
-
-def proof(argv: Sequence[str], *, code: Path) -> dict[str, JSON]:
-    """What is about to be executed, told by who executes it.
-
-    Returns:
-        `program` (its name without folders) and `sha256` of its file; `files`: the words of the command line that are
-        files of the code; `folder`: one digest for all files of the code.
-    """
-    beginning = f"{code}{os.sep}"
-    digests = {
-        path.relative_to(code).as_posix(): sha256_of(path)
-        for path in sorted(code.rglob("*"))
-        if path.is_file() and not path.is_symlink()
-    }
-    named = list(dict.fromkeys(word[len(beginning) :] for word in argv if word.startswith(beginning)))
-    own = argv[0].startswith(beginning)
-    return {
-        "program": argv[0][len(beginning) :] if own else Path(argv[0]).name,
-        "sha256": sha256_of(Path(argv[0])),
-        "files": [{"file": name, "sha256": digests.get(name, "unreadable")} for name in named],
-        "folder": fold(digests),
-    }
 
 
 def _fill(word: str, arguments: Mapping[str, JSON]) -> str:
