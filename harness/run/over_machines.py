@@ -25,7 +25,8 @@ from harness.scenario import Cell, Needs, Scenario
 from harness.scenario.placement import machines_of
 from harness.world.machines import agent
 from harness.world.machines.agent_channel import LEASE, Start, Unreachable, argv, boot
-from harness.world.machines.fleet import Fleet, Reached
+from harness.world.machines.fleet import Reached
+from harness.world.machines.machine_server import MachinePool
 from harness.world.machines.placement import Placed
 from harness.world.starters import hostfile, ssh
 from harness.world.starters.hostfile import Machine
@@ -87,7 +88,7 @@ class OverMachines:
         hostfile: which machines they are.
     """
 
-    fleet: Fleet
+    fleet: MachinePool
     hostfile: Hostfile
 
     def placed(self, cell: Cell) -> Placed:
@@ -256,7 +257,7 @@ def reached(named: Hostfile | None, *, needs: Needs, cancel: int) -> Iterator[Ov
             )
             for one, start in zip(named.machines, starts, strict=True)
         ]
-        reaching = Fleet(
+        reaching = MachinePool(
             machines, lease=named.lease, back_within=named.back_within, cancel=cancel, cables=named.made_here
         )
         fleet = stack.enter_context(reaching)

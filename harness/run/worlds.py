@@ -31,7 +31,7 @@ from harness.world.control.rank_environment import is_import_time
 from harness.world.control.server_handle import ServerFailed
 from harness.world.control.world import Launch, World
 from harness.world.hosts.host import Hosts
-from harness.world.machines.fleet import Fleet
+from harness.world.machines.machine_server import MachinePool
 
 # Reading what a process holds walks its whole page table: so many trials of each arm give a median and its interval.
 PROBED = 12
@@ -247,7 +247,7 @@ class Worlds:
         """A world of a launch, with what is to be done with what its ranks left; not run yet."""
         return World(launch, self._pool_of(launch), cancel=self._cancel, on_left=on_left)
 
-    def _pool_of(self, launch: Launch) -> ServerPool | Fleet:
+    def _pool_of(self, launch: Launch) -> ServerPool | MachinePool:
         """Whose servers fork the ranks: what is one process for its own is on this machine."""
         return self._over.fleet if self._over is not None and launch.machines is not None else self._pool
 

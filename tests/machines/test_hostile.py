@@ -20,8 +20,9 @@ from harness.run.machines import facts_of
 from harness.world.machines import agent, tree
 from harness.world.machines.agent_channel import Unreachable
 from harness.world.machines.elsewhere import Elsewhere
-from harness.world.machines.fleet import Fleet, Reached
+from harness.world.machines.fleet import Reached
 from harness.world.machines.heartbeat import MOST_WAITING, Line
+from harness.world.machines.machine_server import MachinePool
 from harness.world.machines.placement import Placed
 from harness.world.machines.relay import Relay
 from harness.world.machines.roll import HandedOver, Hostile, Roll
@@ -284,7 +285,7 @@ def test_what_ranks_change_on_a_machine_ends_the_run(tmp_path: Path, change: str
     """Also where a world failed meanwhile, and the machine, reached anew, was given it again."""
     (tmp_path / "input").write_text("as it was")
     reached = Reached(name="a", called="a", command=["false"], address="", slots=1, demand=lambda _told: None)
-    fleet, line = Fleet([reached], lease=1.0, back_within=0.0), Keeps()
+    fleet, line = MachinePool([reached], lease=1.0, back_within=0.0), Keeps()
     fleet._lines[0], fleet._ready[0] = line, {}  # type: ignore[assignment]
     digest = fleet.give_tree(tmp_path / "input")
     assert fleet.changed() == []

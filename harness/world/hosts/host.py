@@ -20,9 +20,9 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
+from harness.rank.failure import ROOT
 from harness.reason import Skip, SkipCode
 from harness.world.below import namespaces
-from harness.world.control.names import ROOT
 from harness.world.machines.placement import local
 
 # As the backends know it (harness.backends.backend.WIRE), which a server in an arm's environment cannot import.

@@ -1,8 +1,4 @@
-"""The machines of a run: reached once, given what ranks need once, and asked for one world after the other.
-
-To a world, a fleet is what a pool of fork servers is: `take`, `give` and `discard`; what it gives is one server whose
-ranks are on several machines.
-"""
+"""The machines of a run: reached once, given what ranks need once, and asked for one world after the other."""
 
 from __future__ import annotations
 
@@ -23,13 +19,11 @@ from typing import Any, Protocol, Self
 from harness.backends import Over
 from harness.forms.ranks import MOST_RANKS
 from harness.forms.text import printable
-from harness.world.below.preload import EVERYTHING, Preload
 from harness.world.control.names import ROOT
 from harness.world.control.server_handle import Cancelled, ServerFailed
 from harness.world.machines import tree
 from harness.world.machines.agent_channel import Start, Unreachable
 from harness.world.machines.heartbeat import BEAT, Line
-from harness.world.machines.machine_server import MachineServer, inside
 from harness.world.machines.placement import Placed
 from harness.world.machines.relay import Relay
 
@@ -160,60 +154,38 @@ class Fleet:
             self._closed.set()
             os.write(self._stopper, b".")
 
-    # -- as a pool ---------------------------------------------------------------------------------------------------
+    # -- machines ----------------------------------------------------------------------------------------------------
 
-    def take(
-        self,
-        *,
-        warm: bool,
-        env: Mapping[str, str],
-        python: Path | None = None,
-        shared_home: bool = False,
-        preload: Preload = EVERYTHING,
-    ) -> MachineServer:
-        """The server whose ranks are on the machines, with a fork server ready on each.
+    def have_all_ready(self, needs: dict[str, Any]) -> None:
+        """Have a fork server ready on every machine.
 
         Raises:
             ServerFailed: a machine is not reached, or cannot have ranks.
             Cancelled: the run was interrupted meanwhile.
         """
-        del python
-        needs = {
-            "warm": warm,
-            "env": dict(env),
-            "shared_home": shared_home,
-            "modules": list(preload.modules) if warm else [],
-            "files": [inside(file) for file in preload.files] if warm else [],
-        }
         began = time.monotonic()
         indices = range(len(self._machines))
         starters = ThreadPoolExecutor(max_workers=min(AT_ONCE, len(self._machines)))
         started = [starters.submit(self._have_ready, index, needs) for index in indices]
+        # Nobody waits here for a silent machine: an interrupt has to end the run at once.
         starters.shutdown(wait=False)
         while wait(started, timeout=0.2).not_done:
             if self._cancel is not None and select.select([self._cancel], [], [], 0)[0]:
                 self._stop()
                 raise Cancelled
-        whys = [one.result() for one in started]
-        if wrong := [f"{self._machines[index].called}: {why}" for index, why in enumerate(whys) if why]:
+        whys = [future.result() for future in started]
+        wrong = [f"{self._machines[index].called}: {why}" for index, why in enumerate(whys) if why]
+        if wrong:
             raise ServerFailed(f"no world over these machines: {'; '.join(wrong)}")
         self.seconds = max(self.seconds, time.monotonic() - began)
         self.pids = tuple(self._ready[index]["pid"] for index in indices)
-        return MachineServer(self)
 
-    def give(self, server: MachineServer) -> None:
-        """A world is over."""
-        server.end()
-
-    def discard(self, server: MachineServer) -> None:
-        """A world failed: its machines are reached anew."""
-        server.end()
+    def leave(self) -> None:
+        """Close every line: the next world reaches its machines anew."""
         for line in list(self._lines.values()):
             line.close()
         self._lines.clear()
         self._ready.clear()
-
-    # -- machines ----------------------------------------------------------------------------------------------------
 
     def _have_ready(self, index: int, needs: dict[str, Any]) -> str:
         """Have a machine ready; else say why it is not."""

@@ -4,22 +4,21 @@ from __future__ import annotations
 
 import contextlib
 import tempfile
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import Any
 
 from harness.backends import Over, Rendezvous
+from harness.world.below.preload import EVERYTHING, Preload
 from harness.world.below.removal import remove
 from harness.world.control.launch import Launch
 from harness.world.control.names import ROOT
 from harness.world.control.server_handle import ServerFailed
+from harness.world.machines.fleet import Cables, Fleet
 from harness.world.machines.placement import Placed
 from harness.world.machines.relay import Relay
 from harness.world.machines.share import travels
-
-if TYPE_CHECKING:
-    from harness.world.machines.fleet import Cables, Fleet
 
 # Beyond its deadline and the time of the others: then a machine ends its ranks, whatever control does.
 UNTIL = 30.0
@@ -148,3 +147,42 @@ class MachineServer:
         self._relaying.close()
         self._relay = None
         remove(self.scratch)
+
+
+class MachinePool(Fleet):
+    """What a pool of fork servers is to a world: its one server has ranks on several machines."""
+
+    def take(
+        self,
+        *,
+        warm: bool,
+        env: Mapping[str, str],
+        python: Path | None = None,
+        shared_home: bool = False,
+        preload: Preload = EVERYTHING,
+    ) -> MachineServer:
+        """The server whose ranks are on the machines, with a fork server ready on each.
+
+        Raises:
+            ServerFailed: a machine is not reached, or cannot have ranks.
+            Cancelled: the run was interrupted meanwhile.
+        """
+        del python
+        needs: dict[str, Any] = {
+            "warm": warm,
+            "env": dict(env),
+            "shared_home": shared_home,
+            "modules": list(preload.modules) if warm else [],
+            "files": [inside(file) for file in preload.files] if warm else [],
+        }
+        self.have_all_ready(needs)
+        return MachineServer(self)
+
+    def give(self, server: MachineServer) -> None:
+        """A world is over."""
+        server.end()
+
+    def discard(self, server: MachineServer) -> None:
+        """A world failed: its machines are reached anew."""
+        server.end()
+        self.leave()

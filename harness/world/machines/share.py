@@ -17,7 +17,7 @@ import time
 from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import MISSING, fields
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from harness.backends import Opened, Rendezvous
 from harness.rank.artefacts import FOLDER as KEPT
@@ -34,8 +34,25 @@ from harness.world.control.pipes import Pipes
 from harness.world.control.rank_states import probe
 from harness.world.control.server_handle import Server, ServerFailed
 from harness.world.control.waits import catches
+from harness.world.machines.journal import Journal
+from harness.world.machines.node_channel import Inbox, Outbox
 from harness.world.machines.placement import Placed
 from harness.world.machines.tree import PIECE, Store
+
+# What a rank may leave, in files, as at control.
+MOST_FILES = 1024
+GONE_WITHIN = 10.0
+# What of a launch travels as it is; what stands for files of control's machine does not.
+PLAIN = frozenset(
+    {
+        *("size", "backend", "warm", "entry", "arguments", "seeds", "env", "deadline", "after_failure", "gates"),
+        *("program", "variables", "lateness", "probes", "shared_home", "looks", "declared", "differing"),
+        *("tells_environment", "collective_timeout", "observe", "digests"),
+    }
+)
+
+# Made there from what travels beside it, or of control's own affair.
+BROUGHT = frozenset({"about", "folder", "inputs", "inside", "machines", "preload"})
 
 
 class Standing:
@@ -95,26 +112,6 @@ class Standing:
 
     def _writing(self) -> bool:
         return any(holding_back(pid, STACK_SIGNAL) - self._held_back[rank] for rank, pid in self._pids.items())
-
-
-if TYPE_CHECKING:
-    from harness.world.machines.journal import Journal
-    from harness.world.machines.node import Inbox, Outbox
-
-# What a rank may leave, in files, as at control.
-MOST_FILES = 1024
-GONE_WITHIN = 10.0
-# What of a launch travels as it is; what stands for files of control's machine does not.
-PLAIN = frozenset(
-    {
-        *("size", "backend", "warm", "entry", "arguments", "seeds", "env", "deadline", "after_failure", "gates"),
-        *("program", "variables", "lateness", "probes", "shared_home", "looks", "declared", "differing"),
-        *("tells_environment", "collective_timeout", "observe", "digests"),
-    }
-)
-
-# Made there from what travels beside it, or of control's own affair.
-BROUGHT = frozenset({"about", "folder", "inputs", "inside", "machines", "preload"})
 
 
 def travels(launch: Launch) -> dict[str, Any]:
