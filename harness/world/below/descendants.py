@@ -84,7 +84,8 @@ def strangers(*, known: Callable[[], Collection[int]]) -> list[Process]:
     Args:
         known: pids of children that were started in a session of their own.
     """
-    me, session = os.getpid(), os.getsid(0)
+    me = os.getpid()
+    session = os.getsid(0)
     children = [one for one in processes() if one.parent == me and one.session not in (session, 0)]
     ours = known()  # asked last: it knows by now whoever was just started and found above
     return [child for child in children if child.pid not in ours]

@@ -234,7 +234,8 @@ def _processor_time(pid: int) -> dict[str, int]:
     for thread in (PROC / str(pid) / "task").iterdir():
         with contextlib.suppress(FileNotFoundError, ProcessLookupError):  # a thread may end meanwhile
             text = Path(thread, "schedstat").read_text().split()
-            ran, waited = ran + int(text[0]), waited + int(text[1])
+            ran += int(text[0])
+            waited += int(text[1])
     return {"ran": ran, "waited": waited}
 
 

@@ -12,12 +12,24 @@ import struct
 from contextlib import suppress
 from pathlib import Path
 
-CLONE_NEWNS, CLONE_NEWUTS, CLONE_NEWIPC = 0x20000, 0x4000000, 0x8000000
-CLONE_NEWUSER, CLONE_NEWNET, CLONE_NEWTIME = 0x10000000, 0x40000000, 0x80
-MS_RDONLY, MS_NOSUID, MS_NODEV, MS_NOEXEC, MS_REMOUNT = 0x1, 0x2, 0x4, 0x8, 0x20
-MS_BIND, MS_REC, MS_PRIVATE, MNT_DETACH = 0x1000, 0x4000, 0x40000, 2
+CLONE_NEWNS = 0x20000
+CLONE_NEWUTS = 0x4000000
+CLONE_NEWIPC = 0x8000000
+CLONE_NEWUSER = 0x10000000
+CLONE_NEWNET = 0x40000000
+CLONE_NEWTIME = 0x80
+MS_RDONLY = 0x1
+MS_NOSUID = 0x2
+MS_NODEV = 0x4
+MS_NOEXEC = 0x8
+MS_REMOUNT = 0x20
+MS_BIND = 0x1000
+MS_REC = 0x4000
+MS_PRIVATE = 0x40000
+MNT_DETACH = 2
 # Of capget and capset: version 3, two halves of effective, permitted and inheritable.
-_CAPABILITIES, _HEADER = "6I", struct.pack("Ii", 0x20080522, 0)
+_CAPABILITIES = "6I"
+_HEADER = struct.pack("Ii", 0x20080522, 0)
 OWN = Path("/proc/self/ns")
 _MAPS = ("uid_map", "gid_map")
 
@@ -93,7 +105,8 @@ def own_clock(ahead: int) -> None:
 
 def _separate(flags: int, *, step: str) -> None:
     """Leave namespaces for new ones; who is not root makes a user namespace around them, with that user alone in it."""
-    user, group = os.geteuid(), os.getegid()
+    user = os.geteuid()
+    group = os.getegid()
     unshare(flags | (0 if user == 0 else CLONE_NEWUSER), step=step)
     if user != 0:
         Path("/proc/self/setgroups").write_text("deny")

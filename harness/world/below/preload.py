@@ -94,7 +94,8 @@ def _use_huge_pages() -> None:
         for line in Path("/proc/self/maps").read_text().splitlines():
             place, rights, _, _, inode, *_ = line.split()
             begin, end = (int(text, 16) for text in place.split("-"))
-            begin, end = -(-begin // size) * size, end // size * size
+            begin = -(-begin // size) * size
+            end = end // size * size
             if rights.startswith("rw") and inode == "0" and begin < end:
                 madvise(ctypes.c_void_p(begin), ctypes.c_size_t(end - begin), MADV_COLLAPSE)
 
@@ -104,7 +105,8 @@ def _load_a_tokenizer(scratch: str) -> None:
     from tokenizers import Tokenizer, decoders, models, pre_tokenizers
 
     made = Tokenizer(models.BPE({"a": 0}, []))
-    made.pre_tokenizer, made.decoder = pre_tokenizers.ByteLevel(add_prefix_space=False), decoders.ByteLevel()
+    made.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
+    made.decoder = decoders.ByteLevel()
     with tempfile.TemporaryDirectory(prefix="preload-", dir=scratch) as folder:
         made.save(f"{folder}/tokenizer.json")
         Path(folder, "tokenizer_config.json").write_text('{"tokenizer_class": "PreTrainedTokenizerFast"}')

@@ -51,7 +51,8 @@ class Requests:
         try:
             data, ancillary, _, _ = self._channel.recvmsg(CHUNK, socket.CMSG_SPACE(4 * BATCH), flags)
         except ConnectionError:
-            data, ancillary = b"", []
+            data = b""
+            ancillary = []
         if not data:
             raise EOFError
         for level, kind, content in ancillary:
@@ -63,5 +64,6 @@ class Requests:
         for line in lines:
             request = json.loads(line)
             count = request.get("descriptors", 0)
-            own, self._received = self._received[:count], self._received[count:]
+            own = self._received[:count]
+            self._received = self._received[count:]
             yield request, own

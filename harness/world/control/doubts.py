@@ -40,13 +40,27 @@ TAKEN, COMPLETED = (re.compile(rf"^{name}:\s*(\d+)$", re.MULTILINE) for name in 
 SOCKET = re.compile(r"^socket:\[(\d+)\]$")
 # States of TCP in which the other end can still send, or take what is sent.
 OPEN = {1: "ESTABLISHED", 2: "SYN_SENT", 3: "SYN_RECV", 4: "FIN_WAIT1", 5: "FIN_WAIT2", 8: "CLOSE_WAIT"}
-SYN_SENT, CLOSE_WAIT, LISTEN = 2, 8, 10
+SYN_SENT = 2
+CLOSE_WAIT = 8
+LISTEN = 10
 # How the kernel is asked about UNIX sockets: linux/sock_diag.h, linux/unix_diag.h.
-SOCK_DIAG, BY_FAMILY, DUMP, DONE, ERROR, ANY = 4, 20, 0x301, 3, 2, 0xFFFFFFFF
-SHOW_NAME, SHOW_PEER, SHOW_WAITING = 0x1, 0x4, 0x8
-NAME, PEER, WAITING = 0, 2, 3
+SOCK_DIAG = 4
+BY_FAMILY = 20
+DUMP = 0x301
+DONE = 3
+ERROR = 2
+ANY = 0xFFFFFFFF
+SHOW_NAME = 0x1
+SHOW_PEER = 0x4
+SHOW_WAITING = 0x8
+NAME = 0
+PEER = 2
+WAITING = 3
 # What stat may answer from memory: a file system that hangs would keep us waiting (linux/fcntl.h, linux/stat.h).
-AT_FDCWD, WITHOUT_ASKING, TYPE_AND_INODE, STATX_SIZE = -100, 0x4000, 0x101, 256
+AT_FDCWD = -100
+WITHOUT_ASKING = 0x4000
+TYPE_AND_INODE = 0x101
+STATX_SIZE = 256
 
 
 class End(NamedTuple):
@@ -126,7 +140,8 @@ def _of_descriptors(pid: int, pids: Collection[int], *, left: float) -> Iterator
 
 def _pending(told: str) -> int | None:
     """How many requests of a ring are not complete; None where the kernel does not say."""
-    taken, completed = TAKEN.search(told), COMPLETED.search(told)
+    taken = TAKEN.search(told)
+    completed = COMPLETED.search(told)
     return None if taken is None or completed is None else int(taken[1]) - int(completed[1])
 
 
@@ -149,7 +164,8 @@ def _named_pipe(file: Path) -> tuple[int, bytes] | None:
     found = ctypes.create_string_buffer(STATX_SIZE)
     if ctypes.CDLL(None).statx(AT_FDCWD, os.fsencode(file), WITHOUT_ASKING, TYPE_AND_INODE, found) != 0:
         return None
-    mode, inode = struct.unpack_from("=H", found, 28)[0], struct.unpack_from("=Q", found, 32)[0]
+    mode = struct.unpack_from("=H", found, 28)[0]
+    inode = struct.unpack_from("=Q", found, 32)[0]
     return (inode, found.raw[136:144]) if stat.S_ISFIFO(mode) else None
 
 
@@ -313,7 +329,8 @@ def _ends(pid: int) -> Iterator[End]:
             raise Unreadable(f"the connections of process {pid} cannot be read: {error.strerror}") from None
         for line in text.splitlines()[1:]:
             words = line.split()
-            own, peer = _address(words[1]), _address(words[2])
+            own = _address(words[1])
+            peer = _address(words[2])
             yield End(own, peer, int(words[3], 16), int(words[9]), is_datagram=file.startswith("udp"))
 
 
@@ -374,7 +391,9 @@ def _unix_sockets() -> list[UnixSocket]:
 
 def _unix_socket(told: bytes) -> UnixSocket:
     """A UNIX socket as the kernel tells of it: its inode, then attributes."""
-    kind, inode, peer = told[1], struct.unpack_from("=I", told, 4)[0], 0
+    kind = told[1]
+    inode = struct.unpack_from("=I", told, 4)[0]
+    peer = 0
     waiting: tuple[int, ...] = ()
     is_named = False
     at = 16

@@ -24,7 +24,8 @@ from harness.world.control.stacks import parse
 from harness.world.control.waits import catches
 
 # And for each rank that is asked: they take turns at the processors.
-STACKS_WITHIN, STACKS_EACH = 1.0, 0.05
+STACKS_WITHIN = 1.0
+STACKS_EACH = 0.05
 # Who has begun to write is waited for longer: half a stack says that a rank stands where it does not.
 WRITTEN_WITHIN = 10.0
 # How much later than asked for the harness may wake up before the time counts as not its ranks'.
@@ -174,7 +175,9 @@ class Ending:
 
     def _take_stacks(self, why: str, *, rounds: int = 1) -> None:
         """Ask every living rank where it stands, but none that is stopped, or has not begun and would die of it."""
-        self.took_stacks, self._why, self._rounds = True, why, rounds
+        self.took_stacks = True
+        self._why = why
+        self._rounds = rounds
         self._concludes = rounds > 1
         for rank in self._states.living():
             process = inspect(self._states.started[rank])
@@ -192,7 +195,9 @@ class Ending:
         """Ask ranks that loop where they are, and let them go on."""
         if not self._has_stacks or not ranks:
             return
-        self.took_stacks, self._is_sampling, self._rounds = True, True, 1
+        self.took_stacks = True
+        self._is_sampling = True
+        self._rounds = 1
         for rank in ranks:
             if rank in self._states.begun and catches(self._states.started[rank], STACK_SIGNAL):
                 self._texts.setdefault(rank, [])

@@ -15,7 +15,8 @@ from pathlib import Path
 
 from filelock import FileLock, Timeout
 
-FIRST, LAST = 20_000, 29_999
+FIRST = 20_000
+LAST = 29_999
 RANGE_FILE = Path("/proc/sys/net/ipv4/ip_local_port_range")
 
 

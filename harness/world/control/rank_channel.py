@@ -94,7 +94,9 @@ class Channel:
         now = time.monotonic_ns() if self.not_after is None else self.not_after
         if not isinstance(found, dict) or not {"event"} <= set(found) <= {"event", "ns", "values"}:
             raise EventError("an event line is an object with event, and ns and values if any")
-        name, ns, values = found["event"], found.get("ns", now), found.get("values", {})
+        name = found["event"]
+        ns = found.get("ns", now)
+        values = found.get("values", {})
         if not is_name(name):
             raise EventError("event must be dotted lower-case words")
         if not isinstance(values, dict):

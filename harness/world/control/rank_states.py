@@ -57,7 +57,8 @@ def probe(pid: int) -> dict[str, JSON] | None:
     """
     try:
         process = psutil.Process(pid)
-        used, traffic = process.cpu_times(), process.io_counters()
+        used = process.cpu_times()
+        traffic = process.io_counters()
         return {
             "private_bytes": process.memory_full_info().uss,
             "cpu_seconds": round(used.user + used.system, 3),

@@ -164,7 +164,8 @@ class Server:
             raise ServerFailed(f"the fork server did not get ready; its last words: {self._last_words()}")
         if message["is"] != "ready":
             raise ServerFailed(f"the fork server cannot fork safely: {message['why']}")
-        self.pid, self.seconds = message["pid"], message["seconds"]
+        self.pid = message["pid"]
+        self.seconds = message["seconds"]
 
     def take_code(self, folder: Path) -> Path:
         """A copy of an arm's code for one world to import from; give it back with `give_code`.
@@ -268,7 +269,8 @@ class Server:
         Raises:
             Cancelled: `cancel` became readable.
         """
-        end, text = time.monotonic() + seconds, b""
+        end = time.monotonic() + seconds
+        text = b""
         with selectors.DefaultSelector() as selector:
             selector.register(self._control, selectors.EVENT_READ)
             if cancel is not None:

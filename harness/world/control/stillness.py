@@ -188,7 +188,8 @@ class Stillness:
         Raises:
             Unreadable: the kernel does not show it.
         """
-        first, last = self._first.get((pid, tid)), self._last.get((pid, tid))
+        first = self._first.get((pid, tid))
+        last = self._last.get((pid, tid))
         if first is None or last is None:
             return "was not there for the whole window"
         if self.spins and spun(first, last):
@@ -229,12 +230,14 @@ class Stillness:
 
     def worked(self, pid: int, tid: int) -> bool:
         """Whether a thread used the processor during the window."""
-        first, last = self._first.get((pid, tid)), self._last.get((pid, tid))
+        first = self._first.get((pid, tid))
+        last = self._last.get((pid, tid))
         return first is None or last is None or last.user + last.system - first.user - first.system > 1
 
     def is_busy(self, pid: int, tid: int) -> bool:
         """Whether a thread was busy for the whole window."""
-        first, last = self._first.get((pid, tid)), self._last.get((pid, tid))
+        first = self._first.get((pid, tid))
+        last = self._last.get((pid, tid))
         return first is not None and last is not None and spun(first, last)
 
     def busy(self) -> set[int]:
@@ -269,7 +272,9 @@ class Stillness:
 
     def _difference(self, threads: Threads, now: float) -> str:
         """What moved since the window began, in words; empty where nothing did."""
-        first, self.spinning, self.starving = self._first, [], False
+        first = self._first
+        self.spinning = []
+        self.starving = False
         if first.keys() != threads.keys():
             return "a process or a thread began or ended" if first else "nothing was seen before"
         for (pid, tid), last in threads.items():
@@ -310,7 +315,8 @@ class Stillness:
 
     def _idles(self, pid: int, first: ThreadState, last: ThreadState, now: float) -> str:
         """Why a thread of a library works, so that others may wait for it."""
-        user, system = last.user - first.user, last.system - first.system
+        user = last.user - first.user
+        system = last.system - first.system
         window = now - (self.since or now)
         if user + system <= IDLE_TICKS + IDLE_SHARE * window * os.sysconf("SC_CLK_TCK"):
             # On a busy machine one that computes gets as little of the processor as one that idles; but it asks for it.

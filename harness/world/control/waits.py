@@ -18,7 +18,10 @@ from typing import NamedTuple
 
 PROC = Path("/proc")
 FUTEX_COMMANDS = 0x7F
-FUTEX_WAIT, FUTEX_LOCK_PI, FUTEX_WAIT_BITSET, FUTEX_LOCK_PI2 = 0, 6, 9, 13
+FUTEX_WAIT = 0
+FUTEX_LOCK_PI = 6
+FUTEX_WAIT_BITSET = 9
+FUTEX_LOCK_PI2 = 13
 FUTEX_CLOCK_REALTIME = 256
 TIMER_ABSTIME = 1
 
@@ -100,7 +103,8 @@ def waits_in(pid: int, line: str, *, begun: float) -> Wait | None:
     words = line.split()
     if not words or words[0] in ("running", "-1"):
         return None
-    number, arguments = int(words[0]), [int(word, 16) for word in words[1:7]]
+    number = int(words[0])
+    arguments = [int(word, 16) for word in words[1:7]]
     known = NUMBERS.get(os.uname().machine)
     if known is None:
         raise Unreadable(f"the system calls of {os.uname().machine} are not known here")

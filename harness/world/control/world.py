@@ -244,7 +244,8 @@ class World:
         launch = self._launch
         self._begun = time.monotonic_ns()
         self._channels = self._hosts.channels(not_before=self._begun)
-        addresses, over = self._hosts.addresses(), self._machines.over(server)
+        addresses = self._hosts.addresses()
+        over = self._machines.over(server)
         rendezvous = prepare(launch.backend, size=launch.size, ports=ports, addresses=addresses, over=over)
         handed = self._pipes.hand(rendezvous.descriptors)
         self._ending = self._machines.ending(self, scratch)
@@ -263,7 +264,8 @@ class World:
                 server, handed, rendezvous, scratch, self._channels, begun=self._begun, world=self.mark
             )
         else:
-            code, port = self._recorder.code, ports.take(1)[0]
+            code = self._recorder.code
+            port = ports.take(1)[0]
             description = describe(
                 launch, server=server, scratch=scratch, code=code, rendezvous=rendezvous, port=port, world=self.mark
             )
@@ -304,10 +306,12 @@ class World:
             raise KeeperGone("the keeper of this world ended before its ranks did") from None
 
     def _hear(self, message: dict[str, Any], descriptors: list[int]) -> None:
-        kind, ns = message.pop("is"), message.pop("ns")
+        kind = message.pop("is")
+        ns = message.pop("ns")
         message.pop("descriptors", None)
         told = f"rank.{kind}"
-        rank, pid = message.pop("rank", None), message.pop("pid", None)
+        rank = message.pop("rank", None)
+        pid = message.pop("pid", None)
         if kind in TOLD:
             self._states.told(kind, rank, pid)
             self._recorder.add(Event(ns=ns, by="server", rank=rank, pid=pid, name=TOLD[kind], values=message))

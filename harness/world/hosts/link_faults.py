@@ -170,7 +170,8 @@ class Latency(LinkFault):
 
     def __init__(self, order: Mapping[str, Any]) -> None:
         super().__init__(order)
-        self._by, self._jitter = order["by_ns"], order["jitter_ns"]
+        self._by = order["by_ns"]
+        self._jitter = order["jitter_ns"]
         self._last: dict[tuple[int, int], int] = {}
 
     def _act(self, packet: bytes, due: int, link: Link) -> Iterable[Passing]:
@@ -258,7 +259,8 @@ class Reorder(ByChance):
             yield max(due, first[0]), link, first[2]
 
     def let_go(self) -> Iterable[Passing]:
-        first, self._first = self._first, None
+        first = self._first
+        self._first = None
         return () if first is None else (first,)
 
     def evidence(self) -> dict[str, Any]:
@@ -323,7 +325,8 @@ class Flip(LinkFault):
 
     def __init__(self, order: Mapping[str, Any]) -> None:
         super().__init__(order)
-        self._least, self._most = order["least"], order["most"]
+        self._least = order["least"]
+        self._most = order["most"]
         self._left: int = order["message"]
         self._at: int | None = order["byte"]
         self._mask: int = order["mask"]

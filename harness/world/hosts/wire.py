@@ -82,7 +82,9 @@ def _await(orders: Requests) -> None:
 
 def _make(world: dict[str, Any]) -> tuple[list[Host], list[int]]:
     """Make the hosts, and open on them what ranks need before they are there; last what a hub is reached by."""
-    made, opened, served = [], {}, list[int]()
+    made = []
+    opened = {}
+    served = list[int]()
     for host in range(world["count"]):
         made.append(hosts.make(host, places={**world["places"], "own": world["places"]["own"][host]}))
         for index, wanted in enumerate(world["open"]):
@@ -182,7 +184,8 @@ class Wire:
 
     def _listen(self) -> None:
         for order, _ in self._orders.receive():
-            do, name = order["do"], (order.get("fault", ""), order.get("rank", -1))
+            do = order["do"]
+            name = (order.get("fault", ""), order.get("rank", -1))
             if do == "strike":
                 fault = self._faults[name] = LinkFault.of(order)
                 on_links(fault, self._links)

@@ -120,7 +120,8 @@ class WireProcess:
             count = len(host["kinds"])
             self._namespaces.append(handed[:count])
             del handed[:count]
-        self.opened, self.served = handed[: len(world["open"])], handed[len(world["open"]) :]
+        self.opened = handed[: len(world["open"])]
+        self.served = handed[len(world["open"]) :]
 
     def fileno(self) -> int:
         """What to wait for: the wire says something, or is gone."""

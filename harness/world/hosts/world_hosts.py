@@ -87,7 +87,8 @@ class HostControl:
         The wire draws what it does by chance from the trial's seed.
         """
         assert self._hosts is not None
-        host, to = self._hosts.of[order["rank"]], order.get("to")
+        host = self._hosts.of[order["rank"]]
+        to = order.get("to")
         links = links_of(host, count=self._hosts.count, to=to, way=str(order.get("way")))
         seed = f"{self._seed} {order['fault']} {order['rank']}"
         return {**order, "links": list(links), "seed": seed}

@@ -122,7 +122,8 @@ def main(*, lease: float, nonce: str) -> None:
         nonce: what control knows this agent by.
     """
     # Nothing else may write into the channel, nor read from it.
-    reads, writes = os.dup(0), os.dup(1)
+    reads = os.dup(0)
+    writes = os.dup(1)
     os.set_blocking(writes, False)  # a pipe that is not read takes part of a message, and then nothing
     null = os.open(os.devnull, os.O_RDWR)
     os.dup2(null, 0)
@@ -241,10 +242,12 @@ def _prepare(store: Store, asked: dict[str, Any], channel: Channel) -> dict[str,
 
 
 def _clean(asked: dict[str, Any]) -> dict[str, Any]:
-    gone, freed = 0, 0
+    gone = 0
+    freed = 0
     for folder in (TREES, ENVIRONMENTS):
         count, size = Uses(cache() / folder).clean(most=int(asked["most"]), older=float(asked["older"]))
-        gone, freed = gone + count, freed + size
+        gone += count
+        freed += size
     return {"gone": gone, "freed": freed}
 
 

@@ -242,7 +242,8 @@ class Channel:
         """Compare the wall clocks, by the exchange that took least."""
         found = []
         for _ in range(exchanges):
-            sent, began = time.time_ns(), time.monotonic_ns()
+            sent = time.time_ns()
+            began = time.monotonic_ns()
             there = self.ask("clock").get("wall_ns")
             took = time.monotonic_ns() - began
             if type(there) is not int or not 0 <= there < 2**63:

@@ -42,7 +42,10 @@ class Elsewhere:
         Raises:
             ValueError: these are not such names.
         """
-        places, homes, words, root = found["places"], found["homes"], found["words"], found["root"]
+        places = found["places"]
+        homes = found["homes"]
+        words = found["words"]
+        root = found["root"]
         pairs = [*places, *words]
         texts = [root, code, *homes, *(name for name, _ in pairs)]
         if (

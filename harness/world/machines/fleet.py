@@ -260,7 +260,8 @@ class Fleet:
         """
         digest, files = self._tree(place)
         for index, line in self._lines.items():
-            looked_at, given = self._ready[index].setdefault("trees", set()), self._given.setdefault(index, set())
+            looked_at = self._ready[index].setdefault("trees", set())
+            given = self._given.setdefault(index, set())
             if digest not in looked_at:
                 try:
                     if line.give(digest, files, within=READY_WITHIN) and digest in given:

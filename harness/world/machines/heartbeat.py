@@ -286,14 +286,17 @@ class Line:
         words, size = agent.HEAD.unpack(self._exactly(agent.HEAD.size))
         if words > agent.MOST_JSON or size > agent.MOST_BYTES:
             raise ValueError("it sends what is not a message")
-        message, content = strict_json(self._exactly(words)), self._exactly(size)
+        message = strict_json(self._exactly(words))
+        content = self._exactly(size)
         if not isinstance(message, dict):
             raise TypeError("it sends what is not a message")
         return message, content
 
     def _take(self, message: dict[str, Any], content: bytes) -> None:
         if message.get("is") == "beat":
-            now, sent, there = time.monotonic_ns(), message["echo"], message["ns"]
+            now = time.monotonic_ns()
+            sent = message["echo"]
+            there = message["ns"]
             if type(sent) is not int or type(there) is not int or not 0 < sent <= now or not 0 <= there < 2**63:
                 raise ValueError("its clock is none")
             # Of the latest exchanges alone: clocks drift.

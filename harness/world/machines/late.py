@@ -26,7 +26,8 @@ from harness.world.machines.heartbeat import told_here
 from harness.world.machines.placement import Placed
 from harness.world.machines.roll import HandedOver, Hostile, Roll
 
-BEGIN, END = "world.begin", "world.end"
+BEGIN = "world.begin"
+END = "world.end"
 # Asked for by control while it was there, or said to it alone: they change nothing any more.
 PASSED_OVER = frozenset({"state", "measured", "stood", "left", "over", "failed"})
 LAST = frozenset({"left", "over"})
@@ -65,7 +66,8 @@ class Share:
             Hostile: they are not of a world that had ranks on this machine.
         """
         try:
-            begin, end = events[0], events[-1]
+            begin = events[0]
+            end = events[-1]
             about: Any = begin.values["machines"]
             joined: Any = next(one.values["machines"] for one in events if one.name == MACHINES_JOINED)
             self.placed = Placed(of=tuple(about["of"]), called=tuple(about["called"]), reached=())
@@ -79,9 +81,13 @@ class Share:
             raise Hostile("the trial's events have no beginning or no end, or tell of no clock")
         if size != len(self.placed.of):
             raise Hostile("the trial's ranks are not all on machines")
-        self.machine, self.events = machine, events
+        self.machine = machine
+        self.events = events
         self.mark = mark(begin.line().encode("ascii"))
-        self.begun, self.ended, self.ahead, self.within = begin.ns, end.ns, ahead, within
+        self.begun = begin.ns
+        self.ended = end.ns
+        self.ahead = ahead
+        self.within = within
 
     def heard(self) -> Counter[tuple[JSON, ...]]:
         """What its ranks, and who forked them, said while somebody heard it."""
@@ -115,7 +121,8 @@ def replay(share: Share, messages: Iterable[tuple[dict[str, Any], bytes]], *, sc
 class _Replay:
     def __init__(self, share: Share, scratch: Path) -> None:
         size = len(share.placed.of)
-        self._share, self._scratch = share, scratch
+        self._share = share
+        self._scratch = scratch
         self._roll = Roll(share.placed, mark=share.mark)
         self._left = HandedOver(scratch, size=size)
         self._states = RankStates(size=size)
@@ -127,10 +134,13 @@ class _Replay:
             channel.within = share.within + 1_000_000
             channel.not_after = share.ended
         self._closed: set[int] = set()
-        self._count, self._why, self._last = 0, "", ""
+        self._count = 0
+        self._why = ""
+        self._last = ""
 
     def hear(self, message: dict[str, Any], content: bytes) -> None:
-        self._count, self._last = self._count + 1, str(message.get("is"))
+        self._count += 1
+        self._last = str(message.get("is"))
         self._roll.weigh(self._share.machine, message)
         rank = message.get("rank")
         if rank is not None and not self._roll.has(self._share.machine, rank):
@@ -169,7 +179,9 @@ class _Replay:
             self._recorder.add(event)
 
     def _hear_keeper(self, told: dict[str, Any]) -> None:
-        kind, rank, pid = told.pop("is"), told.pop("rank", None), told.pop("pid", None)
+        kind = told.pop("is")
+        rank = told.pop("rank", None)
+        pid = told.pop("pid", None)
         ns = self._here(told.pop("ns"))
         if rank is None:
             return  # of its share alone: of the world, all of them would have to tell
@@ -190,7 +202,8 @@ class _Replay:
         """What of it was not heard in time; all that was heard has to be there again."""
         self._recorder.collect(self._scratch, states=self._states, begun=self._share.begun, stacks=False)
         captured = self._recorder.capture(self._states)
-        heard, late = self._share.heard(), list[Event]()
+        heard = self._share.heard()
+        late = list[Event]()
         for event in captured.events:
             key = _key(event)
             if heard[key] > 0:

@@ -73,7 +73,8 @@ class MachineServer:
             OSError: a file of the run cannot be read.
         """
         assert launch.machines is not None
-        self._used, self._mark = launch.machines.used, world
+        self._used = launch.machines.used
+        self._mark = world
         over = self._fleet.over(launch.machines.of)
         reached = dict(zip(launch.machines.of, over.addresses, strict=True))
         placed = {

@@ -35,7 +35,8 @@ class Node:
     def __init__(self, told: dict[str, Any]) -> None:
         self._outbox = Outbox(told["writes"])
         self._inbox = Inbox(told["reads"], self._outbox, lease=told["lease"])
-        self._run, self._machine = str(told["run"]), int(told["machine"])
+        self._run = str(told["run"])
+        self._machine = int(told["machine"])
         self._store = Store(cache() / TREES)
         environments = Uses(cache() / ENVIRONMENTS)
         self._store.hold(names.ROOT)
@@ -137,7 +138,8 @@ class Node:
 
     def _give(self, asked: dict[str, Any]) -> None:
         """What control has not heard of a world whose lease was lost; then nobody needs it here."""
-        path, last = journal.place(self._run, asked["world"], machine=self._machine), b""
+        path = journal.place(self._run, asked["world"], machine=self._machine)
+        last = b""
         if there := path.exists():
             with self._inbox.waits():
                 for last in journal.read(path, after=asked["after"]):

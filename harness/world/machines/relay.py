@@ -93,7 +93,8 @@ class Relay:
         self._returning: set[int] = set()
         self._wake, self._waker = os.pipe()
         for line in lines.values():
-            line.hears, line.loses = self.hear, self.lose
+            line.hears = self.hear
+            line.loses = self.lose
         self._thread = threading.Thread(target=self._listen, daemon=True, name="relay")
         self._thread.start()
 
@@ -273,10 +274,12 @@ class Relay:
 
     def _bring_back(self, index: int) -> None:
         """Collect what a lost machine wrote down, once it is reached again; or give up."""
-        count, why = 0, "it did not come back in time"
+        count = 0
+        why = "it did not come back in time"
         if (line := self._reconnect(index)) is not None:
             self._tell({"is": "machine-back", "machine": index})
-            line.hears, self._lines[index] = self.hear, line
+            line.hears = self.hear
+            self._lines[index] = line
             before = self.heard[index]
             try:
                 given = line.ask("collect", world=self._mark, after=before, within=COLLECTED_WITHIN)
@@ -382,6 +385,7 @@ class Relay:
             raise Hostile("it closes what is not open")
         self._closed.add((rank, kind))
         with self._lock:
-            descriptor, self._pipes[rank][place] = self._pipes[rank][place], -1
+            descriptor = self._pipes[rank][place]
+            self._pipes[rank][place] = -1
         if descriptor >= 0:
             os.close(descriptor)

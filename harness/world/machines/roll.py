@@ -75,7 +75,9 @@ class Roll:
         return told
 
     def _check_rank(self, machine: int, told: dict[str, Any]) -> None:
-        kind, rank, pid = told["is"], told.get("rank"), told.get("pid")
+        kind = told["is"]
+        rank = told.get("rank")
+        pid = told.get("pid")
         if not self.has(machine, rank) or rank in self._ended:
             raise Hostile("its keeper speaks of a rank that it does not have, or not any more")
         assert isinstance(rank, int)
@@ -87,7 +89,8 @@ class Roll:
         elif pid != self._pids.get(rank):
             raise Hostile("its keeper speaks of a process that is not a rank")
         if kind == "exited":
-            code, signal = told.get("code"), told.get("signal")
+            code = told.get("code")
+            signal = told.get("signal")
             if (type(code) is int) == isinstance(signal, str):
                 raise Hostile("its keeper does not say how a rank ended")
             self._ended.add(rank)

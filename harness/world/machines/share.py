@@ -75,20 +75,23 @@ class Standing:
             living: rank to pid.
             able: ranks that have begun and are not programs: the signal would end the others.
         """
-        self.is_asked, self._since = True, time.monotonic()
+        self.is_asked = True
+        self._since = time.monotonic()
         for rank, pid in living.items():
             process = inspect(pid)
             state = process.state if process else "gone"
             self._say({"is": "state", "rank": rank, "state": state})
             if rank in able and state not in ("T", "t", "Z", "gone") and catches(pid, STACK_SIGNAL):
-                self._pids[rank], self._sizes[rank] = pid, -1
+                self._pids[rank] = pid
+                self._sizes[rank] = -1
                 self._held_back[rank] = holding_back(pid, STACK_SIGNAL)
                 self._signal(STACK_SIGNAL, rank)
 
     def look(self) -> float:
         """Tell where they stand if they have said it; else after how many seconds to look again."""
         latest = self._since + STACKS_WITHIN + STACKS_EACH * len(self._sizes)
-        quiet, now = self._is_quiet(), time.monotonic()
+        quiet = self._is_quiet()
+        now = time.monotonic()
         if not quiet and (now < latest or (now < latest + WRITTEN_WITHIN and self._writing())):
             return QUIET
         for rank in self._sizes:
@@ -237,7 +240,8 @@ class Share:
         self, told: Mapping[str, Any], placed: Placed, half_done: contextlib.ExitStack
     ) -> tuple[Rendezvous, list[int]]:
         """What the backend prepared, with what has to be open on this machine, and of these the descriptors."""
-        ranks, mine = list(told["ranks"]), list[int]()
+        ranks = list(told["ranks"])
+        mine = list[int]()
         for index, one in enumerate(Opened(**found) for found in told["opened"]):
             if one.rank not in self.ranks:
                 continue
@@ -283,7 +287,8 @@ class Share:
                 continue
             match asked["ask"]:
                 case "order" if "probe" in asked["order"]:
-                    rank, at = asked["order"]["rank"], asked["order"]["probe"]["at"]
+                    rank = asked["order"]["rank"]
+                    at = asked["order"]["probe"]["at"]
                     self.say({"is": "measured", "rank": rank, "at": at, "read": probe(self._pids.get(rank, -1))})
                 case "order":
                     self._order(asked["order"])

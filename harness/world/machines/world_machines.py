@@ -179,7 +179,10 @@ class MachinesEnding(Ending):
 
     def _take_stacks(self, why: str, *, rounds: int = 1) -> None:
         del rounds
-        self.took_stacks, self._why, self._rounds, self.stood = True, why, 0, False
+        self.took_stacks = True
+        self._why = why
+        self._rounds = 0
+        self.stood = False
         living = self._states.living()
         able = [rank for rank in living if self._has_stacks and rank in self._states.begun]
         self._texts = {rank: [] for rank in able}

@@ -82,7 +82,8 @@ def placement(given: str, *, machines: Sequence[Machine]) -> Literal["spread", "
     """
     if given in ("spread", "pack"):
         return "spread" if given == "spread" else "pack"
-    places, names = {}, [one.name for one in machines]
+    places = {}
+    names = [one.name for one in machines]
     for part in given.split(","):
         rank, _, name = part.partition("=")
         if not rank.isascii() or not rank.isdigit() or name not in names or int(rank) in places:

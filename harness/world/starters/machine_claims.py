@@ -27,7 +27,8 @@ CLAIMS = Path("/run/rankproof-test-machines")
 GUARD = (
     "import sys; sys.path[:0] = {path!r}; from harness.world.starters.machine_claims import guard; guard({folder!r})"
 )
-LOCK, LISTED = "lock", "listed.json"
+LOCK = "lock"
+LISTED = "listed.json"
 ENDS_WITHIN = 5.0
 
 

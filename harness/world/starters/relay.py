@@ -77,7 +77,8 @@ class Relay:
             raise
         assert starter.stdin is not None
         assert starter.stdout is not None
-        self._writes, self._reads = os.dup(starter.stdin.fileno()), os.dup(starter.stdout.fileno())
+        self._writes = os.dup(starter.stdin.fileno())
+        self._reads = os.dup(starter.stdout.fileno())
         starter.stdin.close()
         starter.stdout.close()
         starter.wait()

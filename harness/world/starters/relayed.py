@@ -52,7 +52,9 @@ class Piped:
         self._relay = relay
         self._code: int | None = None
         self._ended = threading.Event()
-        down, up, said = os.pipe(), os.pipe(), os.pipe()
+        down = os.pipe()
+        up = os.pipe()
+        said = os.pipe()
         self.stdin: IO[bytes] | None = os.fdopen(down[1], "wb", 0)
         self.stdout: IO[bytes] | None = os.fdopen(up[0], "rb", 0)
         self.stderr: IO[bytes] | None = os.fdopen(said[0], "rb", 0)
@@ -91,14 +93,16 @@ class Piped:
             self._relay.write(b"")
 
     def _hand_up(self, writes: int, says: int) -> None:
-        code, why = LOST, ""
+        code = LOST
+        why = ""
         try:
             while not self._ended.is_set() and (part := self._relay.read(WAIT)) is not None:
                 left = memoryview(part)
                 while left:
                     left = left[os.write(writes, left) :]
             if not self._ended.is_set():
-                code, why = 0, self._relay.said()
+                code = 0
+                why = self._relay.said()
         except (NodeLost, ActorGone) as error:
             why = str(error)
         except OSError:

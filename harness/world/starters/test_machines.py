@@ -137,7 +137,11 @@ def made(folder: Path, count: int, *, slots: int = SLOTS) -> Iterator[TestMachin
         _run("ip", "link", "add", bridge, "address", claim.link(bridge), "type", "bridge")
         _run("ip", "addr", "add", f"{network}.254/24", "dev", bridge)
         _run("ip", "link", "set", bridge, "up")
-        names, pids, links, known, own = [], [], [], [], []
+        names = []
+        pids = []
+        links = []
+        known = []
+        own = []
         for index in range(count):
             name = f"machine-{index}"
             address = f"{network}.{index + 1}"
