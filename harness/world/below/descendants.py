@@ -39,7 +39,7 @@ def processes() -> list[Process]:
     if not PROC.joinpath("self", "stat").exists():
         return _processes_by_psutil()
     pids = [int(entry.name) for entry in PROC.iterdir() if entry.name.isdigit()]
-    return [one for pid in pids if (one := inspect(pid)) is not None]
+    return [process for pid in pids if (process := inspect(pid)) is not None]
 
 
 def _processes_by_psutil() -> list[Process]:
@@ -86,7 +86,7 @@ def strangers(*, known: Callable[[], Collection[int]]) -> list[Process]:
     """
     me = os.getpid()
     session = os.getsid(0)
-    children = [one for one in processes() if one.parent == me and one.session not in (session, 0)]
+    children = [process for process in processes() if process.parent == me and process.session not in (session, 0)]
     ours = known()  # asked last: it knows by now whoever was just started and found above
     return [child for child in children if child.pid not in ours]
 

@@ -110,16 +110,16 @@ class Grip:
             if burners:
                 core = min(os.sched_getaffinity(pid))
                 self._cores.setdefault(pid, os.sched_getaffinity(pid))
-                told: dict[str, Any] = {"burners": burners, "core": core, **_processor_time(pid)}
+                evidence: dict[str, Any] = {"burners": burners, "core": core, **_processor_time(pid)}
                 _put(pid, {core})
                 self._burners.setdefault(pid, []).extend(_burner(core) for _ in range(burners))
-                return told
-            told = {"burners": 0, "core": None, **_processor_time(pid)}
+                return evidence
+            evidence = {"burners": 0, "core": None, **_processor_time(pid)}
             _put(pid, self._cores.get(pid, os.sched_getaffinity(pid)))
         except (OSError, ValueError) as error:
-            told = {"burners": burners, "why": str(error)}
+            evidence = {"burners": burners, "why": str(error)}
         self.release(pid)
-        return told
+        return evidence
 
     def cover(
         self, pid: int | None, *, spec: dict[str, Any], place: str, how: str, space: int | None = None
@@ -175,12 +175,12 @@ class Grip:
 
     def _located(self, place: str, spec: dict[str, Any]) -> tuple[Path, Path]:
         """A place as it is found from here, and as the rank finds it."""
-        own = self._temporary.get(spec.get("rank", -1)) if place.partition("/")[0] == "temporary" else None
-        if own is None:
+        temporary = self._temporary.get(spec.get("rank", -1)) if place.partition("/")[0] == "temporary" else None
+        if temporary is None:
             path = located(place, spec)
             return path, path
-        path = located(place, spec, root=own)
-        return path, located("temporary", spec) / path.relative_to(os.path.realpath(own))
+        path = located(place, spec, root=temporary)
+        return path, located("temporary", spec) / path.relative_to(os.path.realpath(temporary))
 
     def release(self, *pids: int) -> None:
         """End the company of these ranks, or of all: before anybody looks for what ranks left behind."""
@@ -202,16 +202,16 @@ def located(place: str, spec: dict[str, Any], *, root: str | None = None) -> Pat
     """
     first, _, rest = place.partition("/")
     variables = {**os.environ, **spec["env"]}
-    own = Path(spec["scratch"])
+    scratch = Path(spec["scratch"])
     if first == "inputs":
         first, _, rest = rest.partition("/")
-        found = spec["inputs"].get(first)
+        outside = spec["inputs"].get(first)
     else:
-        places = {"shared": str(own.with_name(SHARED)), "work": str(own / WORK), "home": variables.get("HOME")}
-        found = {**places, "temporary": variables.get("TMPDIR", "/tmp")}.get(first)  # noqa: S108 - where Python looks
-    if found is None:
+        places = {"shared": str(scratch.with_name(SHARED)), "work": str(scratch / WORK), "home": variables.get("HOME")}
+        outside = {**places, "temporary": variables.get("TMPDIR", "/tmp")}.get(first)  # noqa: S108 - where Python looks
+    if outside is None:
         raise ValueError(f"the rank has no {first}")
-    top = Path(os.path.realpath(root or found))
+    top = Path(os.path.realpath(root or outside))
     path = Path(os.path.realpath(top / rest))
     if not path.is_relative_to(top):
         raise ValueError(f"a link leads out of {first}")

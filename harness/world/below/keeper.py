@@ -242,7 +242,7 @@ class Keeper:
 
     def _press(self, index: int, what: str, order: dict[str, Any]) -> None:
         """Do something to a rank and say so, also of one that has ended: a gate waits for the answer."""
-        pid = next((pid for pid, one in self._alive.items() if one == index), None)
+        pid = next((pid for pid, other in self._alive.items() if other == index), None)
         done = getattr(self._grip, what)(pid, spec=self._world["ranks"][index], **order)
         self._say({"is": PRESSED[what], "rank": index, "pid": pid, "ns": time.monotonic_ns(), **done})
 

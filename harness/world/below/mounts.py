@@ -44,12 +44,12 @@ def cover(pid: int, folder: Path, *, layer: Path, space: int | None) -> dict[str
             return {"before": before, **_state(folder)}
         if any(character in f"{folder}{layer}" for character in AWKWARD):
             raise OSError(f"its path holds one of {AWKWARD}, which no overlay takes")
-        own = MS_NOSUID | MS_NODEV
-        namespaces.mount(layer, kind="tmpfs", flags=own, data=f"size={space},mode=700")
+        flags = MS_NOSUID | MS_NODEV
+        namespaces.mount(layer, kind="tmpfs", flags=flags, data=f"size={space},mode=700")
         for name in ("upper", "work"):
             (layer / name).mkdir()
         options = f"lowerdir={folder},upperdir={layer}/upper,workdir={layer}/work,userxattr"
-        namespaces.mount(folder, kind="overlay", flags=own, data=options)
+        namespaces.mount(folder, kind="overlay", flags=flags, data=options)
         namespaces.unmount(layer)
         return {"before": before, **_state(folder)}
 
@@ -70,8 +70,8 @@ def uncover(pid: int, folder: Path) -> dict[str, Any]:
 def _state(folder: Path) -> dict[str, Any]:
     if not folder.is_dir():
         raise OSError("there is no such folder")
-    found = os.statvfs(folder)
-    return {"read_only": bool(found.f_flag & os.ST_RDONLY), "free": found.f_bavail * found.f_frsize}
+    state = os.statvfs(folder)
+    return {"read_only": bool(state.f_flag & os.ST_RDONLY), "free": state.f_bavail * state.f_frsize}
 
 
 def _inside(pid: int, act: Callable[[], dict[str, Any]]) -> dict[str, Any]:

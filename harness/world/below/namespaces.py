@@ -98,9 +98,9 @@ def own_clock(ahead: int) -> None:
     """Have a monotonic clock that is so many nanoseconds ahead of the machine's; with one thread."""
     _separate(CLONE_NEWTIME, step="make a time namespace")
     set_clock_ahead(ahead)
-    made = os.open(OWN / "time_for_children", os.O_RDONLY | os.O_CLOEXEC)
-    enter(made, step="enter a time namespace")
-    os.close(made)
+    namespace = os.open(OWN / "time_for_children", os.O_RDONLY | os.O_CLOEXEC)
+    enter(namespace, step="enter a time namespace")
+    os.close(namespace)
 
 
 def _separate(flags: int, *, step: str) -> None:

@@ -106,8 +106,8 @@ class _Top:
 
 def _entries(folder: int) -> list[tuple[str, bool]]:
     """Names in a folder, and whether each is a folder and not a link to one."""
-    with os.scandir(folder) as found:
-        return [(entry.name, entry.is_dir(follow_symlinks=False)) for entry in found]
+    with os.scandir(folder) as listing:
+        return [(entry.name, entry.is_dir(follow_symlinks=False)) for entry in listing]
 
 
 def _open(name: str, above: int | None = None) -> int:

@@ -64,6 +64,6 @@ class Requests:
         for line in lines:
             request = json.loads(line)
             count = request.get("descriptors", 0)
-            own = self._received[:count]
+            handed = self._received[:count]
             self._received = self._received[count:]
-            yield request, own
+            yield request, handed

@@ -99,10 +99,10 @@ class Recorder:
             stacks: whether they were asked where they stand.
         """
         for rank, log in self.logs.items():
-            own = scratch / f"rank-{rank}"
-            if stacks and (text := read_stack(own / STACKS)):
+            folder = scratch / f"rank-{rank}"
+            if stacks and (text := read_stack(folder / STACKS)):
                 self._stacks[rank] = self.shortened(text.decode("utf-8", "replace"), rank=rank).encode()
-            if (error := read_error(own)) is not None:
+            if (error := read_error(folder)) is not None:
                 if self.room and (models := missed(error, given=self._given, code=self.code)):
                     self.note("cache.missed", rank=rank, models=list[JSON](models), in_home=is_below_home())
                 ns = error.pop("ns")
@@ -259,8 +259,11 @@ def missed(error: Mapping[str, Any], *, given: object, code: Path) -> list[str]:
     causes = (
         [cause for cause in error["causes"] if isinstance(cause, dict)] if isinstance(error["causes"], list) else []
     )
-    messages = [str(one.get("message")) for one in (error, *causes)]
-    if OFFLINE_TYPES.isdisjoint(str(one.get("type")) for one in (error, *causes)) and OFFLINE_WORDS not in messages[0]:
+    messages = [str(failure.get("message")) for failure in (error, *causes)]
+    if (
+        OFFLINE_TYPES.isdisjoint(str(failure.get("type")) for failure in (error, *causes))
+        and OFFLINE_WORDS not in messages[0]
+    ):
         return []
     if not (known := list(_models(users_cache()))):
         return []

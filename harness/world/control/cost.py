@@ -80,10 +80,10 @@ def measure(pool: ServerPool, *, backend: str, warm: bool = True, program: bool 
             gates=(STANDING,),
             preload=Preload(("numpy", *kind.properties.modules), (kind.inside_file,)),
         )
-        found = [_stand(pool, launch) for _ in range(2 if warm else 1)]
-    prints = found[-1][1] or [(0, 0)]
+        costs = [_stand(pool, launch) for _ in range(2 if warm else 1)]
+    prints = costs[-1][1] or [(0, 0)]
     private, share = (round(statistics.median(column)) for column in zip(*prints, strict=True))
-    return Cost(seconds=min(seconds for seconds, _ in found) / size, private=private, share=share)
+    return Cost(seconds=min(seconds for seconds, _ in costs) / size, private=private, share=share)
 
 
 def _stand(pool: ServerPool, launch: Launch) -> tuple[float, list[tuple[int, int]]]:

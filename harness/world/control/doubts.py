@@ -120,10 +120,10 @@ def _of_descriptors(pid: int, pids: Collection[int], *, left: float) -> Iterator
         if what in HEARS:
             yield HEARS[what]
         elif what == TIMER:
-            told = _about(pid, entry)
-            found = TIME.search(told)
-            after = float(found[1]) + float(found[2]) / 1e9 if found else 0.0
-            if found is None or 0.0 < after <= left:
+            about = _about(pid, entry)
+            timer = TIME.search(about)
+            after = float(timer[1]) + float(timer[2]) / 1e9 if timer else 0.0
+            if timer is None or 0.0 < after <= left:
                 yield f"has set a timer (timerfd) that fires in {after:.1f} s"
         elif what == PIDFD:
             watched = WATCHED.search(_about(pid, entry))
@@ -147,26 +147,26 @@ def _pending(told: str) -> int | None:
 
 def _is_shared_pipe(file: Path, pids: Collection[int]) -> bool:
     """Whether a file is a named pipe that a process has open which is none of these."""
-    found = _named_pipe(file)
-    if found is None:
+    named = _named_pipe(file)
+    if named is None:
         return False
     others = [int(entry.name) for entry in PROC.iterdir() if entry.name.isdigit() and int(entry.name) not in pids]
     for pid in others:
         with suppress(OSError):
             for entry in (PROC / str(pid) / "fd").iterdir():
-                if found == _named_pipe(entry):
+                if named == _named_pipe(entry):
                     return True
     return False
 
 
 def _named_pipe(file: Path) -> tuple[int, bytes] | None:
     """The inode and the device of a named pipe; None where a file is none, or is not there."""
-    found = ctypes.create_string_buffer(STATX_SIZE)
-    if ctypes.CDLL(None).statx(AT_FDCWD, os.fsencode(file), WITHOUT_ASKING, TYPE_AND_INODE, found) != 0:
+    status = ctypes.create_string_buffer(STATX_SIZE)
+    if ctypes.CDLL(None).statx(AT_FDCWD, os.fsencode(file), WITHOUT_ASKING, TYPE_AND_INODE, status) != 0:
         return None
-    mode = struct.unpack_from("=H", found, 28)[0]
-    inode = struct.unpack_from("=Q", found, 32)[0]
-    return (inode, found.raw[136:144]) if stat.S_ISFIFO(mode) else None
+    mode = struct.unpack_from("=H", status, 28)[0]
+    inode = struct.unpack_from("=Q", status, 32)[0]
+    return (inode, status.raw[136:144]) if stat.S_ISFIFO(mode) else None
 
 
 def _open(pid: int) -> list[tuple[str, str]]:
@@ -175,15 +175,15 @@ def _open(pid: int) -> list[tuple[str, str]]:
     Raises:
         Unreadable: the kernel does not show them.
     """
-    found = []
+    entries = []
     try:
         with suppress(FileNotFoundError, ProcessLookupError):  # it may have ended
             for entry in (PROC / str(pid) / "fd").iterdir():
                 with suppress(FileNotFoundError, ProcessLookupError):  # it may be closed meanwhile
-                    found.append((entry.name, str(entry.readlink())))
+                    entries.append((entry.name, str(entry.readlink())))
     except OSError as error:
         raise Unreadable(f"what process {pid} has open cannot be read: {error.strerror}") from None
-    return found
+    return entries
 
 
 def _about(pid: int, entry: str) -> str:
@@ -217,7 +217,7 @@ def _locks(pids: Collection[int]) -> Iterator[tuple[int, int]]:
 def _holders_of(inode: str, pids: Collection[int]) -> list[int]:
     """Which processes have a file open, by its inode alone."""
     seen = {pid: [INODE.search(_about(pid, entry)) for entry, _ in _open(pid)] for pid in sorted(pids)}
-    return [pid for pid, found in seen.items() if any(one is not None and one[1] == inode for one in found)]
+    return [pid for pid, locks in seen.items() if any(lock is not None and lock[1] == inode for lock in locks)]
 
 
 # -- connections -----------------------------------------------------------------------------------------------------
@@ -245,7 +245,7 @@ def _strangers(pids: Collection[int], *, served: int | None) -> Iterator[tuple[i
     local = _unix_sockets() if inodes else []
     for inode, what in _strange_peers(local, inodes, known):
         yield inodes[inode][0], what
-    for inode in sorted(inodes.keys() - {end.inode for end in everywhere} - {one.inode for one in local}):
+    for inode in sorted(inodes.keys() - {end.inode for end in everywhere} - {end_here.inode for end_here in local}):
         pid, entry = inodes[inode]
         if what := _unlisted(pid, int(entry)):
             yield pid, what
@@ -296,16 +296,18 @@ def _is_strange(end: End, ends: Collection[End], everywhere: Collection[End], kn
     """
     near = ends if _is_loopback(end.peer[0]) else everywhere
     if end.is_datagram:
-        return not any(one.is_datagram and one.own == end.peer and one.inode in known for one in near)
-    other = next((one for one in near if one.own == end.peer and one.peer == end.own), None)
+        return not any(
+            other_end.is_datagram and other_end.own == end.peer and other_end.inode in known for other_end in near
+        )
+    other = next((other_end for other_end in near if other_end.own == end.peer and other_end.peer == end.own), None)
     if other is None:
         # On another machine, or behind an address that leads to one; or it was here, has closed, and is gone.
-        is_here = _is_loopback(end.peer[0]) or any(one.own[0] == end.peer[0] for one in everywhere)
+        is_here = _is_loopback(end.peer[0]) or any(other_end.own[0] == end.peer[0] for other_end in everywhere)
         return end.state != CLOSE_WAIT or not is_here
     if other.inode != 0:
         return other.inode not in known
     # Nobody has it: it was closed, or whoever listens there has not accepted it yet.
-    listening = [one.inode for one in near if one.state == LISTEN and one.own[1] == end.peer[1]]
+    listening = [other_end.inode for other_end in near if other_end.state == LISTEN and other_end.own[1] == end.peer[1]]
     return other.state in (1, 3) and any(inode not in known for inode in listening)
 
 
@@ -315,8 +317,8 @@ def _is_loopback(address: str) -> bool:
 
 def _sockets(pid: int) -> dict[int, str]:
     """The sockets of a process: inode to descriptor."""
-    found = ((SOCKET.match(what), entry) for entry, what in _open(pid))
-    return {int(one[1]): entry for one, entry in found if one is not None}
+    matches = ((SOCKET.match(what), entry) for entry, what in _open(pid))
+    return {int(match[1]): entry for match, entry in matches if match is not None}
 
 
 def _ends(pid: int) -> Iterator[End]:
@@ -329,9 +331,9 @@ def _ends(pid: int) -> Iterator[End]:
             raise Unreadable(f"the connections of process {pid} cannot be read: {error.strerror}") from None
         for line in text.splitlines()[1:]:
             words = line.split()
-            own = _address(words[1])
+            address = _address(words[1])
             peer = _address(words[2])
-            yield End(own, peer, int(words[3], 16), int(words[9]), is_datagram=file.startswith("udp"))
+            yield End(address, peer, int(words[3], 16), int(words[9]), is_datagram=file.startswith("udp"))
 
 
 def _address(text: str) -> tuple[str, int]:
@@ -352,13 +354,13 @@ def _strange_peers(
     Only those are seen that are of the machine's own network namespace.
     """
     joined = "has a connection to a socket of this machine, outside of the world"
-    for one in sockets:
-        if one.inode in own and one.peer not in known and one.peer != 0:
-            yield one.inode, joined
-        if one.inode in own and one.is_open_to_all:
-            yield one.inode, "has a UNIX socket with a name, to which anybody may send"
-        if one.inode not in known:
-            yield from ((waiting, joined) for waiting in one.waiting if waiting in own)
+    for sock in sockets:
+        if sock.inode in own and sock.peer not in known and sock.peer != 0:
+            yield sock.inode, joined
+        if sock.inode in own and sock.is_open_to_all:
+            yield sock.inode, "has a UNIX socket with a name, to which anybody may send"
+        if sock.inode not in known:
+            yield from ((waiting, joined) for waiting in sock.waiting if waiting in own)
 
 
 def _unix_sockets() -> list[UnixSocket]:
@@ -367,7 +369,7 @@ def _unix_sockets() -> list[UnixSocket]:
     Raises:
         Unreadable: the kernel does not list them.
     """
-    found: list[UnixSocket] = []
+    sockets: list[UnixSocket] = []
     try:
         with socket.socket(socket.AF_NETLINK, socket.SOCK_RAW, SOCK_DIAG) as asked:
             asked.settimeout(1.0)
@@ -382,8 +384,8 @@ def _unix_sockets() -> list[UnixSocket]:
                     if kind == ERROR:
                         raise Unreadable("the kernel does not list the UNIX sockets of this machine")
                     if kind == DONE:
-                        return found
-                    found.append(_unix_socket(data[at + 16 : at + length]))
+                        return sockets
+                    sockets.append(_unix_socket(data[at + 16 : at + length]))
                     at += (length + 3) & ~3
     except OSError as error:
         raise Unreadable(f"the UNIX sockets of this machine cannot be listed: {error}") from None

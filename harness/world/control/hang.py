@@ -208,13 +208,14 @@ class HangWatch:
         return "still"
 
     def _called(self, pid: int) -> str:
-        rank = next((rank for rank, own in self._states.started.items() if own == pid), None)
+        rank = next((rank for rank, known in self._states.started.items() if known == pid), None)
         return "a process below a rank" if rank is None else f"rank {rank}"
 
     def _note(self, window: float, *, since: float) -> None:
         ranks = {pid: str(rank) for rank, pid in self._states.started.items()}
         spinning: dict[str, JSON] = {
-            ranks.get(one.pid, "below"): {"user": one.user, "system": one.system} for one in self._stillness.spinning
+            ranks.get(thread.pid, "below"): {"user": thread.user, "system": thread.system}
+            for thread in self._stillness.spinning
         }
         waits: dict[str, JSON] = {}
         ends: dict[str, JSON] = {}
@@ -286,15 +287,15 @@ class HangWatch:
 
 def holding_back(pid: int, number: int) -> frozenset[int]:
     """The threads of a process that hold a signal back: those in its handler do, from before it does anything."""
-    found = set()
+    threads = set()
     with suppress(OSError):
         for task in (PROC / str(pid) / "task").iterdir():
             with suppress(OSError):  # a thread may end meanwhile
                 status = (task / "status").read_text()
                 mask = next((int(line.split()[1], 16) for line in status.splitlines() if line.startswith("SigBlk:")), 0)
                 if mask >> (number - 1) & 1:
-                    found.add(int(task.name))
-    return frozenset(found)
+                    threads.add(int(task.name))
+    return frozenset(threads)
 
 
 def frames_as_evidence(stacks: Sequence[Stack], *, folder: Path, shorten: Callable[[str], str]) -> list[JSON]:
@@ -303,10 +304,12 @@ def frames_as_evidence(stacks: Sequence[Stack], *, folder: Path, shorten: Callab
     for stack in stacks:
         frames: list[JSON] = []
         for frame in stack.frames[:SHOWN_FRAMES]:
-            own = inside(frame, folder)
-            if own is None and os.path.realpath(frame.file) == RUNTIME:
+            relative = inside(frame, folder)
+            if relative is None and os.path.realpath(frame.file) == RUNTIME:
                 break  # from here on it is the rank's own runtime, and how it was forked
-            file = shorten(f'File "{frame.file}"')[len('File "') : -1] if own is None else own
-            frames.append({"file": file, "line": frame.line, "function": frame.function, "subject": own is not None})
+            file = shorten(f'File "{frame.file}"')[len('File "') : -1] if relative is None else relative
+            frames.append(
+                {"file": file, "line": frame.line, "function": frame.function, "subject": relative is not None}
+            )
         shown.append({"frames": frames})
     return shown

@@ -60,10 +60,10 @@ def limits(*, memory: int = LEAST_MEMORY) -> list[Limit]:
     Args:
         memory: what a rank has for itself, in bytes, where more is known than the least.
     """
-    found = list(_descriptors())
+    known = list(_descriptors())
     # A rank of MLX's ring has 6 threads, of gloo 5; a world has warden, server and keeper.
-    found += [Limit("processes and threads", left, 6, 4, remedy) for left, remedy in _tasks()]
-    return found + [Limit("MiB of memory", left // MIB, -(-memory // MIB), 0, remedy) for left, remedy in _memory()]
+    known += [Limit("processes and threads", left, 6, 4, remedy) for left, remedy in _tasks()]
+    return known + [Limit("MiB of memory", left // MIB, -(-memory // MIB), 0, remedy) for left, remedy in _memory()]
 
 
 def shortage(ranks: int, *, worlds: int = 1, memory: int = LEAST_MEMORY) -> str:
@@ -84,14 +84,14 @@ def _descriptors() -> Iterator[Limit]:
 
 def _tasks() -> Iterator[tuple[int, str]]:
     """How many more processes and threads, which the kernel counts alike, each limit allows."""
-    listed = [one.info for one in psutil.process_iter(["uids", "num_threads"])]
+    listed = [process.info for process in psutil.process_iter(["uids", "num_threads"])]
     soft = resource.getrlimit(resource.RLIMIT_NPROC)[0] if hasattr(resource, "RLIMIT_NPROC") else -1
     if os.geteuid() != 0 and soft not in (-1, resource.RLIM_INFINITY):  # root is not held to it
-        own = (one["num_threads"] or 1 for one in listed if one["uids"] and one["uids"].real == os.getuid())
-        yield soft - sum(own), "raise it with ulimit -u {}"
+        counts = (info["num_threads"] or 1 for info in listed if info["uids"] and info["uids"].real == os.getuid())
+        yield soft - sum(counts), "raise it with ulimit -u {}"
     for name in ("pid_max", "threads-max"):
         if (most := _number(PROC / "sys" / "kernel" / name)) is not None:
-            running = sum(one["num_threads"] or 1 for one in listed)
+            running = sum(info["num_threads"] or 1 for info in listed)
             yield most - running, f"raise it with sysctl kernel.{name}={{}}"
     yield from _left_in_groups("pids", ("pids.max", "pids.current"))
 

@@ -70,8 +70,8 @@ def hide(text: str, also: Sequence[str] = ()) -> str:
         also: further home folders, such as a room's.
     """
     text = hide_home(text, also)
-    for found, word in ((hosts(), "<host>"), (users(), "<user>")):
-        for name in sorted(found, key=len, reverse=True):
+    for names, word in ((hosts(), "<host>"), (users(), "<user>")):
+        for name in sorted(names, key=len, reverse=True):
             if name in text:
                 text = re.sub(word_of(name), word, text)
     return text
@@ -142,8 +142,8 @@ def _places(folder: Path | None, python: Path | None, room: Room | None) -> list
     if room is not None:
         places |= {str(room.temporary): "", str(room.home): "~/"}
     if python is not None:
-        own = python.parent.parent
-        places |= dict.fromkeys(map(str, (own, *own.glob("lib/python*/site-packages"))), "")
+        environment = python.parent.parent
+        places |= dict.fromkeys(map(str, (environment, *environment.glob("lib/python*/site-packages"))), "")
     everywhere: dict[str, str] = {}
     for place, word in places.items():
         for spelled in (place, os.path.realpath(place) if place else ""):

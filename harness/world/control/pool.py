@@ -168,11 +168,11 @@ def prepare(pool: Pool, lanes: int, **needs: Any) -> None:
     """Have a server ready for each of so many lanes, started side by side; else as `ServerPool.take`."""
     with ThreadPoolExecutor(max_workers=lanes) as starters:
         taken = [starters.submit(pool.take, **needs) for _ in range(lanes)]
-    for one in taken:
-        if one.exception() is None:
-            pool.give(one.result())
-    for one in taken:
-        one.result()
+    for server in taken:
+        if server.exception() is None:
+            pool.give(server.result())
+    for server in taken:
+        server.result()
 
 
 def is_linux() -> bool:

@@ -68,8 +68,8 @@ def refusal(word: str, *, staged: Iterable[Path]) -> str | None:
     """
     if "{" in word:
         return None
-    if own := [code / word for code in staged if is_staged(word, code)]:
-        return next(filter(None, map(_no_interpreter, own)), None)
+    if files := [code / word for code in staged if is_staged(word, code)]:
+        return next(filter(None, map(_no_interpreter, files)), None)
     there = shutil.which(word, path=server_environment({}).get("PATH", os.defpath))
     return None if there else "it is not in PATH"
 

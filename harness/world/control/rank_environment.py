@@ -67,12 +67,12 @@ def server_environment(
 
 def own_environment(variables: Mapping[str, str], *, requested: Mapping[str, str]) -> dict[str, str]:
     """What one rank gets for itself, beside what the scenario requests for all."""
-    own = dict(variables)
-    if "OMP_NUM_THREADS" in own and "MKL_NUM_THREADS" not in {**requested, **own}:
+    chosen = dict(variables)
+    if "OMP_NUM_THREADS" in chosen and "MKL_NUM_THREADS" not in {**requested, **chosen}:
         # As above: our default for MKL would undo it, and a variable cannot be taken away from one rank.
-        own["MKL_NUM_THREADS"] = own["OMP_NUM_THREADS"]
+        chosen["MKL_NUM_THREADS"] = chosen["OMP_NUM_THREADS"]
     # Those of the room are set, and would undo it.
-    return {name: value for name, value in following(own).items() if name not in requested} | own
+    return {name: value for name, value in following(chosen).items() if name not in requested} | chosen
 
 
 def launcher_environment(
@@ -91,12 +91,12 @@ def launcher_environment(
 
     Source: https://docs.pytorch.org/docs/stable/elastic/run.html#environment-variables
     """
-    own, beside = local or (rank, size)
+    local_rank, local_size = local or (rank, size)
     return {
         "RANK": str(rank),
-        "LOCAL_RANK": str(own),
+        "LOCAL_RANK": str(local_rank),
         "WORLD_SIZE": str(size),
-        "LOCAL_WORLD_SIZE": str(beside),
+        "LOCAL_WORLD_SIZE": str(local_size),
         "MASTER_ADDR": master,
         "MASTER_PORT": str(port),
     }

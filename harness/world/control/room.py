@@ -78,14 +78,14 @@ class Room:
 
     def environment(self, given: Mapping[str, str]) -> dict[str, str]:
         """The environment of the room's server: what is given, and where the folders are that it does not name."""
-        own = {
+        places = {
             "HOME": str(self.home),
             **dict.fromkeys(("TMPDIR", "TMP", "TEMP"), str(self.temporary)),
             "XDG_RUNTIME_DIR": str(self._runtime),
             **{name: str(self._caches / folder) for name, folder in COMPILERS.items()},
             **toolchains(),
         }
-        settings = own | dict(given)
+        settings = places | dict(given)
         return settings | following(settings) | dict(given)
 
     def renew(self, content: Mapping[str, Path] | None = None) -> None:

@@ -209,11 +209,11 @@ class Stillness:
         Raises:
             Unreadable: the kernel does not show it.
         """
-        found = {who: f"sleeps in {call} again and again" for who, call in self._slept.items()}
+        sleeping = {who: f"sleeps in {call} again and again" for who, call in self._slept.items()}
         for (pid, tid), thread in self._last.items():
             if pid != tid and thread.state not in "RZX" and (why := self._doubt(pid, tid, thread)):
-                found[pid, tid] = why
-        return found
+                sleeping[pid, tid] = why
+        return sleeping
 
     def _doubt(self, pid: int, tid: int, thread: ThreadState) -> str:
         wait = self._wait(pid, thread)

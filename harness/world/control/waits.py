@@ -221,14 +221,14 @@ def _until(pid: int, address: int, *, clock: int) -> float | None:
     if address == 0:
         return None
     seconds, nanoseconds = _read(pid, address)
-    own = time.clock_gettime(clock) + (0.0 if clock == time.CLOCK_REALTIME else ahead(pid))
-    return seconds + nanoseconds / 1e9 - own + time.monotonic()
+    now = time.clock_gettime(clock) + (0.0 if clock == time.CLOCK_REALTIME else ahead(pid))
+    return seconds + nanoseconds / 1e9 - now + time.monotonic()
 
 
 def ahead(pid: int) -> float:
     """Seconds that the monotonic clock of a process is ahead of ours, as on a test host; 0 where none has its own."""
-    own = [_offset(whose) for whose in (str(pid), "self")]
-    return own[0] - own[1]
+    offsets = [_offset(whose) for whose in (str(pid), "self")]
+    return offsets[0] - offsets[1]
 
 
 def _offset(pid: str) -> float:

@@ -309,7 +309,7 @@ class World:
         kind = message.pop("is")
         ns = message.pop("ns")
         message.pop("descriptors", None)
-        told = f"rank.{kind}"
+        name = f"rank.{kind}"
         rank = message.pop("rank", None)
         pid = message.pop("pid", None)
         if kind in TOLD:
@@ -324,7 +324,7 @@ class World:
                 self._hosts.made(ns, message, self._channels)
                 self._on_hosts(self, descriptors)
             case "wire":
-                told, is_answer = self._hosts.said(ns, rank, message)
+                name, is_answer = self._hosts.said(ns, rank, message)
                 if is_answer:
                     self._gates.landed()
             case "signalled":
@@ -338,7 +338,7 @@ class World:
                 self._gone = True
             case _ if self._machines.hear(kind, {**message, "rank": rank, "ns": ns}):
                 self._gates.landed()
-        for do in self._awaited.pop((told, rank), ()):
+        for do in self._awaited.pop((name, rank), ()):
             do()
 
     def _hear_exit(self, rank: int, pid: int, ns: int, values: dict[str, JSON]) -> None:

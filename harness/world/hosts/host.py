@@ -124,8 +124,8 @@ def make(host: int, *, places: Mapping[str, Any]) -> Host:
     tun = _interface(address(host))
     _mount(places, Path(places["own"]))
     kinds = KINDS if ahead else KINDS[:-1]
-    made = {kind: os.open(namespaces.OWN / kind, os.O_RDONLY | os.O_CLOEXEC) for kind in kinds}
-    return Host(tun=tun, namespaces=made, clock_ahead=ahead * 1_000_000_000)
+    descriptors = {kind: os.open(namespaces.OWN / kind, os.O_RDONLY | os.O_CLOEXEC) for kind in kinds}
+    return Host(tun=tun, namespaces=descriptors, clock_ahead=ahead * 1_000_000_000)
 
 
 def serve(port: int) -> list[int]:
@@ -202,9 +202,9 @@ def below_tmp(paths: Iterable[str | Path]) -> list[str]:
     """Of these files and folders, what lies below /tmp, without what lies below another of them."""
     real = os.path.realpath(TEMPORARY)
     inside = {
-        Path(found)
-        for found in map(os.path.realpath, paths)
-        if found.startswith(real + os.sep) and os.access(found, os.F_OK)
+        Path(real_path)
+        for real_path in map(os.path.realpath, paths)
+        if real_path.startswith(real + os.sep) and os.access(real_path, os.F_OK)
     }
     # Where a path leads to it through a link below /tmp, the link is needed as well as its target: both are kept.
     inside |= {Path(path) for path in map(os.path.abspath, paths) if Path(path).is_relative_to(TEMPORARY)}

@@ -86,10 +86,10 @@ class WireProcess:
         self._before = namespaces.capabilities()
         names = scratch / "hosts"
         names.write_text(hosts.names_file(world["count"]))
-        own = [str(scratch / hosts.name_of(host)) for host in range(world["count"])]
-        self._own = own if world.get("temporary") else None
+        folders = [str(scratch / hosts.name_of(host)) for host in range(world["count"])]
+        self._own = folders if world.get("temporary") else None
         places = {
-            "own": own,
+            "own": folders,
             "names": str(names),
             "temporary": world.get("temporary"),
             "kept": hosts.below_tmp([str(scratch), *world["kept"]]),

@@ -51,10 +51,10 @@ class HostControl:
 
     def channels(self, *, not_before: int) -> dict[int, Channel]:
         """The channel of each rank, which takes what the rank stamps by the rank's own clock."""
-        found = {rank: Channel(rank, not_before=not_before) for rank in range(self._size)}
+        channels = {rank: Channel(rank, not_before=not_before) for rank in range(self._size)}
         for rank in self._clocks:
-            self._go_by(found[rank], rank)
-        return found
+            self._go_by(channels[rank], rank)
+        return channels
 
     def _go_by(self, channel: Channel, rank: int, *, ahead: int = 0) -> None:
         """A rank's clock is `ahead` by what its host's is, in nanoseconds, and by what its own is beyond that."""

@@ -200,10 +200,10 @@ class Fleet:
                 return self._given_up[index]
             if self._ready.get(index, {}).get("needs") != needs:
                 address = self._machines[index].address or line.facts.get("address") or "127.0.0.1"
-                told = line.ask("server", **needs, address=address, ports=self.ports(index), within=READY_WITHIN)
-                if not told["interface"]:
+                answer = line.ask("server", **needs, address=address, ports=self.ports(index), within=READY_WITHIN)
+                if not answer["interface"]:
                     return f"none of its network interfaces has the address {address}: mend ips in the hostfile"
-                self._ready[index] = {**told, "needs": needs, "address": address}
+                self._ready[index] = {**answer, "needs": needs, "address": address}
         except (Unreachable, OSError, KeyError, TypeError) as error:
             return str(error)
         return ""
@@ -277,7 +277,7 @@ class Fleet:
 
         One that was given up is not asked: its trials say so, for they failed or are void.
         """
-        found = set(self._changed)
+        machines = set(self._changed)
         for index in sorted(self._given.keys() - self._given_up.keys()):
             line = self._lines.get(index)
             if line is None or line.lost:
@@ -285,10 +285,10 @@ class Fleet:
             try:
                 digests = sorted(self._given[index])
                 if line is None or line.ask("lacks", trees=digests, within=READY_WITHIN).get("lacks") != []:
-                    found.add(index)
+                    machines.add(index)
             except Unreachable:
-                found.add(index)
-        return [self._machines[index].called for index in sorted(found)]
+                machines.add(index)
+        return [self._machines[index].called for index in sorted(machines)]
 
     @property
     def has_lost(self) -> bool:
@@ -297,24 +297,24 @@ class Fleet:
 
     def told(self) -> list[dict[str, Any]]:
         """What each machine says of itself, and of its wall clock against ours; nothing of one that was not reached."""
-        found = []
+        messages = []
         for index in range(len(self._machines)):
             line = self._lines.get(index)
-            found.append({} if line is None else {**line.facts, **line.offset()})
-        return found
+            messages.append({} if line is None else {**line.facts, **line.offset()})
+        return messages
 
     def placed(self, of: Sequence[int]) -> Placed:
         """The machines of a world whose ranks are on these, once all are ready."""
-        return Placed(of=tuple(of), called=tuple(one.called for one in self._machines), reached=())
+        return Placed(of=tuple(of), called=tuple(machine.called for machine in self._machines), reached=())
 
     def over(self, of: Sequence[int]) -> Over:
         """Where the ranks of a world are reached."""
         known = [self._ready[index] for index in of]
         ports = {index: iter(self._ready[index]["ports"]) for index in set(of)}
         return Over(
-            addresses=[one["address"] for one in known],
+            addresses=[facts["address"] for facts in known],
             ports=[next(ports[index]) for index in of],
-            interfaces=[one["interface"] for one in known],
+            interfaces=[facts["interface"] for facts in known],
         )
 
     @contextlib.contextmanager

@@ -88,8 +88,8 @@ def read(path: Path, *, after: int) -> Iterator[bytes]:
             content = stream.read(size)
             if len(text) != words or len(content) != size:
                 return
-            told: dict[str, Any] = json.loads(text)
-            if told["n"] > after:
+            message: dict[str, Any] = json.loads(text)
+            if message["n"] > after:
                 yield head + text + content
 
 

@@ -92,7 +92,7 @@ class Share:
     def heard(self) -> Counter[tuple[JSON, ...]]:
         """What its ranks, and who forked them, said while somebody heard it."""
         ranks = self.placed.ranks(self.machine)
-        return Counter(_key(one) for one in self.events if one.rank in ranks and one.by in ("rank", "server"))
+        return Counter(_key(event) for event in self.events if event.rank in ranks and event.by in ("rank", "server"))
 
 
 def replay(share: Share, messages: Iterable[tuple[dict[str, Any], bytes]], *, scratch: Path) -> Late:
@@ -107,13 +107,13 @@ def replay(share: Share, messages: Iterable[tuple[dict[str, Any], bytes]], *, sc
         Hostile: it is not what this machine can have written down of this world.
         OSError: no space.
     """
-    made = _Replay(share, scratch)
+    player = _Replay(share, scratch)
     try:
         for number, (message, content) in enumerate(messages, start=1):
             if message.get("n") != number or message.get("world") != share.mark:
                 raise Hostile("its messages do not follow one another, or are of another world")
-            made.hear(message, content)
-        return made.late()
+            player.hear(message, content)
+        return player.late()
     except (KeyError, TypeError, ValueError) as error:
         raise error if isinstance(error, Hostile) else Hostile(f"it wrote down what no node says: {error}") from None
 

@@ -86,14 +86,14 @@ def prepare(
 
 def _pip() -> Path:
     """The pip that comes with Python, which runs without being installed."""
-    found: list[Path] = []
+    wheels: list[Path] = []
     with contextlib.suppress(ImportError):
         import ensurepip
 
-        found = sorted((Path(ensurepip.__file__).parent / "_bundled").glob("pip-*.whl"))
-    if not found:
+        wheels = sorted((Path(ensurepip.__file__).parent / "_bundled").glob("pip-*.whl"))
+    if not wheels:
         raise NotMade("its Python brings no pip: install its ensurepip (Debian: python3-venv), or name another Python")
-    return found[-1] / "pip"
+    return wheels[-1] / "pip"
 
 
 def _run(command: list[str], goes_on: Callable[[], bool]) -> None:

@@ -95,7 +95,7 @@ class MachineServer:
             "rendezvous": {
                 "ranks": list(rendezvous.ranks),
                 "env": list(rendezvous.env),
-                "opened": [asdict(one) for one in rendezvous.opened],
+                "opened": [asdict(opening) for opening in rendezvous.opened],
             },
             "port": self._fleet.port(launch.machines.of[0]),
             "until": launch.deadline + launch.after_failure + UNTIL,
@@ -131,16 +131,16 @@ class MachineServer:
     def is_well(self) -> bool:
         """Whether nobody is left of the world on any machine."""
         return self._relay is None or (
-            self._relay.await_over(LEFT_WITHIN) and all(told.get("well") for told in self._relay.given.values())
+            self._relay.await_over(LEFT_WITHIN) and all(report.get("well") for report in self._relay.given.values())
         )
 
     def end(self) -> None:
         """The world is over: what machines wrote down of it is not needed any more."""
         if self._relay is not None:
-            for index, told in self._relay.given.items():
-                if isinstance(why := told.get("journal"), str) and why:
+            for index, report in self._relay.given.items():
+                if isinstance(why := report.get("journal"), str) and why:
                     self._fleet.no_journal(index, why)
-                ports = told.get("ports")
+                ports = report.get("ports")
                 if isinstance(ports, list) and all(type(port) is int and 0 < port < 65536 for port in ports):
                     self._fleet.again(index, ports)
             for line in self._fleet.lines(sorted(self._relay.given.keys() | self._relay.collected)).values():

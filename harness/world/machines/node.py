@@ -97,8 +97,8 @@ class Node:
         interface = next(
             (
                 name
-                for name, found in psutil.net_if_addrs().items()
-                if any(one.address.partition("%")[0] == asked["address"] for one in found)
+                for name, addresses in psutil.net_if_addrs().items()
+                if any(address.address.partition("%")[0] == asked["address"] for address in addresses)
             ),
             "",
         )

@@ -13,8 +13,8 @@ def local(of: Sequence[int], rank: int) -> tuple[int, int]:
         of: the host of each rank.
         rank: of the world.
     """
-    beside = [other for other, host in enumerate(of) if host == of[rank]]
-    return beside.index(rank), len(beside)
+    ranks = [other for other, host in enumerate(of) if host == of[rank]]
+    return ranks.index(rank), len(ranks)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -47,4 +47,4 @@ class Placed:
 
     def ranks(self, machine: int) -> list[int]:
         """The ranks on a machine."""
-        return [rank for rank, one in enumerate(self.of) if one == machine]
+        return [rank for rank, other in enumerate(self.of) if other == machine]

@@ -68,9 +68,9 @@ class Relay:
         self._mark = mark
         self._run = run
         self._begun = begun
-        own = [os.dup(descriptor) for descriptor in descriptors]
-        self._control = socket.socket(fileno=own[0])
-        self._pipes = [own[1 + 3 * rank : 4 + 3 * rank] for rank in range(len(placed.of))]
+        duplicates = [os.dup(descriptor) for descriptor in descriptors]
+        self._control = socket.socket(fileno=duplicates[0])
+        self._pipes = [duplicates[1 + 3 * rank : 4 + 3 * rank] for rank in range(len(placed.of))]
         # One offset for the whole world, so that time goes one way within a machine.
         self.clocks = {index: (line.ahead, line.within) for index, line in lines.items()}
         self.elsewhere: dict[int, Elsewhere] = {}
@@ -338,19 +338,19 @@ class Relay:
         now = time.monotonic_ns()
         with self._lock:
             there = self._there()
-            for one in list(self._awaited):
-                if not one[0] & there:
-                    self._awaited.remove(one)
-                    said.append({"is": "signalled", "ns": now, **one[1]})
+            for awaited in list(self._awaited):
+                if not awaited[0] & there:
+                    self._awaited.remove(awaited)
+                    said.append({"is": "signalled", "ns": now, **awaited[1]})
             if self._stood and self._stood >= there:
                 self._stood = set()
                 said.append({"is": "stood", "ns": now})
             if not there and not self._returning and not self._is_told:
                 self._is_told = True
                 if self._survivors.keys() >= self._lines.keys():
-                    found = [one for told in self._survivors.values() for one in told["processes"]]
-                    count = sum(told["count"] for told in self._survivors.values())
-                    said.append({"is": "survivors", "ns": now, "count": count, "processes": found[:50]})
+                    processes = [process for report in self._survivors.values() for process in report["processes"]]
+                    count = sum(report["count"] for report in self._survivors.values())
+                    said.append({"is": "survivors", "ns": now, "count": count, "processes": processes[:50]})
                 said.append({"is": "gone", "ns": now})
         for message in said:
             self._tell(message)

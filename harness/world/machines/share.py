@@ -95,8 +95,8 @@ class Standing:
         if not quiet and (now < latest or (now < latest + WRITTEN_WITHIN and self._writing())):
             return QUIET
         for rank in self._sizes:
-            told: dict[str, Any] = {"is": "stack", "rank": rank}
-            self._say(told, read_stack(self._scratch / f"rank-{rank}" / STACKS) or b"")
+            message: dict[str, Any] = {"is": "stack", "rank": rank}
+            self._say(message, read_stack(self._scratch / f"rank-{rank}" / STACKS) or b"")
         self._say({"is": "stood"})
         self.is_asked = False
         return 0.0
@@ -123,10 +123,10 @@ def travels(launch: Launch) -> dict[str, Any]:
     Raises:
         OSError: it has what machines are not given, as a plug-in's fault may ask for.
     """
-    for one in fields(launch):
-        default = one.default if one.default_factory is MISSING else one.default_factory()
-        if one.name not in PLAIN | BROUGHT and getattr(launch, one.name) != default:
-            raise OSError(f"{one.name} does not act on ranks over machines: leave out what asks for it")
+    for field in fields(launch):
+        default = field.default if field.default_factory is MISSING else field.default_factory()
+        if field.name not in PLAIN | BROUGHT and getattr(launch, field.name) != default:
+            raise OSError(f"{field.name} does not act on ranks over machines: leave out what asks for it")
     return {name.name: getattr(launch, name.name) for name in fields(launch) if name.name in PLAIN}
 
 
@@ -174,8 +174,8 @@ class Share:
     def say(self, message: dict[str, Any], content: bytes = b"") -> None:
         """Tell control something of this world."""
         self._number += 1
-        told = {**message, "world": self._asked["world"], "n": self._number}
-        self._journal.add(self._outbox.send(told, content))
+        numbered = {**message, "world": self._asked["world"], "n": self._number}
+        self._journal.add(self._outbox.send(numbered, content))
 
     def run(self) -> bool:
         """Start the ranks, stay until they are gone, and hand over what they left; whether nobody is left."""
@@ -316,11 +316,11 @@ class Share:
             self._order({"rank": rank, "signal": int(number), "own": True})
 
     def _order(self, order: dict[str, Any]) -> None:
-        told = {**order, "rank": None if order["rank"] is None else self.ranks.index(order["rank"])}
-        own = told.pop("own", False)
-        if "signal" in told:
-            self._asking.append(own)
-        self._pipes.control.sendall(json.dumps(told).encode() + b"\n")
+        keepers = {**order, "rank": None if order["rank"] is None else self.ranks.index(order["rank"])}
+        is_own = keepers.pop("own", False)
+        if "signal" in keepers:
+            self._asking.append(is_own)
+        self._pipes.control.sendall(json.dumps(keepers).encode() + b"\n")
 
     def _listen(self) -> None:
         try:
@@ -393,6 +393,6 @@ def _renumbered(values: Mapping[str, Any], places: Mapping[int, int]) -> dict[st
     def number(value: Any) -> Any:
         if isinstance(value, dict) and set(value) == {"descriptor"}:
             return {"descriptor": places.get(value["descriptor"], value["descriptor"])}
-        return [number(one) for one in value] if isinstance(value, list) else value
+        return [number(item) for item in value] if isinstance(value, list) else value
 
     return {key: number(value) for key, value in values.items()}

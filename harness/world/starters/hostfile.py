@@ -43,13 +43,13 @@ def read(path: Path) -> tuple[Machine, ...]:
         ScenarioError: it is not a hostfile; each problem with its line.
     """
     text = read_regular(path, limit=MOST_BYTES).decode("utf-8", "surrogateescape")
-    found = _of_json(path, text) if text.lstrip()[:1] in ("{", "[") else _of_lines(path, text)
+    machines = _of_json(path, text) if text.lstrip()[:1] in ("{", "[") else _of_lines(path, text)
     merged: dict[str, Machine] = {}
-    for one in found:
-        before = merged.get(one.name)
-        addresses = tuple(dict.fromkeys((*(before.addresses if before else ()), *one.addresses)))
-        slots = one.slots + (before.slots if before else 0)
-        merged[one.name] = Machine(name=one.name, slots=slots, addresses=addresses)
+    for machine in machines:
+        before = merged.get(machine.name)
+        addresses = tuple(dict.fromkeys((*(before.addresses if before else ()), *machine.addresses)))
+        slots = machine.slots + (before.slots if before else 0)
+        merged[machine.name] = Machine(name=machine.name, slots=slots, addresses=addresses)
     if not merged:
         raise _refused(path, 1, "", "it names no machine; write one a line, such as: node-1 slots=2")
     if len(merged) > MOST_HOSTS:
@@ -58,7 +58,7 @@ def read(path: Path) -> tuple[Machine, ...]:
 
 
 def _of_lines(path: Path, text: str) -> list[Machine]:
-    found = []
+    machines = []
     for number, line in enumerate(text.splitlines(), start=1):
         words = line.partition("#")[0].split()
         if not words:
@@ -70,8 +70,8 @@ def _of_lines(path: Path, text: str) -> list[Machine]:
                 raise _refused(path, number, word, "after the name of a machine, only slots=N is understood")
             if word.startswith("slots="):
                 slots = _slots(path, number, int(match[1]))
-        found.append(Machine(name=_name(path, number, words[0]), slots=slots))
-    return found
+        machines.append(Machine(name=_name(path, number, words[0]), slots=slots))
+    return machines
 
 
 def placement(given: str, *, machines: Sequence[Machine]) -> Literal["spread", "pack"] | tuple[int, ...]:
@@ -83,7 +83,7 @@ def placement(given: str, *, machines: Sequence[Machine]) -> Literal["spread", "
     if given in ("spread", "pack"):
         return "spread" if given == "spread" else "pack"
     places = {}
-    names = [one.name for one in machines]
+    names = [machine.name for machine in machines]
     for part in given.split(","):
         rank, _, name = part.partition("=")
         if not rank.isascii() or not rank.isdigit() or name not in names or int(rank) in places:
@@ -105,7 +105,7 @@ def _of_json(path: Path, text: str) -> list[Machine]:
         raise _refused(
             path, 1, "", 'it has no list of hosts; mlx.launch reads {"hosts": [{"ssh": NAME, "ips": [...]}]}'
         )
-    found = []
+    machines = []
     for place, host in enumerate(hosts):
         where = f"hosts[{place}]"
         if not isinstance(host, dict) or not isinstance(host.get("ssh"), str):
@@ -114,8 +114,8 @@ def _of_json(path: Path, text: str) -> list[Machine]:
         if not isinstance(ips, list) or not all(isinstance(ip, str) for ip in ips):
             raise _refused(path, 1, f"{where}.ips", "it is a list of addresses, in quotes")
         addresses = tuple(_name(path, 1, ip) for ip in ips)
-        found.append(Machine(name=_name(path, 1, host["ssh"]), slots=1, addresses=addresses))
-    return found
+        machines.append(Machine(name=_name(path, 1, host["ssh"]), slots=1, addresses=addresses))
+    return machines
 
 
 def _name(path: Path, line: int, name: str) -> str:

@@ -190,12 +190,12 @@ def _dwellers(network: int) -> list[int]:
     """Processes in a network, unless it is the one of this process."""
     if network == Path("/proc/self/ns/net").stat().st_ino:
         return []
-    found = []
-    for one in Path("/proc").glob("[0-9]*"):
+    pids = []
+    for folder in Path("/proc").glob("[0-9]*"):
         with contextlib.suppress(OSError):
-            if (one / "ns/net").stat().st_ino == network:
-                found.append(int(one.name))
-    return found
+            if (folder / "ns/net").stat().st_ino == network:
+                pids.append(int(folder.name))
+    return pids
 
 
 def _kill(pid: int) -> int:

@@ -112,11 +112,11 @@ class Cluster:
             NoCluster: it does not answer any more.
         """
         try:
-            found = self._ray.nodes()
+            nodes = self._ray.nodes()
         except (ConnectionError, RuntimeError) as error:
             why = printable(" ".join(str(error).split()), limit=200)
             raise NoCluster(f"the cluster of Ray answers no more ({why}): see whether its head is up") from None
-        living = [node for node in found if node["Alive"] and node["Resources"].get("CPU", 0) >= 1]
+        living = [node for node in nodes if node["Alive"] and node["Resources"].get("CPU", 0) >= 1]
         return [
             Place(
                 id=node["NodeID"],
@@ -143,10 +143,10 @@ class Cluster:
         # One on each node, and never on another one instead: what a placement group with STRICT_SPREAD moves when a
         # node is lost has to stay where it is here.
         strategy = self._strategies.NodeAffinitySchedulingStrategy(place.id, soft=False)
-        made = self._actor.options(
+        actor = self._actor.options(
             num_cpus=place.cores, max_concurrency=4, max_restarts=0, scheduling_strategy=strategy
         ).remote(program, alone=True, **more)
-        return Actor(self._ray, made, place, told_within=told_within)
+        return Actor(self._ray, actor, place, told_within=told_within)
 
 
 class Actor:

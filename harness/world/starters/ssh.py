@@ -44,8 +44,8 @@ def command(name: str, argv: Sequence[str], *, configuration: Path | None = None
         argv: what to start there; no login shell sees anything of it but quoted words.
         configuration: read instead of the user's own (`ssh -F`).
     """
-    own = ["-F", str(configuration)] if configuration is not None else []
-    return ["ssh", *own, *OPTIONS, "--", name, f"exec {shlex.join(argv)}"]
+    options = ["-F", str(configuration)] if configuration is not None else []
+    return ["ssh", *options, *OPTIONS, "--", name, f"exec {shlex.join(argv)}"]
 
 
 def remedy(said: str) -> str:

@@ -141,7 +141,7 @@ def made(folder: Path, count: int, *, slots: int = SLOTS) -> Iterator[TestMachin
         pids = []
         links = []
         known = []
-        own = []
+        config = []
         for index in range(count):
             name = f"machine-{index}"
             address = f"{network}.{index + 1}"
@@ -152,14 +152,14 @@ def made(folder: Path, count: int, *, slots: int = SLOTS) -> Iterator[TestMachin
             names.append(name)
             links.append(link)
             known.append(f"{address} {(folder / 'host_key.pub').read_text()}")
-            own += [f"Host {name}", f"  HostName {address}"]
-        own += [
+            config += [f"Host {name}", f"  HostName {address}"]
+        config += [
             *("Host *", f"  User {getpass.getuser()}", f"  IdentityFile {folder}/key"),
             *(f"  UserKnownHostsFile {folder}/known", "  IdentitiesOnly yes", "  IdentityAgent none"),
             "  StrictHostKeyChecking yes",
         ]
         (folder / "known").write_text("".join(known))
-        (folder / "config").write_text("".join(f"{line}\n" for line in own))
+        (folder / "config").write_text("".join(f"{line}\n" for line in config))
         listed = [{"ssh": name, "ips": [f"{network}.{index + 1}"]} for index, name in enumerate(names)]
         (folder / "hosts.json").write_text(json.dumps({"hosts": listed * slots}))
         yield TestMachines(tuple(names), folder / "config", folder / "hosts.json", tuple(pids), tuple(links))
@@ -220,8 +220,8 @@ def _run(*words: str) -> None:
 
 def _child(machine: subprocess.Popen[bytes]) -> int:
     while machine.poll() is None:
-        if found := _children(machine.pid):
-            return found[0]
+        if children := _children(machine.pid):
+            return children[0]
     raise NoMachines("a test machine did not start: unshare ended")
 
 
@@ -236,7 +236,7 @@ def _end(machine: subprocess.Popen[bytes]) -> None:
 
 
 def _below(pid: int) -> list[int]:
-    return [one for child in _children(pid) for one in (child, *_below(child))]
+    return [process for child in _children(pid) for process in (child, *_below(child))]
 
 
 def _children(pid: int) -> list[int]:
