@@ -54,10 +54,10 @@ def serve(control: int, scratch: str, *, warm: bool) -> None:
     wakeup = child_alarm()
     seconds = time.monotonic() - started
     _tell(channel, {"is": "ready", "pid": os.getpid(), "threads": threads, "modules": modules, "seconds": seconds})
-    Server(channel, wakeup=wakeup, baseline=baseline).run()
+    ForkServer(channel, wakeup=wakeup, baseline=baseline).run()
 
 
-class Server:
+class ForkServer:
     """A server that is ready: its requests, its keepers."""
 
     def __init__(self, channel: socket.socket, *, wakeup: int, baseline: set[int]) -> None:

@@ -52,7 +52,7 @@ class Late:
     whole: bool
 
 
-class Share:
+class LateShare:
     """The share of one machine in one world, as the trial's events tell it."""
 
     def __init__(self, events: Sequence[Event], *, machine: int) -> None:
@@ -95,7 +95,7 @@ class Share:
         return Counter(_key(event) for event in self.events if event.rank in ranks and event.by in ("rank", "server"))
 
 
-def replay(share: Share, messages: Iterable[tuple[dict[str, Any], bytes]], *, scratch: Path) -> Late:
+def replay(share: LateShare, messages: Iterable[tuple[dict[str, Any], bytes]], *, scratch: Path) -> Late:
     """Read what a machine wrote down of its share, from the first message on.
 
     Args:
@@ -119,7 +119,7 @@ def replay(share: Share, messages: Iterable[tuple[dict[str, Any], bytes]], *, sc
 
 
 class _Replay:
-    def __init__(self, share: Share, scratch: Path) -> None:
+    def __init__(self, share: LateShare, scratch: Path) -> None:
         size = len(share.placed.of)
         self._share = share
         self._scratch = scratch
