@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import fields, replace
 from typing import Any
 
-from harness.world.launch import PARTS, Launch
+from harness.world.control.launch import PARTS, Launch
 
 
 def launch_of(**values: Any) -> Launch:

@@ -14,7 +14,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from harness.reproduce.bundle import Needles
-from harness.world import names
+from harness.world.control import names
 
 PROJECT = Path(__file__).resolve().parents[1]
 SAMPLE = PROJECT / "docs" / "sample"

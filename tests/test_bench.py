@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from harness.world.pool import ServerPool
+from harness.world.control.pool import ServerPool
 from tests.bench import commands, integrity, ledger, scale, verifying
 
 

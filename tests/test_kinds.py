@@ -15,8 +15,8 @@ from harness.backends import BackendProperties
 from harness.checks import AnyCheck, CheckProperties
 from harness.faults import AnyFault, FaultProperties
 from harness.forms.document import parse_document
-from harness.world.fork_server import BOOT
-from harness.world.names import ROOT
+from harness.world.control.names import ROOT
+from harness.world.control.server_handle import BOOT
 
 CHECKS = tuple(checks.KINDS.own.values())
 FAULTS = tuple(faults.KINDS.own.values())

@@ -36,8 +36,8 @@ from harness.report.view import View
 from harness.report.views import VIEWS
 from harness.run import doctor
 from harness.subjects import READY
-from harness.world import fork_server
-from harness.world.ports import PortLease
+from harness.world.control import server_handle
+from harness.world.control.ports import PortLease
 
 GOOD = """
     from typing import Literal
@@ -373,12 +373,12 @@ def test_what_ranks_load_is_looked_at_before(
 
 def test_what_lies_beside_rankproof_is_copied_too(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """In the folder that Rankproof is installed in lie plug-ins: ranks load a copy, and no rank changes the next's."""
-    monkeypatch.setattr(fork_server, "ROOT", str(tmp_path))
+    monkeypatch.setattr(server_handle, "ROOT", str(tmp_path))
     ours, theirs = tmp_path / "harness" / "ours_inside.py", tmp_path / "acme" / "theirs_inside.py"
     for file in (ours, theirs):
         file.parent.mkdir()
         file.write_text(INSIDE)
-    server = object.__new__(fork_server.Server)
+    server = object.__new__(server_handle.Server)
     server.scratch = tmp_path / "scratch"
     assert server.inside(ours) == str(ours)
     copy = Path(server.inside(theirs))

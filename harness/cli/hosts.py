@@ -65,7 +65,7 @@ def main(options: argparse.Namespace) -> int:
 
 def _check(options: argparse.Namespace) -> int:
     from harness.run.machines.readiness import check
-    from harness.starters.hostfile import read
+    from harness.world.starters.hostfile import read
 
     configuration = Path(options.ssh_config) if options.ssh_config else None
     found = check(
@@ -83,7 +83,7 @@ def _check(options: argparse.Namespace) -> int:
 
 def _prepare(options: argparse.Namespace) -> int:
     from harness.run.machines.prepared import prepare
-    from harness.starters.hostfile import read
+    from harness.world.starters.hostfile import read
 
     done = prepare(
         read(Path(options.hostfile)),
@@ -100,7 +100,7 @@ def _prepare(options: argparse.Namespace) -> int:
 
 def _clean(options: argparse.Namespace) -> int:
     from harness.run.machines.prepared import clean
-    from harness.starters.hostfile import read
+    from harness.world.starters.hostfile import read
 
     return _say(
         clean(

@@ -15,7 +15,7 @@ from harness.run.arms.entry import seen
 from harness.run.arms.revision import RevisionError
 from harness.run.arms.staging import ArmError, NotThere, previewed
 from harness.scenario import LoadedScenario, Problem, Scenario, ScenarioError
-from harness.world.environment import is_import_time
+from harness.world.control.rank_environment import is_import_time
 
 
 def arguments(parser: argparse.ArgumentParser) -> None:

@@ -25,13 +25,13 @@ from harness.report.views import checked
 from harness.run.plan import RayNodes, RunSettings
 from harness.run.run import Finished, Interrupted, RunError, Slip, run
 from harness.scenario import Problem, ScenarioError
-from harness.starters.ray import NoCluster
 from harness.stats.outcome import Trial
 from harness.stats.tally import Word
 from harness.stats.verdict import Judgement, merge
 from harness.trust.key import KeyProblem, Signer, find_signer
 from harness.trust.sshsig import SshsigError
 from harness.trust.statement import NAME as STATEMENT
+from harness.world.starters.ray import NoCluster
 
 if TYPE_CHECKING:
     from harness.run.machines.over_machines import Hostfile
@@ -145,8 +145,8 @@ def elsewhere(options: argparse.Namespace, stack: ExitStack) -> RayNodes | Hostf
     if options.hosts is None:
         return None
     from harness.run.machines.over_machines import Hostfile, of_cluster
-    from harness.starters import test_machines
-    from harness.starters.hostfile import placement, read
+    from harness.world.starters import test_machines
+    from harness.world.starters.hostfile import placement, read
 
     interpreter = options.hosts_python or sys.executable
     if RAY.fullmatch(options.hosts):

@@ -1,7 +1,7 @@
 """What a fault may touch: a launch before its ranks are forked, and a world through its control object.
 
 Both are described here as protocols, so that this package knows no process: whoever judges a trial imports its proofs.
-`harness.world.launch.Launch` and `harness.world.world.World` are what stands behind them.
+`harness.world.control.launch.Launch` and `harness.world.control.world.World` are what stands behind them.
 """
 
 from __future__ import annotations

@@ -19,7 +19,7 @@ from harness.forms.digest import sha256
 from harness.forms.distribution import wheel_digest
 from harness.record import nix, start_files
 from harness.record.facts import Environment, Package
-from harness.world.names import hide
+from harness.world.control.names import hide
 
 # Exact names and prefixes: a deny-list on words like "token" hides TOKENIZERS_PARALLELISM and misses the next secret.
 VARIABLES = ("LANG", "LC_ALL", "TZ", "CUBLAS_WORKSPACE_CONFIG", "HF_HUB_OFFLINE", "CI", "RANKPROOF_VARIANT")

@@ -15,8 +15,8 @@ from pathlib import Path
 from harness.forms.digest import sha256
 from harness.record import repository
 from harness.record.facts import NixFacts
-from harness.world import driver
-from harness.world.names import ROOT
+from harness.world.control import driver
+from harness.world.control.names import ROOT
 
 SOURCES = ("flake.nix", "flake.lock", "nix/", "locks/", "harness/", "scenarios/", "pyproject.toml", "noxfile.py")
 SHOWN = 20

@@ -30,7 +30,7 @@ from harness.run.inputs import InputError, digests, leaves, remembered
 from harness.trust import statement
 from harness.trust.folder import LARGEST_FILE, LARGEST_MANIFEST, LARGEST_REPORT, Folder, Unreadable
 from harness.trust.statement import REPORT
-from harness.world import names
+from harness.world.control import names
 
 # -- a last look: does what is about to leave the machine name its user, or hold a secret? ---------
 

@@ -41,8 +41,8 @@ from harness.scenario import Scenario
 from harness.stats.profile import CellProfile, profile
 from harness.stats.reproduction import ORDER, Answer, reproduction
 from harness.trust.key import Signer
-from harness.world.environment import DEFAULTS, INHERITED
-from harness.world.pool import is_linux
+from harness.world.control.pool import is_linux
+from harness.world.control.rank_environment import DEFAULTS, INHERITED
 
 THREADS = f"{SETTING}OMP_NUM_THREADS"
 # More worlds than this for each core measure the crowd.

@@ -42,7 +42,7 @@ from harness.rank.artefacts import ARRAY, BFLOAT16, BYTES, FOLDER
 from harness.rank.process import keep_private
 from harness.record.artefacts import LARGE, PER_TRIAL, path_of
 from harness.record.results import ResultsFolder
-from harness.world.world import World
+from harness.world.control.world import World
 
 MANY = 8192
 """Of a rank so many files are looked at: 30 layers with parts, in 17 orders for three prompts, make 4,600."""

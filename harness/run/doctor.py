@@ -26,12 +26,12 @@ from harness.run.environments.cache import cached
 from harness.subjects import READY
 from harness.trust.key import KeyProblem, find_signer
 from harness.trust.sshsig import INSTALL, SshsigError
-from harness.world import cost, driver, limits
-from harness.world.fork_server import ServerFailed
+from harness.world.below.namespaces import has_clocks
+from harness.world.control import cost, driver, limits
+from harness.world.control.pool import ServerPool, is_linux
+from harness.world.control.ports import NoPort, PortLease
+from harness.world.control.server_handle import ServerFailed
 from harness.world.hosts import host as hosts
-from harness.world.namespaces import has_clocks
-from harness.world.pool import ServerPool, is_linux
-from harness.world.ports import NoPort, PortLease
 
 # Fewer than most scenarios want.
 FEW_RANKS = 8

@@ -19,9 +19,9 @@ from harness.history import HUB_BEGIN, HUB_END, HUB_REQUEST
 from harness.hub import Access, HubError, Rules
 from harness.hub import Hub as Server
 from harness.hub.place import GivenSocket, Place
-from harness.world.fork_server import ServerFailed
-from harness.world.launch import Launch
-from harness.world.world import World
+from harness.world.control.launch import Launch
+from harness.world.control.server_handle import ServerFailed
+from harness.world.control.world import World
 
 NAMED = re.compile(r"rank-(\d+)")
 HOST = "127.0.0.1"

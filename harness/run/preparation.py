@@ -23,7 +23,7 @@ from harness.run.inputs import ResolvedInput
 from harness.run.progress import Progress
 from harness.scenario import Cell, Scenario, cells
 from harness.subjects import READY
-from harness.world import limits, program
+from harness.world.control import limits, program
 from harness.world.hosts import host as hosts
 
 

@@ -16,10 +16,10 @@ from harness.run.artefacts import Artefacts, Kept, KeptFile
 from harness.scenario import Cell, ReferencePlan, Scenario, derive_seed, reference_of
 from harness.stats.outcome import reference_folders
 from harness.stats.reference import doubts, values_of
-from harness.world.capture import Capture
-from harness.world.environment import launcher_environment
-from harness.world.launch import Launch, PlaceLaunch
-from harness.world.world import World
+from harness.world.control.capture import Capture
+from harness.world.control.launch import Launch, PlaceLaunch
+from harness.world.control.rank_environment import launcher_environment
+from harness.world.control.world import World
 
 INPUT = "reference"
 """The input under which ranks find the folder."""

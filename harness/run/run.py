@@ -48,7 +48,6 @@ from harness.run.reference import NoReference
 from harness.run.replay import RecordReplay
 from harness.run.trials import MadeTrials, make
 from harness.scenario import LoadedScenario, Problem, Scenario, ScenarioError
-from harness.starters.ray import NoCluster
 from harness.stats.cell_facts import CellFacts
 from harness.stats.unshown import EDITION
 from harness.trust import footer, statement
@@ -56,9 +55,10 @@ from harness.trust.key import Signer
 from harness.trust.replay import CannotRender
 from harness.trust.signers import ALLOWED_SIGNERS, name_of
 from harness.trust.sshsig import NAMESPACE_REPORT
-from harness.world.fork_server import ServerFailed
-from harness.world.room import COMPILED, toolchains
-from harness.world.world import Cancelled
+from harness.world.control.room import COMPILED, toolchains
+from harness.world.control.server_handle import ServerFailed
+from harness.world.control.world import Cancelled
+from harness.world.starters.ray import NoCluster
 
 
 class RunError(Exception):

@@ -28,12 +28,12 @@ from harness.scenario import Cell, ScenarioError
 from harness.stats import outcome
 from harness.stats.outcome import EVENTS, Arm, trial_folder
 from harness.stats.provenance import path_of
-from harness.world import limits
-from harness.world.capture import Capture
-from harness.world.fork_server import ServerFailed
-from harness.world.hang import Hang
-from harness.world.pool import ServerPool
-from harness.world.ports import PortLease
+from harness.world.control import limits
+from harness.world.control.capture import Capture
+from harness.world.control.hang import Hang
+from harness.world.control.pool import ServerPool
+from harness.world.control.ports import PortLease
+from harness.world.control.server_handle import ServerFailed
 
 
 class Trials:

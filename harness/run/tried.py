@@ -41,10 +41,10 @@ from harness.stats import outcome
 from harness.stats.outcome import EVENTS, Arm, Trial, trial_folder
 from harness.stats.reference import doubts, read_reference
 from harness.stats.verdict import ArmCode
-from harness.world.fork_server import ServerFailed
-from harness.world.pool import ServerPool
-from harness.world.ports import PortLease
-from harness.world.world import Cancelled
+from harness.world.control.pool import ServerPool
+from harness.world.control.ports import PortLease
+from harness.world.control.server_handle import ServerFailed
+from harness.world.control.world import Cancelled
 
 BYTES_SHOWN = 32
 CALLS_SHOWN = 3

@@ -22,16 +22,16 @@ from harness.run.plan import TrialPlan
 from harness.run.reference import INPUT, CellReference
 from harness.scenario import Cell, Scenario, derive_seed
 from harness.stats.measured import BEGIN, END, OF_THE_HUB
-from harness.world.capture import Capture
-from harness.world.environment import is_import_time
-from harness.world.fork_server import ServerFailed
-from harness.world.hang import Hang
+from harness.world.below.preload import PACKAGES
+from harness.world.control.capture import Capture
+from harness.world.control.hang import Hang
+from harness.world.control.launch import Launch, PlaceLaunch, ReportLaunch, StartLaunch, SubjectLaunch, WatchLaunch
+from harness.world.control.pool import ServerPool, is_linux, prepare
+from harness.world.control.rank_environment import is_import_time
+from harness.world.control.server_handle import ServerFailed
+from harness.world.control.world import World
 from harness.world.hosts.host import Hosts
-from harness.world.launch import Launch, PlaceLaunch, ReportLaunch, StartLaunch, SubjectLaunch, WatchLaunch
-from harness.world.machines.fleet import Fleet
-from harness.world.pool import ServerPool, is_linux, prepare
-from harness.world.preload import PACKAGES
-from harness.world.world import World
+from harness.world.machines.machine_server import MachinePool
 
 # Reading what a process holds walks its whole page table: so many trials of each arm give a median and its interval.
 PROBED = 12
@@ -250,7 +250,7 @@ class Worlds:
         """A world of a launch, with what is to be done with what its ranks left; not run yet."""
         return World(launch, self._pool_of(launch), cancel=self._cancel, on_left=on_left)
 
-    def _pool_of(self, launch: Launch) -> ServerPool | Fleet:
+    def _pool_of(self, launch: Launch) -> ServerPool | MachinePool:
         """Whose servers fork the ranks: what is one process for its own is on this machine."""
         return self._machines.fleet if self._machines is not None and launch.places.machines is not None else self._pool
 

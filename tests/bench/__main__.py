@@ -23,8 +23,8 @@ from typing import Any
 from harness.backends import KINDS
 from harness.forms.extras import missing
 from harness.forms.ranks import MOST_RANKS
+from harness.world.control.pool import ServerPool, prepare
 from harness.world.hosts.host import refusal
-from harness.world.pool import ServerPool, prepare
 from tests.bench import (
     commands,
     gguf_files,

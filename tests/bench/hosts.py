@@ -7,9 +7,9 @@ from pathlib import Path
 from typing import Any
 
 from harness.backends import KINDS
+from harness.world.control.pool import ServerPool
+from harness.world.control.world import World
 from harness.world.hosts.host import Hosts
-from harness.world.pool import ServerPool
-from harness.world.world import World
 from tests.bench.worlds import warm_world
 from tests.launches import launch_of
 

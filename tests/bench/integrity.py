@@ -12,7 +12,7 @@ from harness.integrity.beside import ValidationBeside
 from harness.integrity.records import EnhancedTokenChunk, Level
 from harness.integrity.sequence import SequenceIntegrityChecker
 from harness.integrity.stream_validator import StreamValidator
-from harness.world.pool import ServerPool
+from harness.world.control.pool import ServerPool
 from tests.bench import ledger
 from tests.integrity.corpus import text
 from tests.integrity.damage import decode, encode, spell, vocabulary

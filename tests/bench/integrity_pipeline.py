@@ -17,9 +17,9 @@ from typing import Any
 
 from harness.stats.rates import binomial_at_most
 from harness.subjects import READY
-from harness.world.pool import ServerPool
-from harness.world.preload import MODULES, OF_MODELS, Preload
-from harness.world.world import World
+from harness.world.below.preload import MODULES, OF_MODELS, Preload
+from harness.world.control.pool import ServerPool
+from harness.world.control.world import World
 from tests.launches import launch_of
 
 TOKENS, ROUNDS = 64, 30

@@ -12,9 +12,9 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
-from harness.world.pool import ServerPool
-from harness.world.recorder import compiled
-from harness.world.world import World
+from harness.world.control.pool import ServerPool
+from harness.world.control.recorder import compiled
+from harness.world.control.world import World
 from tests.launches import launch_of
 
 ROUNDS, STEPS = 400, 40

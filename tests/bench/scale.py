@@ -14,11 +14,12 @@ from typing import Any
 
 import psutil
 
-from harness.world.capture import Capture
-from harness.world.machines.channel import LEASE, argv
-from harness.world.machines.fleet import Fleet, Reached
-from harness.world.pool import prepare
-from harness.world.world import World
+from harness.world.control.capture import Capture
+from harness.world.control.pool import prepare
+from harness.world.control.world import World
+from harness.world.machines.agent_channel import LEASE, argv
+from harness.world.machines.fleet import Reached
+from harness.world.machines.machine_server import MachinePool
 from tests.bench.recorded_keepers import Keepers, Recorder, Recording
 from tests.launches import launch_of
 
@@ -88,7 +89,7 @@ def _spent() -> float:
     return used.ru_utime + used.ru_stime
 
 
-def _fleet(starts: list[Any]) -> Fleet:
+def _fleet(starts: list[Any]) -> MachinePool:
     machines = [
         Reached(
             name=f"machine-{number}",
@@ -100,10 +101,10 @@ def _fleet(starts: list[Any]) -> Fleet:
         )
         for number, start in enumerate(starts)
     ]
-    return Fleet(machines, lease=LEASE, back_within=5.0)
+    return MachinePool(machines, lease=LEASE, back_within=5.0)
 
 
-def _world(fleet: Fleet, code: Path, *, events: int, size: int) -> Capture:
+def _world(fleet: MachinePool, code: Path, *, events: int, size: int) -> Capture:
     launch = launch_of(
         about={"scenario": "scale"},
         size=size,

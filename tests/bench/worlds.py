@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from pathlib import Path
 
+from harness.world.control.pool import ServerPool
+from harness.world.control.world import World
 from harness.world.hosts.host import Hosts
-from harness.world.pool import ServerPool
-from harness.world.world import World
 from tests.launches import launch_of
 
 SUBJECT = """

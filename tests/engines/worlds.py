@@ -10,9 +10,9 @@ from typing import Any, Self
 
 from harness.history import History
 from harness.subjects import READY
-from harness.world.pool import ServerPool
-from harness.world.preload import MODULES, OF_MODELS, Preload
-from harness.world.world import World
+from harness.world.below.preload import MODULES, OF_MODELS, Preload
+from harness.world.control.pool import ServerPool
+from harness.world.control.world import World
 from tests.launches import launch_of
 
 PRELOAD = Preload(MODULES + OF_MODELS)

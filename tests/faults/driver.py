@@ -6,9 +6,9 @@ import sys
 from pathlib import Path
 
 from harness.faults.strikes import Strikes
-from harness.world.pool import ServerPool
-from harness.world.preload import Preload
-from harness.world.world import World
+from harness.world.below.preload import Preload
+from harness.world.control.pool import ServerPool
+from harness.world.control.world import World
 from tests.faults.conftest import a_fault
 from tests.launches import launch_of
 

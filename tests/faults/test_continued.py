@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from harness.rank.process import inspect
-from harness.world.world import World
+from harness.world.control.world import World
 from tests.faults.conftest import Struck
 
 Live = Callable[..., Struck]

@@ -24,8 +24,8 @@ from harness.events import Event
 from harness.faults import prove
 from harness.history import History
 from harness.stats.wires import without_payload
-from harness.world.descendants import processes
-from harness.world.hang import Hang
+from harness.world.below.descendants import processes
+from harness.world.control.hang import Hang
 from harness.world.hosts import host as hosts
 from harness.world.hosts.host import Hosts
 from tests.faults.conftest import LINKS, Struck
@@ -381,7 +381,7 @@ def test_a_wire_that_does_not_count_payload_is_named(flipped: Struck, lacks: boo
 def flipped(pool: Any) -> Struck:
     """A trial in which a byte was flipped."""
     from harness.faults.strikes import Strikes
-    from harness.world.world import World
+    from harness.world.control.world import World
     from tests.faults.conftest import SUBJECTS, a_fault
     from tests.launches import launch_of
     from tests.world.conftest import ENGINES

@@ -19,8 +19,8 @@ from harness.reason import SkipCode
 from harness.run.machines.over_machines import Hostfile, refusal, skip
 from harness.run.preparation import Preparation
 from harness.scenario import Scenario, cells, parse_scenario
-from harness.starters.hostfile import Machine
 from harness.world.machines.share import travels
+from harness.world.starters.hostfile import Machine
 from tests.launches import launch_of
 
 FILE = '''

@@ -19,7 +19,10 @@ from tests.run.repositories import git
 
 Make = Callable[[], Copy]
 # The last two are ours: what makes repositories for a hub, and what runs ranks.
-HEAVY = ("torch", "transformers", "mlx", "numpy", "huggingface_hub", "harness.hub.layouts", "harness.world.world")
+HEAVY = (
+    *("torch", "transformers", "mlx", "numpy", "huggingface_hub"),
+    *("harness.hub.layouts", "harness.world.control.world"),
+)
 
 
 def call(place: Place, *arguments: str, **env: str) -> subprocess.CompletedProcess[str]:

@@ -19,9 +19,9 @@ from harness.events import Event
 from harness.history import ARTEFACT_FOUND, ARTEFACTS_ACCOUNTED, History
 from harness.numeric.arrays import ArrayFile
 from harness.subjects import READY
-from harness.world.pool import ServerPool
-from harness.world.preload import MODULES, OF_MODELS, Preload
-from harness.world.world import World
+from harness.world.below.preload import MODULES, OF_MODELS, Preload
+from harness.world.control.pool import ServerPool
+from harness.world.control.world import World
 from tests.launches import launch_of
 
 INSIDE = [Path(__file__).with_name(name) for name in ("inside.py", "invented_hf.py", "invented_mlx.py")]

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from harness.starters.test_machines import CLOCKS, TestMachines, made, refusal
+from harness.world.starters.test_machines import CLOCKS, TestMachines, made, refusal
 
 __all__ = ["CLOCKS", "Room", "room"]
 

@@ -11,16 +11,17 @@ from collections.abc import Iterator
 
 import pytest
 
-from harness.world.machines.channel import argv
-from harness.world.machines.fleet import READY_WITHIN, Fleet, Reached
-from harness.world.machines.line import Line
+from harness.world.machines.agent_channel import argv
+from harness.world.machines.fleet import READY_WITHIN, Reached
+from harness.world.machines.heartbeat import Line
+from harness.world.machines.machine_server import MachinePool
 
 pytestmark = [pytest.mark.slow, pytest.mark.whole]
 LEASE = 1.5
 
 
 @pytest.fixture
-def fleet() -> Iterator[Fleet]:
+def fleet() -> Iterator[MachinePool]:
     """Four nodes in processes of this machine, reached as over ssh."""
     machines = [
         Reached(
@@ -33,7 +34,7 @@ def fleet() -> Iterator[Fleet]:
         )
         for index in range(4)
     ]
-    with Fleet(machines, lease=LEASE, back_within=0.1) as made:
+    with MachinePool(machines, lease=LEASE, back_within=0.1) as made:
         for index in range(4):
             made._lines[index] = made._connect(index)
         yield made
@@ -49,7 +50,7 @@ def fill(line: Line) -> None:
 
 
 @pytest.mark.parametrize("full", [False, True], ids=["stopped", "stopped-and-full"])
-def test_stalled_machines_cost_the_others_no_lease(fleet: Fleet, full: bool) -> None:
+def test_stalled_machines_cost_the_others_no_lease(fleet: MachinePool, full: bool) -> None:
     """SIGSTOP of three of four nodes, their pipes full or not: they are lost, and the fourth answers as before."""
     lost = {index: threading.Event() for index in range(4)}
     for index, line in fleet._lines.items():
@@ -70,7 +71,7 @@ def test_stalled_machines_cost_the_others_no_lease(fleet: Fleet, full: bool) -> 
             os.kill(line._process.pid, signal.SIGKILL)  # type: ignore[attr-defined]
 
 
-def test_a_beat_of_which_the_pipe_took_a_part_is_sent_whole(fleet: Fleet) -> None:
+def test_a_beat_of_which_the_pipe_took_a_part_is_sent_whole(fleet: MachinePool) -> None:
     """What a full pipe left of a heartbeat goes before anything else, and the node understands what follows."""
     line = fleet._lines[0]
     with line._writing:

@@ -12,10 +12,11 @@ from pathlib import Path
 
 import pytest
 
-from harness.starters import ssh
-from harness.world.fork_server import Cancelled
-from harness.world.machines.channel import BOOT, Channel, Unreachable, argv
-from harness.world.machines.fleet import Fleet, Reached
+from harness.world.control.server_handle import Cancelled
+from harness.world.machines.agent_channel import BOOT, Channel, Unreachable, argv
+from harness.world.machines.fleet import Reached
+from harness.world.machines.machine_server import MachinePool
+from harness.world.starters import ssh
 
 HERE = [sys.executable, "-I", "-c", BOOT]
 
@@ -150,7 +151,7 @@ def test_an_interrupt_waits_for_no_silent_machine() -> None:
     interrupted, alarm = os.pipe()
     threading.Timer(0.1, lambda: os.write(alarm, b".")).start()
     began = time.monotonic()
-    with Fleet([silent], lease=1.0, back_within=0.0, cancel=interrupted) as fleet, pytest.raises(Cancelled):
+    with MachinePool([silent], lease=1.0, back_within=0.0, cancel=interrupted) as fleet, pytest.raises(Cancelled):
         fleet.take(warm=True, env={})
     for thread in threading.enumerate():  # as the interpreter does at its end
         if thread.name.startswith("ThreadPoolExecutor"):

@@ -18,14 +18,14 @@ import pytest
 from harness.rank.lifecycle import STACKS
 from harness.run.machines.readiness import facts_of
 from harness.world.machines import agent, tree
-from harness.world.machines.channel import Unreachable
+from harness.world.machines.agent_channel import Unreachable
 from harness.world.machines.elsewhere import Elsewhere
-from harness.world.machines.fleet import Fleet, Reached
-from harness.world.machines.handed_over import HandedOver
-from harness.world.machines.line import MOST_WAITING, Line
-from harness.world.machines.placed import Placed
+from harness.world.machines.fleet import Reached
+from harness.world.machines.heartbeat import MOST_WAITING, Line
+from harness.world.machines.machine_server import MachinePool
+from harness.world.machines.placement import Placed
 from harness.world.machines.relay import Relay
-from harness.world.machines.roll import Hostile, Roll
+from harness.world.machines.roll import HandedOver, Hostile, Roll
 
 MARK = "0123456789abcdef"
 PLACED = Placed(of=(0, 1, 0), called=("a", "b"), reached=("10.0.0.1", "10.0.0.2"))
@@ -285,7 +285,7 @@ def test_what_ranks_change_on_a_machine_ends_the_run(tmp_path: Path, change: str
     """Also where a world failed meanwhile, and the machine, reached anew, was given it again."""
     (tmp_path / "input").write_text("as it was")
     reached = Reached(name="a", called="a", command=["false"], address="", slots=1, demand=lambda _told: None)
-    fleet, line = Fleet([reached], lease=1.0, back_within=0.0), Keeps()
+    fleet, line = MachinePool([reached], lease=1.0, back_within=0.0), Keeps()
     fleet._lines[0], fleet._ready[0] = line, {}  # type: ignore[assignment]
     digest = fleet.give_tree(tmp_path / "input")
     assert fleet.changed() == []

@@ -17,7 +17,7 @@ from harness.history import MACHINE_COLLECTED, MACHINE_ENDED, MACHINES_JOINED
 from harness.run.machines.collected import _messages
 from harness.run.machines.journals import remember, remembered
 from harness.world.machines.agent import HEAD
-from harness.world.machines.late import Late, Share, replay
+from harness.world.machines.late import Late, LateShare, replay
 from harness.world.machines.roll import Hostile
 from harness.world.machines.tree import KEPT_AT_LEAST, Uses
 
@@ -74,7 +74,7 @@ def told() -> list[Message]:
 
 
 def late(messages: list[Message], scratch: Path) -> Late:
-    return replay(Share(TRIAL, machine=1), messages, scratch=scratch)
+    return replay(LateShare(TRIAL, machine=1), messages, scratch=scratch)
 
 
 def test_what_nobody_heard_is_what_came_late(tmp_path: Path) -> None:
@@ -170,7 +170,7 @@ def test_a_trial_that_was_not_over_machines(change: dict[int, Event | None]) -> 
     """Events without a beginning, an end, or clocks, or of more ranks than are on machines, are joined with nothing."""
     events = [change.get(index, event) for index, event in enumerate(TRIAL)]
     with pytest.raises(Hostile):
-        Share([event for event in events if event is not None], machine=1)
+        LateShare([event for event in events if event is not None], machine=1)
 
 
 @pytest.mark.parametrize(

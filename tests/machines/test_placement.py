@@ -29,10 +29,10 @@ from harness.run.machines.readiness import Offered
 from harness.run.preparation import Preparation
 from harness.scenario import Cell, MustFail, Needs
 from harness.scenario.placement import machines_of
-from harness.starters import test_machines
-from harness.starters.hostfile import Machine, placement
 from harness.stats.stated import deviation
 from harness.world.machines.share import travels
+from harness.world.starters import test_machines
+from harness.world.starters.hostfile import Machine, placement
 from tests.checks.conftest import healthy
 from tests.launches import changed, launch_of
 

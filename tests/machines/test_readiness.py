@@ -26,8 +26,8 @@ from harness.run.machines.prepared import TORCH, clean, page_of, prepare
 from harness.run.plan import RunSettings
 from harness.run.run import run
 from harness.scenario import load_scenario
-from harness.starters import hostfile
 from harness.world.machines.agent import HEAD
+from harness.world.starters import hostfile
 from tests.machines import machine_room
 from tests.machines.machine_room import Room
 from tests.machines.test_worlds import SCENARIO, SUBJECT

@@ -15,7 +15,7 @@ from harness.scenario import Cell, MustFail, parse_scenario
 from harness.stats.outcome import judge
 from harness.stats.profile import signature_of
 from harness.stats.stated import deviation
-from harness.world.machines.line import Line
+from harness.world.machines.heartbeat import Line
 from tests.checks.conftest import healthy
 
 SCENARIO = b"""

@@ -15,11 +15,12 @@ from pathlib import Path
 import pytest
 
 from harness.events import Event
-from harness.starters import hostfile, ssh
-from harness.world.capture import Capture
-from harness.world.machines.channel import argv
-from harness.world.machines.fleet import Fleet, Reached
-from harness.world.world import World
+from harness.world.control.capture import Capture
+from harness.world.control.world import World
+from harness.world.machines.agent_channel import argv
+from harness.world.machines.fleet import Reached
+from harness.world.machines.machine_server import MachinePool
+from harness.world.starters import hostfile, ssh
 from tests.launches import launch_of
 from tests.machines import machine_room
 from tests.machines.machine_room import Room
@@ -80,7 +81,7 @@ def room(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Room]:
 
 
 @pytest.fixture(scope="module")
-def fleet(room: Room) -> Iterator[Fleet]:
+def fleet(room: Room) -> Iterator[MachinePool]:
     """They, reached."""
     machines = [
         Reached(
@@ -93,7 +94,7 @@ def fleet(room: Room) -> Iterator[Fleet]:
         )
         for one in hostfile.read(room.hostfile)
     ]
-    with Fleet(machines, lease=LEASE, back_within=60.0) as made:
+    with MachinePool(machines, lease=LEASE, back_within=60.0) as made:
         yield made
 
 
@@ -105,7 +106,7 @@ def code(tmp_path: Path) -> Path:
     return tmp_path / "code"
 
 
-def world(fleet: Fleet, code: Path, entry: str, *, size: int = 3, backend: str = "gloo", **more: object) -> World:
+def world(fleet: MachinePool, code: Path, entry: str, *, size: int = 3, backend: str = "gloo", **more: object) -> World:
     launch = launch_of(
         about={"scenario": "tried"},
         size=size,
@@ -127,7 +128,7 @@ def named(capture: Capture, name: str) -> list[Event]:
     return [event for event in capture.events if event.name == name]
 
 
-def test_ranks_of_three_machines_meet(fleet: Fleet, code: Path) -> None:
+def test_ranks_of_three_machines_meet(fleet: MachinePool, code: Path) -> None:
     """Six ranks, two on each machine, meet by gloo and by MLX's ring; what each says and prints comes home."""
     for backend in ("gloo", "mlx-ring"):
         capture = world(fleet, code, "meet", size=6, backend=backend).run()
@@ -149,7 +150,7 @@ def test_ranks_of_three_machines_meet(fleet: Fleet, code: Path) -> None:
             assert lived[-1] == "rank.exited"
 
 
-def test_a_machine_tells_which_rank_closed_its_channel(fleet: Fleet, code: Path) -> None:
+def test_a_machine_tells_which_rank_closed_its_channel(fleet: MachinePool, code: Path) -> None:
     """It looks at its own rank as the channel closes; of ranks that end well nothing is told."""
     assert not named(world(fleet, code, "meet").run(), "channel.closed")
     capture = world(fleet, code, "falls_silent").run()
@@ -157,7 +158,7 @@ def test_a_machine_tells_which_rank_closed_its_channel(fleet: Fleet, code: Path)
     assert {event.rank for event in named(capture, "subject.end")} == {0, 2}
 
 
-def test_a_machine_whose_disk_is_full_says_so(fleet: Fleet, code: Path, room: Room) -> None:
+def test_a_machine_whose_disk_is_full_says_so(fleet: MachinePool, code: Path, room: Room) -> None:
     """It fills up during a run: the world is as before, and the machine tells that it could not write it down."""
     world(fleet, code, "meet").run()
     assert fleet.unwritten == {}
@@ -175,7 +176,7 @@ def test_a_machine_whose_disk_is_full_says_so(fleet: Fleet, code: Path, room: Ro
     assert "No space left on device" in fleet.unwritten[fleet._machines[1].called]
 
 
-def test_a_machine_that_is_cut_off(fleet: Fleet, code: Path, room: Room) -> None:
+def test_a_machine_that_is_cut_off(fleet: MachinePool, code: Path, room: Room) -> None:
     """It ends its ranks with the lease, the others end soon after, and what it wrote down comes when it is back."""
     struck: dict[str, float] = {}
     seen = threading.Event()

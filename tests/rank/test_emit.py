@@ -11,7 +11,7 @@ import pytest
 
 from harness.events import Event
 from harness.rank.emit import LINE_LIMIT, Emitter
-from harness.world.channel import Channel
+from harness.world.control.rank_channel import Channel
 
 
 class Ends:

@@ -15,7 +15,7 @@ import pytest
 
 from harness.reproduce.archive import Index, unpack
 from harness.reproduce.bundle import Needles
-from harness.world import names
+from harness.world.control import names
 from tests.reproduce.conftest import RANK, SCENARIO, Person, Ran
 from tests.run.repositories import git
 

@@ -8,7 +8,7 @@ import pytest
 
 from harness.backends import KINDS
 from harness.run.arms.imports import preload
-from harness.world.preload import MODULES, OF_MODELS
+from harness.world.below.preload import MODULES, OF_MODELS
 
 TORCH = ("numpy", "numpy.random", "torch", "torch.distributed")
 

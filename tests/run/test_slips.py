@@ -18,7 +18,7 @@ from harness.run.plan import TrialPlan
 from harness.run.preparation import Preparation
 from harness.run.trials import Trials
 from harness.scenario import cells, load_scenario
-from harness.world.pool import ServerPool
+from harness.world.control.pool import ServerPool
 from tests.run.conftest import SCENARIO, SUBJECT, Ran
 from tests.run.repositories import commit, git
 

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from harness.forms.problem import ScenarioError
-from harness.starters.hostfile import NAME, Machine, read
+from harness.world.starters.hostfile import NAME, Machine, read
 
 
 def written(folder: Path, text: str) -> Path:

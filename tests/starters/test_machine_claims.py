@@ -13,9 +13,9 @@ from pathlib import Path
 
 import pytest
 
-from harness.starters import machine_claims
-from harness.starters.machine_claims import CLAIMS, Claim
-from harness.starters.test_machines import made, refusal
+from harness.world.starters import machine_claims
+from harness.world.starters.machine_claims import CLAIMS, Claim
+from harness.world.starters.test_machines import made, refusal
 
 pytestmark = [
     pytest.mark.slow,
@@ -26,7 +26,7 @@ ROOT = Path(__file__).parents[2]
 DRIVER = """
 import os, signal, sys, time
 from pathlib import Path
-from harness.starters import machine_claims, test_machines
+from harness.world.starters import machine_claims, test_machines
 stage, group = sys.argv[2], sys.argv[3] == "group"
 
 def die(*_):

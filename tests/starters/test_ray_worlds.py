@@ -15,9 +15,10 @@ from pathlib import Path
 
 import pytest
 
-from harness.starters.ray import Cluster
-from harness.world.machines.channel import LEASE, boot
-from harness.world.machines.fleet import Fleet, Reached
+from harness.world.machines.agent_channel import LEASE, boot
+from harness.world.machines.fleet import Reached
+from harness.world.machines.machine_server import MachinePool
+from harness.world.starters.ray import Cluster
 from tests.machines.test_worlds import SCENARIO, SUBJECT, code, fingerprint, named, once_stepping, world
 from tests.starters import ray_room
 from tests.starters.ray_room import Nodes
@@ -38,7 +39,7 @@ def nodes(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Nodes]:
 
 
 @pytest.fixture
-def fleet(nodes: Nodes) -> Iterator[Fleet]:
+def fleet(nodes: Nodes) -> Iterator[MachinePool]:
     """They, reached through an actor each, in the order of their machines."""
     with Cluster(nodes.address) as cluster:
         places = sorted(cluster.places(), key=lambda place: place.name)
@@ -53,11 +54,11 @@ def fleet(nodes: Nodes) -> Iterator[Fleet]:
             )
             for place in places
         ]
-        with Fleet(machines, lease=LEASE, back_within=60.0) as made:
+        with MachinePool(machines, lease=LEASE, back_within=60.0) as made:
             yield made
 
 
-def test_ranks_on_three_nodes_meet(fleet: Fleet, code: Path) -> None:
+def test_ranks_on_three_nodes_meet(fleet: MachinePool, code: Path) -> None:
     """Six ranks, two on each node, meet by gloo and by MLX's ring, and nobody is left; one actor is on each node."""
     for backend in ("gloo", "mlx-ring"):
         capture = world(fleet, code, "meet", size=6, backend=backend).run()
@@ -66,7 +67,7 @@ def test_ranks_on_three_nodes_meet(fleet: Fleet, code: Path) -> None:
         assert all(f"rank {rank} was here\n".encode() in capture.logs[rank] for rank in range(6))
 
 
-def test_a_killed_actor_ends_its_ranks(fleet: Fleet, code: Path, nodes: Nodes) -> None:
+def test_a_killed_actor_ends_its_ranks(fleet: MachinePool, code: Path, nodes: Nodes) -> None:
     """Its node ends its ranks and writes down why, the others end soon after, and a new actor brings what was written.
 
     The actor is killed while steps go on, so the trial has failed; and the world after it is whole again.
@@ -131,7 +132,7 @@ def test_a_scenario_over_the_nodes(tmp_path: Path, nodes: Nodes) -> None:
     await_nothing(nodes)
 
 
-def test_a_killed_node_fails_its_trial(fleet: Fleet, code: Path, nodes: Nodes) -> None:
+def test_a_killed_node_fails_its_trial(fleet: MachinePool, code: Path, nodes: Nodes) -> None:
     """All of Ray on a node killed at once: its ranks end, the trial has failed, and no node takes its place."""
     seen = threading.Event()
 

@@ -12,10 +12,10 @@ from pathlib import Path
 import pytest
 
 from harness.forms.ranks import MOST_RANKS
-from harness.starters.relay import Relay
-from harness.starters.relayed import LOST, NodeLost, Piped
-from harness.world.machines.channel import Channel, Unreachable, boot
+from harness.world.machines.agent_channel import Channel, Unreachable, boot
 from harness.world.machines.fleet import BESIDE, have_descriptors
+from harness.world.starters.relay import Relay
+from harness.world.starters.relayed import LOST, NodeLost, Piped
 
 
 class Here:
@@ -85,7 +85,7 @@ def test_a_relay_ends_when_nobody_asks(tmp_path: Path) -> None:
     program = f"sys.stdin.read(); os.write(os.open({str(tmp_path / 'told')!r}, os.O_WRONLY), b'closed')"
     os.mkfifo(tmp_path / "told")
     actor = (
-        "import sys, time; from harness.starters import relay; relay.UNASKED = 0.2; "
+        "import sys, time; from harness.world.starters import relay; relay.UNASKED = 0.2; "
         f"made = relay.Relay({program!r}, interpreter=sys.executable, alone=True); time.sleep(600)"
     )
     with subprocess.Popen([sys.executable, "-c", actor]) as process:

@@ -19,7 +19,7 @@ from harness.scenario import HangsAt, MustFail
 from harness.stats.hang import hang_deviation
 from harness.stats.shown_trial import hung_trial
 from harness.stats.stated import does_not_say_why
-from harness.world.stillness import BUSY_SHARE
+from harness.world.control.stillness import BUSY_SHARE
 from tests.ledger.made import WORLD, call, ledger, receive
 
 SECOND = 10**9

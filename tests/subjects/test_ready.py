@@ -16,9 +16,9 @@ from harness.engines.inference_inside.engine import Request
 from harness.history import History
 from harness.subjects import READY
 from harness.subjects.subject import ReadySubject
-from harness.world.pool import ServerPool
-from harness.world.preload import EVERYTHING
-from harness.world.world import World
+from harness.world.below.preload import EVERYTHING
+from harness.world.control.pool import ServerPool
+from harness.world.control.world import World
 from tests.launches import launch_of
 from tests.run.conftest import ROOT
 from tests.world.conftest import ENGINES

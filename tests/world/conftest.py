@@ -21,11 +21,11 @@ from harness.events import Event
 from harness.forms.children import started_apart
 from harness.history import History
 from harness.rank.process import inspect
-from harness.world.capture import Capture
-from harness.world.launch import Launch
-from harness.world.pool import ServerPool, prepare
-from harness.world.preload import MODULES, Preload
-from harness.world.world import World
+from harness.world.below.preload import MODULES, Preload
+from harness.world.control.capture import Capture
+from harness.world.control.launch import Launch
+from harness.world.control.pool import ServerPool, prepare
+from harness.world.control.world import World
 from tests.launches import launch_of
 
 # Without transformers and a tokenizer, which take as long as all the others: few of these subjects load one.

@@ -11,10 +11,10 @@ import sys
 import threading
 from pathlib import Path
 
+from harness.world.below.preload import Preload
+from harness.world.control.pool import ServerPool
+from harness.world.control.world import Cancelled, World
 from harness.world.hosts.host import Hosts
-from harness.world.pool import ServerPool
-from harness.world.preload import Preload
-from harness.world.world import Cancelled, World
 from tests.launches import launch_of
 from tests.world.conftest import wire_of
 

@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 
 from harness.forms.children import start_apart
-from harness.world.machines.channel import BOOT, Channel
-from harness.world.pool import ServerPool
+from harness.world.control.pool import ServerPool
+from harness.world.machines.agent_channel import BOOT, Channel
 
 pytestmark = pytest.mark.skipif(not sys.platform.startswith("linux"), reason="orphans are adopted on Linux")
 PR_GET_CHILD_SUBREAPER = 37

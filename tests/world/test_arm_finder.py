@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from harness.world.preload import Preload
+from harness.world.below.preload import Preload
 
 pytestmark = pytest.mark.slow
 

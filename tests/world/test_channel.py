@@ -10,8 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from harness.events import Event
-from harness.world import channel as channels
-from harness.world.channel import Channel
+from harness.world.control import rank_channel as channels
+from harness.world.control.rank_channel import Channel
 
 NAMES = st.from_regex(r"[a-z][a-z0-9]{0,5}(\.[a-z0-9]{1,4}){0,2}", fullmatch=True)
 VALUES = st.dictionaries(

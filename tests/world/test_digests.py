@@ -16,7 +16,7 @@ from harness.ledger.file import ARTEFACT, LARGEST_BARE
 from harness.ledger.outside.account import account
 from harness.rank.artefacts import BYTES, FOLDER
 from harness.run.artefacts import cut_ledgers
-from harness.world.world import World
+from harness.world.control.world import World
 from tests.faults.conftest import a_fault
 
 RING = KINDS["mlx-ring"]

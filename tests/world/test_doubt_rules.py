@@ -10,8 +10,8 @@ from typing import Self
 
 import pytest
 
-from harness.world import doubts as room
-from harness.world.doubts import (
+from harness.world.control import doubts as room
+from harness.world.control.doubts import (
     CLOSE_WAIT,
     DONE,
     ERROR,
@@ -33,7 +33,7 @@ from harness.world.doubts import (
     _unlisted,
     doubts,
 )
-from harness.world.waits import Unreadable
+from harness.world.control.waits import Unreadable
 
 LOCAL, OTHER, AWAY = "127.0.0.1", "10.0.0.2", "10.0.0.9"
 OURS, THEIRS = {11, 12}, 99

@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from harness.world import driver
-from harness.world.pool import ServerPool
+from harness.world.control import driver
+from harness.world.control.pool import ServerPool
 
 LIBRARIES = driver.WANTED
 

@@ -8,10 +8,10 @@ from typing import Any
 
 import pytest
 
-from harness.world import ending
-from harness.world.capture import Recorder
-from harness.world.ending import Ending
-from harness.world.rank_states import RankStates
+from harness.world.control import ending
+from harness.world.control.capture import Recorder
+from harness.world.control.ending import Ending
+from harness.world.control.rank_states import RankStates
 from tests.world.conftest import launch
 
 

@@ -13,12 +13,12 @@ from typing import Any
 
 import pytest
 
-from harness.world import hang
-from harness.world.hang import Hang, HangWatch, frames_as_evidence, holding_back
-from harness.world.rank_states import RankStates
-from harness.world.stacks import Frame, Stack
-from harness.world.stillness import Spinning
-from harness.world.waits import Unreadable
+from harness.world.control import hang
+from harness.world.control.hang import Hang, HangWatch, frames_as_evidence, holding_back
+from harness.world.control.rank_states import RankStates
+from harness.world.control.stacks import Frame, Stack
+from harness.world.control.stillness import Spinning
+from harness.world.control.waits import Unreadable
 
 PIDS = {0: 100, 1: 101}
 BELOW = 200

@@ -12,8 +12,8 @@ from typing import Any
 
 import pytest
 
-from harness.world.hang import Hang, holding_back
-from harness.world.pool import ServerPool, prepare
+from harness.world.control.hang import Hang, holding_back
+from harness.world.control.pool import ServerPool, prepare
 from tests.world.conftest import Lived
 
 HANG = Hang(window=0.6, within=6.0)

@@ -11,8 +11,8 @@ from typing import Any
 import psutil
 import pytest
 
-from harness.world.hang import Hang
-from harness.world.preload import Preload
+from harness.world.below.preload import Preload
+from harness.world.control.hang import Hang
 
 pytestmark = pytest.mark.slow  # each is short; together they take longer than the inner loop has
 
@@ -336,8 +336,8 @@ def test_a_keeper_that_was_stopped_does_not_hold_the_harness(
     live: Live, prompt: Prompt, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A rank that stops its keeper makes the trial void within a bound."""
-    monkeypatch.setattr("harness.world.ending.KILL_WITHIN", 1.0)
-    monkeypatch.setattr("harness.world.fork_server.GONE_WITHIN", 1.0)
+    monkeypatch.setattr("harness.world.control.ending.KILL_WITHIN", 1.0)
+    monkeypatch.setattr("harness.world.control.server_handle.GONE_WITHIN", 1.0)
     lived = live("wrecking:kill_parent", arguments={"number": 19}, deadline=1.0)
     assert "did not end within" in lived.void[0]
     assert live("calm:gather").passed

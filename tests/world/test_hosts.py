@@ -15,12 +15,12 @@ import pytest
 
 from harness.backends.backend import WIRE
 from harness.rank.process import keep_private
-from harness.world import namespaces
-from harness.world.hang import Hang
+from harness.world.below import namespaces
+from harness.world.control.hang import Hang
+from harness.world.control.world import World
 from harness.world.hosts import host as hosts
 from harness.world.hosts.host import TUN, Hosts
 from harness.world.hosts.wire_process import WireProcess
-from harness.world.world import World
 from tests.world.conftest import Lived, wire_of
 
 pytestmark = [

@@ -15,9 +15,9 @@ from typing import Any
 
 import pytest
 
+from harness.world.control.ports import PortLease
+from harness.world.control.world import World
 from harness.world.hosts import host as hosts
-from harness.world.ports import PortLease
-from harness.world.world import World
 from tests.world.conftest import ENGINES, dwellers, networks
 
 pytestmark = pytest.mark.slow
@@ -101,8 +101,8 @@ def test_sigkill_while_a_room_is_laid_out(short_tmp: Path, leftovers: Callable[.
     """A folder that nobody has heard of yet goes as well: who removes it was there before it."""
     code = f"""
 import os
-from harness.world.pool import ServerPool, prepare
-from harness.world.room import Room
+from harness.world.control.pool import ServerPool, prepare
+from harness.world.control.room import Room
 lay_out = Room.lay_out
 def killed(self):
     {half}

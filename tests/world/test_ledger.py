@@ -13,9 +13,9 @@ from harness.ledger.file import ARTEFACT, Ledger, encode, parse
 from harness.ledger.outside.account import account, in_words, standing
 from harness.rank.artefacts import BYTES, FOLDER
 from harness.run.artefacts import cut_ledgers
-from harness.world import launch
-from harness.world.recorder import compiled
-from harness.world.world import World
+from harness.world.control import launch
+from harness.world.control.recorder import compiled
+from harness.world.control.world import World
 
 RING = KINDS["mlx-ring"]
 SUBJECT = (Path(__file__).with_name("subjects") / "calling.py").read_text().splitlines()

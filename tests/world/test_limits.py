@@ -10,8 +10,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from harness.world import limits
-from harness.world.limits import MIB, Limit
+from harness.world.control import limits
+from harness.world.control.limits import MIB, Limit
 
 
 @pytest.fixture

@@ -17,10 +17,10 @@ from pathlib import Path
 
 import pytest
 
-from harness.world.doubts import doubts
-from harness.world.hang import Hang
-from harness.world.pool import ServerPool
-from harness.world.stillness import Stillness
+from harness.world.control.doubts import doubts
+from harness.world.control.hang import Hang
+from harness.world.control.pool import ServerPool
+from harness.world.control.stillness import Stillness
 from tests.world.conftest import Lived
 from tests.world.subjects import lingering
 from tests.world.test_doubts import lived, why

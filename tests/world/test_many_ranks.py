@@ -12,9 +12,9 @@ from typing import Any
 
 import pytest
 
-from harness.world.hang import Hang
-from harness.world.pool import ServerPool, prepare
-from harness.world.world import World
+from harness.world.control.hang import Hang
+from harness.world.control.pool import ServerPool, prepare
+from harness.world.control.world import World
 from tests.world.conftest import Lived
 from tests.world.test_killed_harness import Driver
 

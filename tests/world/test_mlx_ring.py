@@ -14,8 +14,8 @@ import pytest
 
 from harness.backends import KINDS, mlx_ring, mlx_ring_inside
 from harness.rank.spec import RankSpec
-from harness.world.ports import NoPort, PortLease
-from harness.world.world import World
+from harness.world.control.ports import NoPort, PortLease
+from harness.world.control.world import World
 
 Live = Callable[..., Any]
 RING = KINDS["mlx-ring"]

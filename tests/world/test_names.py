@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from harness.world import names
+from harness.world.control import names
 
 
 @pytest.fixture

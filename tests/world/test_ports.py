@@ -10,14 +10,14 @@ from pathlib import Path
 
 import pytest
 
-from harness.world import ports
-from harness.world.ports import NoPort, PortLease
+from harness.world.control import ports
+from harness.world.control.ports import NoPort, PortLease
 
 ROOT = Path(__file__).parents[2]
 HOLDER = """
 import sys
 from pathlib import Path
-from harness.world import ports
+from harness.world.control import ports
 ports._candidates = lambda: range(int(sys.argv[2]), int(sys.argv[3]))
 lease = ports.PortLease(folder=Path(sys.argv[1]))
 print(lease.take(int(sys.argv[4])), flush=True)

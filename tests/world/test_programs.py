@@ -12,8 +12,8 @@ import pytest
 
 from harness.events import Event
 from harness.forms.digest import fold
-from harness.world.program import command
-from harness.world.world import World
+from harness.world.control.program import command
+from harness.world.control.world import World
 
 READY = 'echo \'{"event": "ready"}\' >&3; read -r answer <&4\n'
 SAY = 'echo "{{\\"event\\": \\"{name}\\", \\"values\\": {{\\"{key}\\": \\"{value}\\"}}}}" >&3\n'

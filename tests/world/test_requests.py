@@ -13,8 +13,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from harness.world import requests
-from harness.world.requests import BATCH, Requests, send
+from harness.world.below import requests
+from harness.world.below.requests import BATCH, Requests, send
 
 COUNTS = st.one_of(st.integers(0, 6), st.sampled_from([BATCH - 1, BATCH, BATCH + 1, 2 * BATCH, 2 * BATCH + 1, 600]))
 

@@ -13,7 +13,7 @@ import pytest
 
 from harness.backends.backend import LOOPBACK
 from harness.rank.process import inspect
-from harness.world.ports import PortLease
+from harness.world.control.ports import PortLease
 
 pytestmark = pytest.mark.skipif(not sys.platform.startswith("linux"), reason="the turn is for Linux")
 ROOT = Path(__file__).parents[2]

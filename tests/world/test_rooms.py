@@ -15,11 +15,11 @@ from typing import Any
 
 import pytest
 
-from harness.world import room as rooms
-from harness.world.missed import missed
-from harness.world.pool import ServerPool, prepare
-from harness.world.removal import empty, remove
-from harness.world.world import World
+from harness.world.below.removal import empty, remove
+from harness.world.control import room as rooms
+from harness.world.control.capture import missed
+from harness.world.control.pool import ServerPool, prepare
+from harness.world.control.world import World
 from tests.launches import changed
 
 pytestmark = pytest.mark.slow  # each is short; together they take longer than the inner loop has

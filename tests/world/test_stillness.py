@@ -2,20 +2,22 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import signal
 import subprocess
 import sys
 import threading
 import time
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
 
-from harness.world import stillness, waits
-from harness.world.stacks import parse, threads_of
-from harness.world.stillness import Stillness
-from harness.world.waits import Unreadable, waits_in
+from harness.world.control import stillness, waits
+from harness.world.control.stacks import parse, threads_of
+from harness.world.control.stillness import Stillness
+from harness.world.control.waits import Unreadable, waits_in
 
 
 def watch() -> Stillness:
@@ -38,6 +40,82 @@ def test_a_process_that_is_gone_does_not_stand_still() -> None:
     found.look([child.pid])
     found.look([child.pid])
     assert "is not there" in found.moved
+
+
+Family = Callable[..., list[int]]
+KEEPER = (
+    "import os, subprocess, sys; "
+    "children = [subprocess.Popen([sys.executable, '-c', code]) for code in sys.argv[1:]]; "
+    "print(*[child.pid for child in children], flush=True); os.wait()"
+)
+
+
+@pytest.fixture
+def family() -> Iterator[Family]:
+    """Start processes below a keeper of their own, one for each code, and return their pids in order."""
+    with contextlib.ExitStack() as started:
+
+        def start(*codes: str) -> list[int]:
+            child = subprocess.Popen([sys.executable, "-c", KEEPER, *codes], stdout=subprocess.PIPE)
+            started.enter_context(child)
+            assert child.stdout is not None
+            pids = [int(pid) for pid in child.stdout.readline().split()]
+            for pid in (child.pid, *pids):
+                started.callback(os.kill, pid, signal.SIGKILL)
+            return pids
+
+        yield start
+
+
+WAITS, COMPUTES = "import signal; signal.pause()", "while True: pass"
+
+
+def test_a_look_ends_at_the_first_rank_that_moves(family: Family, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Where ranks compute, the rank that moved is asked first and the others not at all, nor any other process."""
+    pids = family(COMPUTES, *[WAITS] * 6)
+    asked: list[int] = []
+    read = stillness.read_thread
+    monkeypatch.setattr(stillness, "read_thread", lambda pid, tid: asked.append(pid) or read(pid, tid))
+    monkeypatch.setattr(stillness, "processes", lambda: pytest.fail("every process of the machine was asked"))
+    found = watch()
+    while f"process {pids[0]} " not in found.moved:  # the others come to their waits first
+        found.look(pids[::-1])
+    asked.clear()
+    found.look(pids[::-1])
+    assert asked == [pids[0]]
+    assert found.since is None
+
+
+def test_a_look_keeps_to_its_time(family: Family) -> None:
+    """A look that takes longer than it may says so, and proves no stillness; with time, the same ranks stand still."""
+    pids = family(*[WAITS] * 3)
+    found, end = watch(), time.monotonic() + 20.0
+    while not found.is_still(0.3):
+        assert time.monotonic() < end, found.moved
+        found.look(pids)
+    found.look(pids, until=time.monotonic() - 1.0)
+    assert "took longer than the time that was left" in found.moved
+    assert not found.is_still(0.0)
+
+
+@pytest.mark.parametrize("lists", [True, False])
+def test_who_is_below_the_keeper_of_a_rank_is_looked_at(
+    family: Family, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, lists: bool
+) -> None:
+    """Ranks, their siblings and what is below these; also where the kernel lists no children of a process."""
+    below = f"import subprocess, sys; subprocess.run([sys.executable, '-c', {WAITS!r}])"
+    pids = family(WAITS, WAITS, below)
+    if not lists:
+        monkeypatch.setattr(stillness, "_children", stillness.children_of_all)
+    found, end = watch(), time.monotonic() + 20.0
+    try:
+        while len(found.family()) < 4:
+            assert time.monotonic() < end, found.moved
+            found.look(pids[:1])
+        assert set(pids) < found.family()
+    finally:
+        for pid in found.family().difference(pids):
+            os.kill(pid, signal.SIGKILL)  # its parent is killed, which does not end it
 
 
 def test_who_computes_without_a_processor_does_not_stand_still() -> None:

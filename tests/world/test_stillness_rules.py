@@ -7,9 +7,9 @@ from types import SimpleNamespace
 
 import pytest
 
-from harness.world import stillness
-from harness.world.stillness import Spinning, Stillness, ThreadState, spun
-from harness.world.waits import NUMBERS, Ended, Wait
+from harness.world.control import stillness
+from harness.world.control.stillness import Spinning, Stillness, ThreadState, spun
+from harness.world.control.waits import NUMBERS, Ended, Wait
 
 RANK = 999_999_999  # no process has this number
 OTHER = 999_999_998

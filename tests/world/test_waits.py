@@ -12,8 +12,8 @@ import time
 
 import pytest
 
-from harness.world import waits
-from harness.world.waits import NUMBERS, Ended, Unreadable, Wait, ahead, catches, memory, sleeps_in, waits_in
+from harness.world.control import waits
+from harness.world.control.waits import NUMBERS, Ended, Unreadable, Wait, ahead, catches, memory, sleeps_in, waits_in
 
 NOBODY = 999_999_999
 BEGUN = 1000.0

@@ -14,11 +14,11 @@ import psutil
 import pytest
 
 from harness.events import Event
-from harness.world import driver
-from harness.world.fork_server import Server, ServerFailed, ServerKey
-from harness.world.pool import ServerPool, prepare
-from harness.world.preload import HUGE_PAGE
-from harness.world.world import Cancelled, World
+from harness.world.below.preload import HUGE_PAGE
+from harness.world.control import driver
+from harness.world.control.pool import ServerPool, prepare
+from harness.world.control.server_handle import Server, ServerFailed, ServerKey
+from harness.world.control.world import Cancelled, World
 from tests.world.conftest import ENGINES
 
 Live = Callable[..., Any]
@@ -208,7 +208,7 @@ def test_a_full_disk_or_missing_folder_is_the_harness_error(
 
 def test_a_missing_interpreter_is_a_clear_error(monkeypatch: pytest.MonkeyPatch, ground: Path) -> None:
     """A server that cannot be started leaves no folder and no descriptor."""
-    monkeypatch.setattr("harness.world.fork_server.interpreter", lambda _python: ["/nowhere/python"])
+    monkeypatch.setattr("harness.world.control.server_handle.interpreter", lambda _python: ["/nowhere/python"])
     before, folders = len(list(Path("/proc/self/fd").iterdir())), set(ground.iterdir())
     with pytest.raises(ServerFailed, match="could not be started"):
         Server(ServerKey(warm=True, environment=()))
@@ -218,7 +218,7 @@ def test_a_missing_interpreter_is_a_clear_error(monkeypatch: pytest.MonkeyPatch,
 
 def test_a_server_that_ends_in_its_start_says_its_last_words(monkeypatch: pytest.MonkeyPatch, ground: Path) -> None:
     """What a server printed before it died is in the error; the next request starts another."""
-    monkeypatch.setattr("harness.world.fork_server.BOOT", "raise SystemExit('torch is broken here')")
+    monkeypatch.setattr("harness.world.control.server_handle.BOOT", "raise SystemExit('torch is broken here')")
     with ServerPool() as pool:
         for _ in range(2):
             with pytest.raises(ServerFailed, match="torch is broken here"):
@@ -230,7 +230,7 @@ def test_a_server_that_ended_before_its_folder_was_there_says_its_last_words(
     monkeypatch: pytest.MonkeyPatch, ground: Path
 ) -> None:
     """Nobody reads what it is sent then, and what it printed is in the error all the same."""
-    monkeypatch.setattr("harness.world.fork_server.BOOT", "raise SystemExit('torch is broken here')")
+    monkeypatch.setattr("harness.world.control.server_handle.BOOT", "raise SystemExit('torch is broken here')")
     before = {child.pid for child in psutil.Process().children()}
     link = driver.link
 

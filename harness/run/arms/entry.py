@@ -23,8 +23,8 @@ from harness.run.arms import signature
 from harness.run.arms.signature import Entry
 from harness.run.arms.staging import StagedArm, as_in
 from harness.scenario import Arm, Cell, LoadedScenario, Problem, Scenario
-from harness.world import program
-from harness.world.environment import server_environment
+from harness.world.control import program
+from harness.world.control.rank_environment import server_environment
 
 DEFINED = re.compile(r"^\s*(?:async\s+)?(?:def|class)\s+(\w+)", re.MULTILINE)
 EMITTED = re.compile(r"""\b(?:emit|event|measure|span)\w*\(\s*["']([\w.-]+)["']""")

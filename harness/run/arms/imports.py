@@ -11,7 +11,7 @@ from pathlib import Path
 
 from harness.backends import Backend
 from harness.faults import Fault
-from harness.world.preload import EVERYTHING, MODULES, OF_MODELS, Preload
+from harness.world.below.preload import EVERYTHING, MODULES, OF_MODELS, Preload
 
 # What each word in the code asks for. A tokenizer is loaded with whatever its library finds there.
 OF_TORCH = ("numpy", "numpy.random", "torch", "torch.distributed")

@@ -31,11 +31,11 @@ from harness.run.plan import TrialPlan
 from harness.run.preparation import Preparation, refusals
 from harness.run.worlds import Worlds
 from harness.scenario import Cell, Scenario, cells, parse_scenario
-from harness.world.fork_server import ServerFailed
-from harness.world.hang import Hang
+from harness.world.control.hang import Hang
+from harness.world.control.pool import ServerPool
+from harness.world.control.server_handle import ServerFailed
+from harness.world.control.world import Cancelled
 from harness.world.machines.agent import Channel, Gone
-from harness.world.pool import ServerPool
-from harness.world.world import Cancelled
 
 THREADS = 4
 """For what is asked beside trials."""

@@ -15,7 +15,7 @@ from harness.forms.strict_json import JSON
 from harness.forms.text import printable
 from harness.history import ARTEFACT_FOUND
 from harness.stats.outcome import EVENTS
-from harness.world.capture import HEAD, STACK_LIMIT, TAIL, Capture
+from harness.world.control.capture import HEAD, STACK_LIMIT, TAIL, Capture
 
 MOST = 64 * 2**20
 # What shortening may add to names of files, and the line that says what is missing.

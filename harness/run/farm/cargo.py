@@ -18,7 +18,7 @@ from harness.forms.model import Model
 from harness.record.facts import InputFacts
 from harness.run.arms.staging import StagedArm
 from harness.run.inputs import ResolvedInput
-from harness.world.names import ROOT
+from harness.world.control.names import ROOT
 
 PIECE = 16 * 2**20
 CACHE = "farm"

@@ -30,12 +30,12 @@ from harness.run.farm.node import BEAT, Answer, Node
 from harness.run.machines import readiness
 from harness.run.plan import RayNodes
 from harness.scenario import Cell, Scenario
-from harness.starters.ray import Cluster, Place
-from harness.starters.relayed import ActorGone, NodeLost
-from harness.world.capture import Capture
-from harness.world.hang import Hang
-from harness.world.machines.channel import LEASE
-from harness.world.world import Cancelled
+from harness.world.control.capture import Capture
+from harness.world.control.hang import Hang
+from harness.world.control.world import Cancelled
+from harness.world.machines.agent_channel import LEASE
+from harness.world.starters.ray import Cluster, Place
+from harness.world.starters.relayed import ActorGone, NodeLost
 
 # Beside what a trial may take by its scenario: starting a world, and bringing what it left.
 SPARE = 120.0

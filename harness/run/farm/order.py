@@ -13,7 +13,7 @@ from harness.run.interrupt import Interrupt
 from harness.run.plan import RayNodes, RunPlan
 from harness.run.worlds import Worlds
 from harness.scenario import Cell
-from harness.starters.ray import Cluster
+from harness.world.starters.ray import Cluster
 
 
 def manifest_of(plan: RunPlan) -> dict[str, Any]:

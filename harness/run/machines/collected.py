@@ -31,11 +31,11 @@ from harness.stats.verdict import Judgement
 from harness.trust.folder import LARGEST_FILE, LARGEST_MANIFEST, Folder, Reader, Unreadable
 from harness.trust.replay import CannotJudge
 from harness.trust.verification import Refused
+from harness.world.below.removal import remove
 from harness.world.machines import agent, journal
-from harness.world.machines.channel import Unreachable
-from harness.world.machines.late import Late, Share, replay
+from harness.world.machines.agent_channel import Unreachable
+from harness.world.machines.late import Late, LateShare, replay
 from harness.world.machines.roll import Hostile
-from harness.world.removal import remove
 
 WORST = ("FAIL", "INCONCLUSIVE", "PASS", "SKIPPED")
 
@@ -55,7 +55,7 @@ class Missing:
     """
 
     trial: str
-    share: Share
+    share: LateShare
     run: str
 
     @property
@@ -151,7 +151,7 @@ def _missing(read: Reader, digests: Collection[str]) -> list[Missing]:
             if not journal.NAME.fullmatch(run):
                 raise NotCollected(f"{name}: its run is not named as runs are")
             try:
-                share = Share(events, machine=about["called"].index(called))
+                share = LateShare(events, machine=about["called"].index(called))
             except (Hostile, ValueError, TypeError, KeyError) as error:
                 raise NotCollected(f"{name}: {error}") from None
             found.append(Missing(trial=name, share=share, run=run))

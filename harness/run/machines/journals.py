@@ -15,12 +15,12 @@ from harness.forms.digest import sha256
 from harness.forms.regular_file import read_regular
 from harness.forms.strict_json import NotStrict, strict_json
 from harness.run.machines.collected import Fetch, Missing
-from harness.starters import hostfile, ssh
+from harness.world.control.names import ROOT
 from harness.world.machines import agent, journal, tree
-from harness.world.machines.channel import LEASE, Unreachable, argv
-from harness.world.machines.line import BEAT, Line
+from harness.world.machines.agent_channel import LEASE, Unreachable, argv
+from harness.world.machines.heartbeat import BEAT, Line
 from harness.world.machines.roll import Hostile
-from harness.world.names import ROOT
+from harness.world.starters import hostfile, ssh
 
 REACHED_WITHIN = 60.0
 COLLECTED_WITHIN = 300.0
@@ -39,7 +39,7 @@ def commands_of(hosts: Path, *, interpreter: str, configuration: Path | None) ->
     """By what evidence may call each machine of a hostfile, its name or a digest of that, what starts an agent there.
 
     Raises:
-        OSError, ScenarioError: as for `harness.starters.hostfile.read`.
+        OSError, ScenarioError: as for `harness.world.starters.hostfile.read`.
     """
     found = {}
     for one in hostfile.read(hosts):

@@ -21,14 +21,15 @@ from harness.run.machines.readiness import Offered, facts_of, problems_of
 from harness.run.preparation import Preparation
 from harness.scenario import Cell, Needs, Scenario
 from harness.scenario.placement import machines_of
-from harness.starters import hostfile, ssh
-from harness.starters.hostfile import Machine
-from harness.starters.ray import Cluster, NoCluster, Place
-from harness.starters.test_machines import TestMachines
 from harness.world.machines import agent
-from harness.world.machines.channel import LEASE, Start, Unreachable, argv, boot
-from harness.world.machines.fleet import Fleet, Reached
-from harness.world.machines.placed import Placed
+from harness.world.machines.agent_channel import LEASE, Start, Unreachable, argv, boot
+from harness.world.machines.fleet import Reached
+from harness.world.machines.machine_server import MachinePool
+from harness.world.machines.placement import Placed
+from harness.world.starters import hostfile, ssh
+from harness.world.starters.hostfile import Machine
+from harness.world.starters.ray import Cluster, NoCluster, Place
+from harness.world.starters.test_machines import TestMachines
 
 # For how long a machine that was lost is waited for, to collect what it wrote down.
 BACK_WITHIN = 30.0
@@ -85,7 +86,7 @@ class OverMachines:
         hostfile: which machines they are.
     """
 
-    fleet: Fleet
+    fleet: MachinePool
     hostfile: Hostfile
 
     def placed(self, cell: Cell) -> Placed:
@@ -255,7 +256,7 @@ def reached(named: Hostfile | None, *, needs: Needs, cancel: int) -> Iterator[Ov
             )
             for one, start in zip(named.machines, starts, strict=True)
         ]
-        reaching = Fleet(
+        reaching = MachinePool(
             machines, lease=named.lease, back_within=named.back_within, cancel=cancel, cables=named.made_here
         )
         fleet = stack.enter_context(reaching)

@@ -10,10 +10,10 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from harness.forms.text import printable
-from harness.starters import ssh
-from harness.starters.hostfile import Machine
 from harness.world.machines import tree
-from harness.world.machines.channel import Channel, Unreachable, argv
+from harness.world.machines.agent_channel import Channel, Unreachable, argv
+from harness.world.starters import ssh
+from harness.world.starters.hostfile import Machine
 
 ANSWERS_WITHIN = 60.0
 # Wheels of a GPU's libraries are gigabytes, and come from somewhere.

@@ -10,10 +10,10 @@ from pathlib import Path
 from typing import Any, Self
 
 from harness.forms.text import plural, printable
-from harness.starters import ssh
-from harness.starters.hostfile import Machine
 from harness.world.machines import agent
-from harness.world.machines.channel import Channel, Clock, Unreachable, argv
+from harness.world.machines.agent_channel import Channel, Clock, Unreachable, argv
+from harness.world.starters import ssh
+from harness.world.starters.hostfile import Machine
 
 ANSWERS_WITHIN = 30.0
 AT_ONCE = 16

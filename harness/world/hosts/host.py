@@ -21,9 +21,8 @@ from pathlib import Path
 from typing import Any
 
 from harness.reason import Skip, SkipCode
-from harness.world import namespaces
-from harness.world.machines.placed import local
-from harness.world.names import ROOT
+from harness.world.below import namespaces
+from harness.world.machines.placement import local
 
 # As the backends know it (harness.backends.backend.WIRE), which a server in an arm's environment cannot import.
 INTERFACE = "wire"
@@ -33,14 +32,20 @@ NETWORK = "10.77.0"
 MTU = 65_000
 # So far apart that a time of one host taken for another's cannot be overlooked.
 CLOCK_STEP = 100_000
+ROOT = str(Path(__file__).resolve().parents[3])  # of our own code, which is not found by sys.path
 TUN = Path("/dev/net/tun")
 TEMPORARY = Path("/tmp")  # noqa: S108 - what is at this path is what a host has of its own
 KINDS = ("net", "uts", "ipc", "mnt", "time_for_children")
-_TUNSETIFF, _TUN_WITHOUT_HEADER = 0x400454CA, 0x1001
-_SIOCSIFFLAGS, _SIOCSIFADDR, _SIOCSIFNETMASK, _SIOCSIFMTU = 0x8914, 0x8916, 0x891C, 0x8922
+_TUNSETIFF = 0x400454CA
+_TUN_WITHOUT_HEADER = 0x1001
+_SIOCSIFFLAGS = 0x8914
+_SIOCSIFADDR = 0x8916
+_SIOCSIFNETMASK = 0x891C
+_SIOCSIFMTU = 0x8922
 _UP_AND_RUNNING = 0x41
 ANSWER_WITHIN = 30.0
-NETLINK_SOCK_DIAG, BACKLOG = 4, 1024
+NETLINK_SOCK_DIAG = 4
+BACKLOG = 1024
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -119,8 +124,8 @@ def make(host: int, *, places: Mapping[str, Any]) -> Host:
     tun = _interface(address(host))
     _mount(places, Path(places["own"]))
     kinds = KINDS if ahead else KINDS[:-1]
-    made = {kind: os.open(namespaces.OWN / kind, os.O_RDONLY | os.O_CLOEXEC) for kind in kinds}
-    return Host(tun=tun, namespaces=made, clock_ahead=ahead * 1_000_000_000)
+    descriptors = {kind: os.open(namespaces.OWN / kind, os.O_RDONLY | os.O_CLOEXEC) for kind in kinds}
+    return Host(tun=tun, namespaces=descriptors, clock_ahead=ahead * 1_000_000_000)
 
 
 def serve(port: int) -> list[int]:
@@ -197,9 +202,9 @@ def below_tmp(paths: Iterable[str | Path]) -> list[str]:
     """Of these files and folders, what lies below /tmp, without what lies below another of them."""
     real = os.path.realpath(TEMPORARY)
     inside = {
-        Path(found)
-        for found in map(os.path.realpath, paths)
-        if found.startswith(real + os.sep) and os.access(found, os.F_OK)
+        Path(real_path)
+        for real_path in map(os.path.realpath, paths)
+        if real_path.startswith(real + os.sep) and os.access(real_path, os.F_OK)
     }
     # Where a path leads to it through a link below /tmp, the link is needed as well as its target: both are kept.
     inside |= {Path(path) for path in map(os.path.abspath, paths) if Path(path).is_relative_to(TEMPORARY)}

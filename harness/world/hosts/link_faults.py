@@ -46,8 +46,8 @@ class Link:
         self.size += len(packet)
         self.takes = self.streams.takes(packet)
         begins = packet[0] == 0x45 and packet[9] == TCP and len(packet) >= 40 and packet[33] & SYN
-        if begins and (found := segment(packet)) is not None:
-            self.first[found.flow] = (found.sequence + 1) % WORD
+        if begins and (part := segment(packet)) is not None:
+            self.first[part.flow] = (part.sequence + 1) % WORD
 
     def pass_through(self, packet: bytes, *, now: int) -> list[Passing]:
         """What becomes of a packet, after all that is done to it here."""
@@ -55,8 +55,8 @@ class Link:
         for fault in self.faults:
             passing = [
                 after
-                for due, on, one in passing
-                for after in (fault.act(one, due, self) if on is self else ((due, on, one),))
+                for due, on, changed in passing
+                for after in (fault.act(changed, due, self) if on is self else ((due, on, changed),))
             ]
         return passing
 
@@ -170,7 +170,8 @@ class Latency(LinkFault):
 
     def __init__(self, order: Mapping[str, Any]) -> None:
         super().__init__(order)
-        self._by, self._jitter = order["by_ns"], order["jitter_ns"]
+        self._by = order["by_ns"]
+        self._jitter = order["jitter_ns"]
         self._last: dict[tuple[int, int], int] = {}
 
     def _act(self, packet: bytes, due: int, link: Link) -> Iterable[Passing]:
@@ -258,7 +259,8 @@ class Reorder(ByChance):
             yield max(due, first[0]), link, first[2]
 
     def let_go(self) -> Iterable[Passing]:
-        first, self._first = self._first, None
+        first = self._first
+        self._first = None
         return () if first is None else (first,)
 
     def evidence(self) -> dict[str, Any]:
@@ -287,19 +289,19 @@ class Reset(LinkFault):
         self._begun: set[str] = set()
 
     def _act(self, packet: bytes, due: int, link: Link) -> Iterable[Passing]:
-        found = segment(packet)
-        if found is None or found.flags & SYN:
-            if found is not None and link.takes:
-                self._begun.add(found.flow)
+        part = segment(packet)
+        if part is None or part.flags & SYN:
+            if part is not None and link.takes:
+                self._begun.add(part.flow)
             yield due, link, packet
             return
         self._hit(packet, link)
         # A connection that a rank began meanwhile is ended by what follows its SYN, often before it has any payload.
-        if found.flow in self._begun:
-            self._begun.remove(found.flow)
+        if part.flow in self._begun:
+            self._begun.remove(part.flow)
             self.payload += not _takes(packet, link)
-        self._flows[found.flow] = None
-        there, here = resets(packet, found)
+        self._flows[part.flow] = None
+        there, here = resets(packet, part)
         yield due, link, there
         yield due, self._links[link.target, link.source], here
 
@@ -323,7 +325,8 @@ class Flip(LinkFault):
 
     def __init__(self, order: Mapping[str, Any]) -> None:
         super().__init__(order)
-        self._least, self._most = order["least"], order["most"]
+        self._least = order["least"]
+        self._most = order["most"]
         self._left: int = order["message"]
         self._at: int | None = order["byte"]
         self._mask: int = order["mask"]
@@ -334,36 +337,36 @@ class Flip(LinkFault):
         yield due, link, self._changed(packet, link)
 
     def _changed(self, packet: bytes, link: Link) -> bytes:
-        found = segment(packet)
-        if found is None:
+        part = segment(packet)
+        if part is None:
             return packet
         if (done := self._flipped) is not None:
-            at = (done.sequence - found.sequence) % WORD
-            return self._flip(packet, at, link) if found.flow == done.flow and at < found.size else packet
+            at = (done.sequence - part.sequence) % WORD
+            return self._flip(packet, at, link) if part.flow == done.flow and at < part.size else packet
         # Of what TCP sends again the receiver may have had the first copy: a change of it would change nothing.
-        if not link.takes or not self._least <= found.size <= self._most or (self._at or 0) >= found.size:
+        if not link.takes or not self._least <= part.size <= self._most or (self._at or 0) >= part.size:
             return packet
         self._left -= 1
         if self._left:
             return packet
-        at = found.size // 2 if self._at is None else self._at
-        self._flipped = Flipped(found.flow, (found.sequence + at) % WORD, self._mask)
+        at = part.size // 2 if self._at is None else self._at
+        self._flipped = Flipped(part.flow, (part.sequence + at) % WORD, self._mask)
         return self._flip(packet, at, link)
 
     def _flip(self, packet: bytes, at: int, link: Link) -> bytes:
-        found = segment(packet)
-        assert found is not None
-        changed = altered(packet, found, at=at, mask=self._mask)
+        part = segment(packet)
+        assert part is not None
+        changed = altered(packet, part, at=at, mask=self._mask)
         self._hit(packet, link)
         if len(self._log) < LOG_LIMIT:
-            begin = link.first.get(found.flow)
-            place = found.payload + at
+            begin = link.first.get(part.flow)
+            place = part.payload + at
             self._log.append(
                 {
-                    "flow": found.flow,
+                    "flow": part.flow,
                     # In the stream; null where its beginning was not seen.
-                    "offset": None if begin is None else (found.sequence + at - begin) % WORD,
-                    "payload": found.size,
+                    "offset": None if begin is None else (part.sequence + at - begin) % WORD,
+                    "payload": part.size,
                     "byte": at,
                     "before": packet[place],
                     "after": changed[place],

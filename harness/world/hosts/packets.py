@@ -8,8 +8,10 @@ from __future__ import annotations
 import struct
 from dataclasses import dataclass
 
-TCP, UDP = 6, 17
-SYN, RST = 0x02, 0x04
+TCP = 6
+UDP = 17
+SYN = 0x02
+RST = 0x04
 WORD = 2**32
 UDP_HEADER = 8
 
@@ -118,7 +120,8 @@ def resets(packet: bytes, found: Segment) -> tuple[bytes, bytes]:
 
     Each has the sequence number that its receiver awaits next, or it would not be taken for true (RFC 5961).
     """
-    ours, theirs = packet[12:16], packet[16:20]
+    ours = packet[12:16]
+    theirs = packet[16:20]
     source, target = struct.unpack_from("!HH", packet, found.tcp)
     return (
         _reset(ours, theirs, source, target, sequence=found.sequence),

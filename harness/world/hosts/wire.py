@@ -22,11 +22,11 @@ from os import _exit
 from typing import Any
 
 from harness.rank.process import die_with_parent, keep_private
-from harness.world import namespaces
+from harness.world.below import namespaces
+from harness.world.below.requests import Requests, send
 from harness.world.hosts import host as hosts
 from harness.world.hosts.host import MTU, NETWORK, Host
 from harness.world.hosts.link_faults import Link, LinkFault, on_links
-from harness.world.requests import Requests, send
 
 # Of one host before the others have their turn.
 BURST = 64
@@ -56,14 +56,14 @@ def begin(channel: socket.socket, *, keeper: int, world: dict[str, Any]) -> None
         os.close(user)
         # A process whose rights change may lose its death signal.
         die_with_parent(keeper)
-        made, opened = _make(world)
+        test_hosts, opened = _make(world)
         keep_private(private=True)
-        about = [{"clock_ahead": host.clock_ahead, "kinds": list(host.namespaces)} for host in made]
-        handed = [descriptor for host in made for descriptor in host.namespaces.values()]
+        about = [{"clock_ahead": host.clock_ahead, "kinds": list(host.namespaces)} for host in test_hosts]
+        handed = [descriptor for host in test_hosts for descriptor in host.namespaces.values()]
         send(channel, {"is": "hosts", "hosts": about}, [*handed, *opened])
         for descriptor in (*handed, *opened):
             os.close(descriptor)
-        Wire(channel, orders, made).run()
+        Wire(channel, orders, test_hosts).run()
     except EOFError:
         _exit(0)  # the keeper is gone, and nobody is left who could be served
     except OSError as error:
@@ -82,15 +82,17 @@ def _await(orders: Requests) -> None:
 
 def _make(world: dict[str, Any]) -> tuple[list[Host], list[int]]:
     """Make the hosts, and open on them what ranks need before they are there; last what a hub is reached by."""
-    made, opened, served = [], {}, list[int]()
+    test_hosts = []
+    opened = {}
+    served = list[int]()
     for host in range(world["count"]):
-        made.append(hosts.make(host, places={**world["places"], "own": world["places"]["own"][host]}))
+        test_hosts.append(hosts.make(host, places={**world["places"], "own": world["places"]["own"][host]}))
         for index, wanted in enumerate(world["open"]):
             if wanted["host"] == host:
                 opened[index] = _open(host, wanted)
         if world.get("served"):
             served += hosts.serve(world["served"])
-    return made, [opened[index] for index in sorted(opened)] + served
+    return test_hosts, [opened[index] for index in sorted(opened)] + served
 
 
 def _open(host: int, wanted: dict[str, Any]) -> int:
@@ -182,7 +184,8 @@ class Wire:
 
     def _listen(self) -> None:
         for order, _ in self._orders.receive():
-            do, name = order["do"], (order.get("fault", ""), order.get("rank", -1))
+            do = order["do"]
+            name = (order.get("fault", ""), order.get("rank", -1))
             if do == "strike":
                 fault = self._faults[name] = LinkFault.of(order)
                 on_links(fault, self._links)

@@ -13,13 +13,42 @@ import time
 from collections.abc import Iterator
 from os import _exit
 from pathlib import Path
-from typing import Any
+from typing import Any, NotRequired, TypedDict
 
 from harness.rank.process import keep_private
-from harness.world import namespaces
+from harness.world.below import namespaces
+from harness.world.below.requests import Requests, send
 from harness.world.hosts import host as hosts
 from harness.world.hosts import wire
-from harness.world.requests import Requests, send
+
+
+class HostsOrder(TypedDict):
+    """The order for the test hosts of one world.
+
+    Attributes:
+        count: how many hosts.
+        of: the host of each rank.
+        open: what to open on which host, for the backend.
+        kept: files and folders below /tmp that must be seen on every host.
+        temporary: the ranks' temporary folder, where they have one.
+        served: the port of a hub that every host is to have on its loopback, or nothing.
+    """
+
+    count: int
+    of: list[int]
+    open: list[Opening]
+    kept: list[str]
+    temporary: NotRequired[str | None]
+    served: NotRequired[int | None]
+
+
+class Opening(TypedDict):
+    """A socket that listens on a host; without a port, the host's table of connections."""
+
+    host: int
+    port: int | None
+    backlog: int
+
 
 READY_WITHIN = 20.0
 COUNTED_WITHIN = 5.0
@@ -39,17 +68,14 @@ class WireProcess:
         served: descriptors by which a hub is reached on the hosts, two for each: see `harness.world.hosts.host.serve`.
     """
 
-    def __init__(self, world: dict[str, Any], scratch: Path) -> None:
+    def __init__(self, world: HostsOrder, scratch: Path) -> None:
         """Make a user namespace around this process, and have the wire make the hosts.
 
         To be called with one thread, before anything was forked that has to stay outside. Leaves this process readable
         for others of its user.
 
         Args:
-            world: `count`, how many hosts; `of`, the host of each rank; `open`, what to open on which host: `host`,
-                `port` and `backlog` of a listening socket, or null as port for its table of connections; `kept`, what
-                lies below /tmp and must be seen on every host; `temporary`, the ranks' temporary folder; `served`, the
-                port of a hub that every host is to have on its loopback, or nothing.
+            world: the order for its hosts.
             scratch: folder of the world.
 
         Raises:
@@ -60,10 +86,10 @@ class WireProcess:
         self._before = namespaces.capabilities()
         names = scratch / "hosts"
         names.write_text(hosts.names_file(world["count"]))
-        own = [str(scratch / hosts.name_of(host)) for host in range(world["count"])]
-        self._own = own if world.get("temporary") else None
+        folders = [str(scratch / hosts.name_of(host)) for host in range(world["count"])]
+        self._own = folders if world.get("temporary") else None
         places = {
-            "own": own,
+            "own": folders,
             "names": str(names),
             "temporary": world.get("temporary"),
             "kept": hosts.below_tmp([str(scratch), *world["kept"]]),
@@ -94,7 +120,8 @@ class WireProcess:
             count = len(host["kinds"])
             self._namespaces.append(handed[:count])
             del handed[:count]
-        self.opened, self.served = handed[: len(world["open"])], handed[len(world["open"]) :]
+        self.opened = handed[: len(world["open"])]
+        self.served = handed[len(world["open"]) :]
 
     def fileno(self) -> int:
         """What to wait for: the wire says something, or is gone."""
@@ -190,7 +217,7 @@ def attempt(count: int) -> None:
         if pid == 0:
             code = 1
             try:
-                world = {"count": count, "of": [0], "open": [], "kept": []}
+                world: HostsOrder = {"count": count, "of": [0], "open": [], "kept": []}
                 with contextlib.closing(WireProcess(world, Path(folder))) as wire:
                     wire.enter(0)
                 code = 0

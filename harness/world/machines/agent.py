@@ -23,8 +23,8 @@ from pathlib import Path
 from typing import Any
 
 from harness.forms.distribution import normal, wheel_digest
-from harness.world.machines.environment import FOLDER as ENVIRONMENTS
-from harness.world.machines.environment import NotMade, prepare
+from harness.world.machines.machine_environment import FOLDER as ENVIRONMENTS
+from harness.world.machines.machine_environment import NotMade, prepare
 from harness.world.machines.tree import BadTree, Store, Uses
 
 HEAD = struct.Struct(">II")
@@ -122,7 +122,8 @@ def main(*, lease: float, nonce: str) -> None:
         nonce: what control knows this agent by.
     """
     # Nothing else may write into the channel, nor read from it.
-    reads, writes = os.dup(0), os.dup(1)
+    reads = os.dup(0)
+    writes = os.dup(1)
     os.set_blocking(writes, False)  # a pipe that is not read takes part of a message, and then nothing
     null = os.open(os.devnull, os.O_RDWR)
     os.dup2(null, 0)
@@ -183,11 +184,11 @@ def unexecutable(interpreter: str) -> str:
     """Why a Python cannot be executed here, found out by executing it; empty where it can, or none is named."""
     if not interpreter:
         return ""
-    found = shutil.which(str(Path(interpreter).expanduser()))
-    if found is None:
+    program = shutil.which(str(Path(interpreter).expanduser()))
+    if program is None:
         return f"{interpreter}: not there, or not executable"
     try:
-        tried = [found, "-I", "-c", "pass"]
+        tried = [program, "-I", "-c", "pass"]
         done = subprocess.run(
             tried, stdin=subprocess.DEVNULL, capture_output=True, timeout=EXECUTES_WITHIN, check=False
         )
@@ -241,10 +242,12 @@ def _prepare(store: Store, asked: dict[str, Any], channel: Channel) -> dict[str,
 
 
 def _clean(asked: dict[str, Any]) -> dict[str, Any]:
-    gone, freed = 0, 0
+    gone = 0
+    freed = 0
     for folder in (TREES, ENVIRONMENTS):
         count, size = Uses(cache() / folder).clean(most=int(asked["most"]), older=float(asked["older"]))
-        gone, freed = gone + count, freed + size
+        gone += count
+        freed += size
     return {"gone": gone, "freed": freed}
 
 
@@ -253,9 +256,9 @@ def _become(store: Store, asked: dict[str, Any], *, reads: int, writes: int, non
     os.set_blocking(writes, True)
     for descriptor in (reads, writes):
         os.set_inheritable(descriptor, True)
-    told = json.dumps({"reads": reads, "writes": writes, "nonce": nonce, **asked["arguments"]})
+    order = json.dumps({"reads": reads, "writes": writes, "nonce": nonce, **asked["arguments"]})
     root = str(store.place(asked["root"]))
-    os.execv(sys.executable, [sys.executable, "-I", "-c", NODE, root, told])  # noqa: S606 - a list, no shell
+    os.execv(sys.executable, [sys.executable, "-I", "-c", NODE, root, order])  # noqa: S606 - a list, no shell
 
 
 def facts(folder: str | None = None) -> dict[str, Any]:
@@ -286,13 +289,13 @@ def facts(folder: str | None = None) -> dict[str, Any]:
 
 def packages() -> dict[str, list[str]]:
     """Each installed distribution: its version, and the digest of its wheel's files; empty where there is no list."""
-    found: dict[str, list[str]] = {}
-    for one in importlib.metadata.distributions():
-        name = one.metadata["Name"]
+    versions: dict[str, list[str]] = {}
+    for installed in importlib.metadata.distributions():
+        name = installed.metadata["Name"]
         if name:
-            record = one.read_text("RECORD") or ""
-            found.setdefault(normal(name), [one.version, wheel_digest(record) if record else ""])
-    return found
+            record = installed.read_text("RECORD") or ""
+            versions.setdefault(normal(name), [installed.version, wheel_digest(record) if record else ""])
+    return versions
 
 
 def _free(place: Path) -> int:

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from harness.forms.strict_json import JSON
-from harness.world.names import QUOTED, ROOT, folder_of, word_of
+from harness.world.control.names import QUOTED, ROOT, folder_of, word_of
 
 MOST = 256
 LONGEST = 1024
@@ -42,7 +42,10 @@ class Elsewhere:
         Raises:
             ValueError: these are not such names.
         """
-        places, homes, words, root = found["places"], found["homes"], found["words"], found["root"]
+        places = found["places"]
+        homes = found["homes"]
+        words = found["words"]
+        root = found["root"]
         pairs = [*places, *words]
         texts = [root, code, *homes, *(name for name, _ in pairs)]
         if (
@@ -64,7 +67,7 @@ class Elsewhere:
         return text.replace(self.root + os.sep, ROOT + os.sep)
 
     def shorten(self, text: str) -> str:
-        """As `harness.world.names.shorten`, for a text of that machine."""
+        """As `harness.world.control.names.shorten`, for a text of that machine."""
         for place, word in self.places:
             text = text.replace(place + os.sep, word)
         text = QUOTED.sub(
@@ -77,7 +80,7 @@ class Elsewhere:
         return text
 
     def hide_home_in(self, value: JSON) -> JSON:
-        """As `harness.world.names.hide_home_in`, for a value of that machine."""
+        """As `harness.world.control.names.hide_home_in`, for a value of that machine."""
         if isinstance(value, str):
             return self._hide_home(value) if os.sep in value else value
         if isinstance(value, list):

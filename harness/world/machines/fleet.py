@@ -1,8 +1,4 @@
-"""The machines of a run: reached once, given what ranks need once, and asked for one world after the other.
-
-To a world, a fleet is what a pool of fork servers is: `take`, `give` and `discard`; what it gives is one server whose
-ranks are on several machines.
-"""
+"""The machines of a run: reached once, given what ranks need once, and asked for one world after the other."""
 
 from __future__ import annotations
 
@@ -23,15 +19,13 @@ from typing import Any, Protocol, Self
 from harness.backends import Over
 from harness.forms.ranks import MOST_RANKS
 from harness.forms.text import printable
-from harness.world.fork_server import Cancelled, ServerFailed
+from harness.world.control.names import ROOT
+from harness.world.control.server_handle import Cancelled, ServerFailed
 from harness.world.machines import tree
-from harness.world.machines.channel import Start, Unreachable
-from harness.world.machines.line import BEAT, Line
-from harness.world.machines.placed import Placed
+from harness.world.machines.agent_channel import Start, Unreachable
+from harness.world.machines.heartbeat import BEAT, Line
+from harness.world.machines.placement import Placed
 from harness.world.machines.relay import Relay
-from harness.world.machines.server import MachineServer, inside
-from harness.world.names import ROOT
-from harness.world.preload import EVERYTHING, Preload
 
 # Until a machine is ready: connected, given Rankproof, its fork server warm.
 READY_WITHIN = 120.0
@@ -160,60 +154,38 @@ class Fleet:
             self._closed.set()
             os.write(self._stopper, b".")
 
-    # -- as a pool ---------------------------------------------------------------------------------------------------
+    # -- machines ----------------------------------------------------------------------------------------------------
 
-    def take(
-        self,
-        *,
-        warm: bool,
-        env: Mapping[str, str],
-        python: Path | None = None,
-        shared_home: bool = False,
-        preload: Preload = EVERYTHING,
-    ) -> MachineServer:
-        """The server whose ranks are on the machines, with a fork server ready on each.
+    def have_all_ready(self, needs: dict[str, Any]) -> None:
+        """Have a fork server ready on every machine.
 
         Raises:
             ServerFailed: a machine is not reached, or cannot have ranks.
             Cancelled: the run was interrupted meanwhile.
         """
-        del python
-        needs = {
-            "warm": warm,
-            "env": dict(env),
-            "shared_home": shared_home,
-            "modules": list(preload.modules) if warm else [],
-            "files": [inside(file) for file in preload.files] if warm else [],
-        }
         began = time.monotonic()
         indices = range(len(self._machines))
         starters = ThreadPoolExecutor(max_workers=min(AT_ONCE, len(self._machines)))
         started = [starters.submit(self._have_ready, index, needs) for index in indices]
+        # Nobody waits here for a silent machine: an interrupt has to end the run at once.
         starters.shutdown(wait=False)
         while wait(started, timeout=0.2).not_done:
             if self._cancel is not None and select.select([self._cancel], [], [], 0)[0]:
                 self._stop()
                 raise Cancelled
-        whys = [one.result() for one in started]
-        if wrong := [f"{self._machines[index].called}: {why}" for index, why in enumerate(whys) if why]:
+        whys = [future.result() for future in started]
+        wrong = [f"{self._machines[index].called}: {why}" for index, why in enumerate(whys) if why]
+        if wrong:
             raise ServerFailed(f"no world over these machines: {'; '.join(wrong)}")
         self.seconds = max(self.seconds, time.monotonic() - began)
         self.pids = tuple(self._ready[index]["pid"] for index in indices)
-        return MachineServer(self)
 
-    def give(self, server: MachineServer) -> None:
-        """A world is over."""
-        server.end()
-
-    def discard(self, server: MachineServer) -> None:
-        """A world failed: its machines are reached anew."""
-        server.end()
+    def leave(self) -> None:
+        """Close every line: the next world reaches its machines anew."""
         for line in list(self._lines.values()):
             line.close()
         self._lines.clear()
         self._ready.clear()
-
-    # -- machines ----------------------------------------------------------------------------------------------------
 
     def _have_ready(self, index: int, needs: dict[str, Any]) -> str:
         """Have a machine ready; else say why it is not."""
@@ -228,10 +200,10 @@ class Fleet:
                 return self._given_up[index]
             if self._ready.get(index, {}).get("needs") != needs:
                 address = self._machines[index].address or line.facts.get("address") or "127.0.0.1"
-                told = line.ask("server", **needs, address=address, ports=self.ports(index), within=READY_WITHIN)
-                if not told["interface"]:
+                answer = line.ask("server", **needs, address=address, ports=self.ports(index), within=READY_WITHIN)
+                if not answer["interface"]:
                     return f"none of its network interfaces has the address {address}: mend ips in the hostfile"
-                self._ready[index] = {**told, "needs": needs, "address": address}
+                self._ready[index] = {**answer, "needs": needs, "address": address}
         except (Unreachable, OSError, KeyError, TypeError) as error:
             return str(error)
         return ""
@@ -288,7 +260,8 @@ class Fleet:
         """
         digest, files = self._tree(place)
         for index, line in self._lines.items():
-            looked_at, given = self._ready[index].setdefault("trees", set()), self._given.setdefault(index, set())
+            looked_at = self._ready[index].setdefault("trees", set())
+            given = self._given.setdefault(index, set())
             if digest not in looked_at:
                 try:
                     if line.give(digest, files, within=READY_WITHIN) and digest in given:
@@ -304,7 +277,7 @@ class Fleet:
 
         One that was given up is not asked: its trials say so, for they failed or are void.
         """
-        found = set(self._changed)
+        machines = set(self._changed)
         for index in sorted(self._given.keys() - self._given_up.keys()):
             line = self._lines.get(index)
             if line is None or line.lost:
@@ -312,10 +285,10 @@ class Fleet:
             try:
                 digests = sorted(self._given[index])
                 if line is None or line.ask("lacks", trees=digests, within=READY_WITHIN).get("lacks") != []:
-                    found.add(index)
+                    machines.add(index)
             except Unreachable:
-                found.add(index)
-        return [self._machines[index].called for index in sorted(found)]
+                machines.add(index)
+        return [self._machines[index].called for index in sorted(machines)]
 
     @property
     def has_lost(self) -> bool:
@@ -324,24 +297,24 @@ class Fleet:
 
     def told(self) -> list[dict[str, Any]]:
         """What each machine says of itself, and of its wall clock against ours; nothing of one that was not reached."""
-        found = []
+        messages = []
         for index in range(len(self._machines)):
             line = self._lines.get(index)
-            found.append({} if line is None else {**line.facts, **line.offset()})
-        return found
+            messages.append({} if line is None else {**line.facts, **line.offset()})
+        return messages
 
     def placed(self, of: Sequence[int]) -> Placed:
         """The machines of a world whose ranks are on these, once all are ready."""
-        return Placed(of=tuple(of), called=tuple(one.called for one in self._machines), reached=())
+        return Placed(of=tuple(of), called=tuple(machine.called for machine in self._machines), reached=())
 
     def over(self, of: Sequence[int]) -> Over:
         """Where the ranks of a world are reached."""
         known = [self._ready[index] for index in of]
         ports = {index: iter(self._ready[index]["ports"]) for index in set(of)}
         return Over(
-            addresses=[one["address"] for one in known],
+            addresses=[facts["address"] for facts in known],
             ports=[next(ports[index]) for index in of],
-            interfaces=[one["interface"] for one in known],
+            interfaces=[facts["interface"] for facts in known],
         )
 
     @contextlib.contextmanager

@@ -84,11 +84,12 @@ def read(path: Path, *, after: int) -> Iterator[bytes]:
         fcntl.flock(stream, fcntl.LOCK_SH)
         while len(head := stream.read(HEAD.size)) == HEAD.size:
             words, size = HEAD.unpack(head)
-            text, content = stream.read(words), stream.read(size)
+            text = stream.read(words)
+            content = stream.read(size)
             if len(text) != words or len(content) != size:
                 return
-            told: dict[str, Any] = json.loads(text)
-            if told["n"] > after:
+            message: dict[str, Any] = json.loads(text)
+            if message["n"] > after:
                 yield head + text + content
 
 

@@ -17,17 +17,17 @@ from harness.events import Event
 from harness.forms.digest import mark
 from harness.forms.strict_json import JSON
 from harness.history import MACHINE_ENDED, MACHINES_JOINED
-from harness.world.capture import Recorder
-from harness.world.channel import Channel
+from harness.world.control.capture import Recorder
+from harness.world.control.rank_channel import Channel
+from harness.world.control.rank_states import RankStates
+from harness.world.control.world import TOLD
 from harness.world.machines.elsewhere import Elsewhere
-from harness.world.machines.handed_over import HandedOver
-from harness.world.machines.line import told_here
-from harness.world.machines.placed import Placed
-from harness.world.machines.roll import Hostile, Roll
-from harness.world.rank_states import RankStates
-from harness.world.world import TOLD
+from harness.world.machines.heartbeat import told_here
+from harness.world.machines.placement import Placed
+from harness.world.machines.roll import HandedOver, Hostile, Roll
 
-BEGIN, END = "world.begin", "world.end"
+BEGIN = "world.begin"
+END = "world.end"
 # Asked for by control while it was there, or said to it alone: they change nothing any more.
 PASSED_OVER = frozenset({"state", "measured", "stood", "left", "over", "failed"})
 LAST = frozenset({"left", "over"})
@@ -52,7 +52,7 @@ class Late:
     whole: bool
 
 
-class Share:
+class LateShare:
     """The share of one machine in one world, as the trial's events tell it."""
 
     def __init__(self, events: Sequence[Event], *, machine: int) -> None:
@@ -66,7 +66,8 @@ class Share:
             Hostile: they are not of a world that had ranks on this machine.
         """
         try:
-            begin, end = events[0], events[-1]
+            begin = events[0]
+            end = events[-1]
             about: Any = begin.values["machines"]
             joined: Any = next(one.values["machines"] for one in events if one.name == MACHINES_JOINED)
             self.placed = Placed(of=tuple(about["of"]), called=tuple(about["called"]), reached=())
@@ -80,17 +81,21 @@ class Share:
             raise Hostile("the trial's events have no beginning or no end, or tell of no clock")
         if size != len(self.placed.of):
             raise Hostile("the trial's ranks are not all on machines")
-        self.machine, self.events = machine, events
+        self.machine = machine
+        self.events = events
         self.mark = mark(begin.line().encode("ascii"))
-        self.begun, self.ended, self.ahead, self.within = begin.ns, end.ns, ahead, within
+        self.begun = begin.ns
+        self.ended = end.ns
+        self.ahead = ahead
+        self.within = within
 
     def heard(self) -> Counter[tuple[JSON, ...]]:
         """What its ranks, and who forked them, said while somebody heard it."""
         ranks = self.placed.ranks(self.machine)
-        return Counter(_key(one) for one in self.events if one.rank in ranks and one.by in ("rank", "server"))
+        return Counter(_key(event) for event in self.events if event.rank in ranks and event.by in ("rank", "server"))
 
 
-def replay(share: Share, messages: Iterable[tuple[dict[str, Any], bytes]], *, scratch: Path) -> Late:
+def replay(share: LateShare, messages: Iterable[tuple[dict[str, Any], bytes]], *, scratch: Path) -> Late:
     """Read what a machine wrote down of its share, from the first message on.
 
     Args:
@@ -102,21 +107,22 @@ def replay(share: Share, messages: Iterable[tuple[dict[str, Any], bytes]], *, sc
         Hostile: it is not what this machine can have written down of this world.
         OSError: no space.
     """
-    made = _Replay(share, scratch)
+    player = _Replay(share, scratch)
     try:
         for number, (message, content) in enumerate(messages, start=1):
             if message.get("n") != number or message.get("world") != share.mark:
                 raise Hostile("its messages do not follow one another, or are of another world")
-            made.hear(message, content)
-        return made.late()
+            player.hear(message, content)
+        return player.late()
     except (KeyError, TypeError, ValueError) as error:
         raise error if isinstance(error, Hostile) else Hostile(f"it wrote down what no node says: {error}") from None
 
 
 class _Replay:
-    def __init__(self, share: Share, scratch: Path) -> None:
+    def __init__(self, share: LateShare, scratch: Path) -> None:
         size = len(share.placed.of)
-        self._share, self._scratch = share, scratch
+        self._share = share
+        self._scratch = scratch
         self._roll = Roll(share.placed, mark=share.mark)
         self._left = HandedOver(scratch, size=size)
         self._states = RankStates(size=size)
@@ -128,10 +134,13 @@ class _Replay:
             channel.within = share.within + 1_000_000
             channel.not_after = share.ended
         self._closed: set[int] = set()
-        self._count, self._why, self._last = 0, "", ""
+        self._count = 0
+        self._why = ""
+        self._last = ""
 
     def hear(self, message: dict[str, Any], content: bytes) -> None:
-        self._count, self._last = self._count + 1, str(message.get("is"))
+        self._count += 1
+        self._last = str(message.get("is"))
         self._roll.weigh(self._share.machine, message)
         rank = message.get("rank")
         if rank is not None and not self._roll.has(self._share.machine, rank):
@@ -170,7 +179,9 @@ class _Replay:
             self._recorder.add(event)
 
     def _hear_keeper(self, told: dict[str, Any]) -> None:
-        kind, rank, pid = told.pop("is"), told.pop("rank", None), told.pop("pid", None)
+        kind = told.pop("is")
+        rank = told.pop("rank", None)
+        pid = told.pop("pid", None)
         ns = self._here(told.pop("ns"))
         if rank is None:
             return  # of its share alone: of the world, all of them would have to tell
@@ -191,7 +202,8 @@ class _Replay:
         """What of it was not heard in time; all that was heard has to be there again."""
         self._recorder.collect(self._scratch, states=self._states, begun=self._share.begun, stacks=False)
         captured = self._recorder.capture(self._states)
-        heard, late = self._share.heard(), list[Event]()
+        heard = self._share.heard()
+        late = list[Event]()
         for event in captured.events:
             key = _key(event)
             if heard[key] > 0:

@@ -18,14 +18,13 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from harness.world.machines.channel import Unreachable
+from harness.world.below.requests import send
+from harness.world.control.pipes import CHUNK
+from harness.world.machines.agent_channel import Unreachable
 from harness.world.machines.elsewhere import Elsewhere
-from harness.world.machines.handed_over import HandedOver
-from harness.world.machines.line import Line, told_here
-from harness.world.machines.placed import Placed
-from harness.world.machines.roll import Hostile, Roll
-from harness.world.pipes import CHUNK
-from harness.world.requests import send
+from harness.world.machines.heartbeat import Line, told_here
+from harness.world.machines.placement import Placed
+from harness.world.machines.roll import HandedOver, Hostile, Roll
 
 COLLECTED_WITHIN = 60.0
 
@@ -69,9 +68,9 @@ class Relay:
         self._mark = mark
         self._run = run
         self._begun = begun
-        own = [os.dup(descriptor) for descriptor in descriptors]
-        self._control = socket.socket(fileno=own[0])
-        self._pipes = [own[1 + 3 * rank : 4 + 3 * rank] for rank in range(len(placed.of))]
+        duplicates = [os.dup(descriptor) for descriptor in descriptors]
+        self._control = socket.socket(fileno=duplicates[0])
+        self._pipes = [duplicates[1 + 3 * rank : 4 + 3 * rank] for rank in range(len(placed.of))]
         # One offset for the whole world, so that time goes one way within a machine.
         self.clocks = {index: (line.ahead, line.within) for index, line in lines.items()}
         self.elsewhere: dict[int, Elsewhere] = {}
@@ -94,7 +93,8 @@ class Relay:
         self._returning: set[int] = set()
         self._wake, self._waker = os.pipe()
         for line in lines.values():
-            line.hears, line.loses = self.hear, self.lose
+            line.hears = self.hear
+            line.loses = self.lose
         self._thread = threading.Thread(target=self._listen, daemon=True, name="relay")
         self._thread.start()
 
@@ -274,10 +274,12 @@ class Relay:
 
     def _bring_back(self, index: int) -> None:
         """Collect what a lost machine wrote down, once it is reached again; or give up."""
-        count, why = 0, "it did not come back in time"
+        count = 0
+        why = "it did not come back in time"
         if (line := self._reconnect(index)) is not None:
             self._tell({"is": "machine-back", "machine": index})
-            line.hears, self._lines[index] = self.hear, line
+            line.hears = self.hear
+            self._lines[index] = line
             before = self.heard[index]
             try:
                 given = line.ask("collect", world=self._mark, after=before, within=COLLECTED_WITHIN)
@@ -336,19 +338,19 @@ class Relay:
         now = time.monotonic_ns()
         with self._lock:
             there = self._there()
-            for one in list(self._awaited):
-                if not one[0] & there:
-                    self._awaited.remove(one)
-                    said.append({"is": "signalled", "ns": now, **one[1]})
+            for awaited in list(self._awaited):
+                if not awaited[0] & there:
+                    self._awaited.remove(awaited)
+                    said.append({"is": "signalled", "ns": now, **awaited[1]})
             if self._stood and self._stood >= there:
                 self._stood = set()
                 said.append({"is": "stood", "ns": now})
             if not there and not self._returning and not self._is_told:
                 self._is_told = True
                 if self._survivors.keys() >= self._lines.keys():
-                    found = [one for told in self._survivors.values() for one in told["processes"]]
-                    count = sum(told["count"] for told in self._survivors.values())
-                    said.append({"is": "survivors", "ns": now, "count": count, "processes": found[:50]})
+                    processes = [process for report in self._survivors.values() for process in report["processes"]]
+                    count = sum(report["count"] for report in self._survivors.values())
+                    said.append({"is": "survivors", "ns": now, "count": count, "processes": processes[:50]})
                 said.append({"is": "gone", "ns": now})
         for message in said:
             self._tell(message)
@@ -383,6 +385,7 @@ class Relay:
             raise Hostile("it closes what is not open")
         self._closed.add((rank, kind))
         with self._lock:
-            descriptor, self._pipes[rank][place] = self._pipes[rank][place], -1
+            descriptor = self._pipes[rank][place]
+            self._pipes[rank][place] = -1
         if descriptor >= 0:
             os.close(descriptor)

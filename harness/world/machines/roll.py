@@ -1,12 +1,17 @@
-"""What a machine may say of its ranks, and what it said of them so far: who was started as what, and who has ended."""
+"""What a machine says and hands over of its ranks: held against what can be true, and bounded."""
 
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Mapping
+from pathlib import Path
 from typing import Any
 
-from harness.world.machines.placed import Placed
+from harness.rank.artefacts import FOLDER as KEPT
+from harness.rank.failure import FILE_NAME
+from harness.rank.lifecycle import STACKS
+from harness.world.machines.placement import Placed
 
 # What a keeper says of a rank, and of its share of a world.
 OF_RANKS = frozenset(
@@ -70,7 +75,9 @@ class Roll:
         return told
 
     def _check_rank(self, machine: int, told: dict[str, Any]) -> None:
-        kind, rank, pid = told["is"], told.get("rank"), told.get("pid")
+        kind = told["is"]
+        rank = told.get("rank")
+        pid = told.get("pid")
         if not self.has(machine, rank) or rank in self._ended:
             raise Hostile("its keeper speaks of a rank that it does not have, or not any more")
         assert isinstance(rank, int)
@@ -82,7 +89,55 @@ class Roll:
         elif pid != self._pids.get(rank):
             raise Hostile("its keeper speaks of a process that is not a rank")
         if kind == "exited":
-            code, signal = told.get("code"), told.get("signal")
+            code = told.get("code")
+            signal = told.get("signal")
             if (type(code) is int) == isinstance(signal, str):
                 raise Hostile("its keeper does not say how a rank ended")
             self._ended.add(rank)
+
+
+FILE = re.compile(rf"{re.escape(FILE_NAME)}|{re.escape(STACKS)}|{KEPT}/(?!\.{{1,2}}\Z)[^/\0]{{1,255}}", re.DOTALL)
+# Of one rank.
+MOST_FILES = 1024 + 2
+MOST_BYTES = 2 * 2**30
+MOST_STACK = 256 * 1024
+
+
+class HandedOver:
+    """Of one world. Every method raises `Hostile` for what no rank leaves, and `OSError` where there is no space."""
+
+    def __init__(self, scratch: Path, *, size: int) -> None:
+        self._scratch = scratch
+        self._files: dict[int, set[str]] = {rank: set() for rank in range(size)}
+        self._odd: set[tuple[int, str]] = set()
+        self._bytes = dict.fromkeys(range(size), 0)
+
+    def begin(self, rank: int, name: str, *, odd: bool) -> None:
+        """A file comes; of what is `odd`, nothing but its name, because it is not a regular file."""
+        known = self._files[rank]
+        if not FILE.fullmatch(name) or name in known or len(known) >= MOST_FILES:
+            raise Hostile("it hands over a file that no rank leaves, or leaves twice")
+        known.add(name)
+        path = self._place(rank, name)
+        if odd:
+            self._odd.add((rank, name))
+            path.symlink_to("not-a-file")  # so that it is found out here as it would be there
+        else:
+            path.write_bytes(b"")
+
+    def add(self, rank: int, name: str, content: bytes) -> None:
+        """More of a file comes."""
+        self._bytes[rank] += len(content)
+        if name not in self._files[rank] or (rank, name) in self._odd or self._bytes[rank] > MOST_BYTES:
+            raise Hostile("it hands over more than a rank keeps")
+        with self._place(rank, name).open("ab") as file:
+            file.write(content)
+
+    def stand(self, rank: int, text: bytes) -> None:
+        """Where a rank stood, ahead of what it left."""
+        if STACKS in self._files[rank]:
+            raise Hostile("a rank stands where it has left already")
+        self._place(rank, STACKS).write_bytes(text[:MOST_STACK])
+
+    def _place(self, rank: int, name: str) -> Path:
+        return self._scratch / f"rank-{rank}" / name

@@ -14,29 +14,30 @@ import socket
 import stat
 import tempfile
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import MISSING, fields
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from harness.backends import Opened, Rendezvous
 from harness.rank.artefacts import FOLDER as KEPT
 from harness.rank.failure import FILE_NAME
-from harness.rank.lifecycle import STACKS
-from harness.rank.process import lives_on
-from harness.world import names
-from harness.world.fork_server import Server, ServerFailed
-from harness.world.launch import PARTS, Ground, Launch, describe
-from harness.world.machines.placed import Placed
-from harness.world.machines.standing import Standing
+from harness.rank.lifecycle import STACK_SIGNAL, STACKS
+from harness.rank.process import inspect, lives_on
+from harness.world.below.removal import remove
+from harness.world.control import names
+from harness.world.control.capture import read_stack
+from harness.world.control.ending import QUIET, STACKS_EACH, STACKS_WITHIN, WRITTEN_WITHIN
+from harness.world.control.hang import holding_back
+from harness.world.control.launch import PARTS, Ground, Launch, describe
+from harness.world.control.pipes import Pipes
+from harness.world.control.rank_states import probe
+from harness.world.control.server_handle import Server, ServerFailed
+from harness.world.control.waits import catches
+from harness.world.machines.journal import Journal
+from harness.world.machines.node_channel import Inbox, Outbox
+from harness.world.machines.placement import Placed
 from harness.world.machines.tree import PIECE, Store
-from harness.world.pipes import Pipes
-from harness.world.probe import probe
-from harness.world.removal import remove
-
-if TYPE_CHECKING:
-    from harness.world.machines.journal import Journal
-    from harness.world.machines.node import Inbox, Outbox
 
 # What a rank may leave, in files, as at control.
 MOST_FILES = 1024
@@ -51,6 +52,68 @@ PLAIN = frozenset(
 )
 # Made there from what travels beside it, or for control alone.
 BROUGHT = frozenset({"folder", "inputs", "inside", "machines", "preload"})
+
+
+class Standing:
+    """Asks once, and tells when all have answered or had their time."""
+
+    def __init__(self, scratch: Path, *, say: Callable[..., None], signal: Callable[[int, int], None]) -> None:
+        self._scratch = scratch
+        self._say = say
+        self._signal = signal
+        self._pids: dict[int, int] = {}
+        self._sizes: dict[int, int] = {}
+        self._held_back: dict[int, frozenset[int]] = {}
+        self._since = 0.0
+        self.is_asked = False
+
+    def ask(self, living: Mapping[int, int], *, able: Collection[int]) -> None:
+        """Ask.
+
+        Args:
+            living: rank to pid.
+            able: ranks that have begun and are not programs: the signal would end the others.
+        """
+        self.is_asked = True
+        self._since = time.monotonic()
+        for rank, pid in living.items():
+            process = inspect(pid)
+            state = process.state if process else "gone"
+            self._say({"is": "state", "rank": rank, "state": state})
+            if rank in able and state not in ("T", "t", "Z", "gone") and catches(pid, STACK_SIGNAL):
+                self._pids[rank] = pid
+                self._sizes[rank] = -1
+                self._held_back[rank] = holding_back(pid, STACK_SIGNAL)
+                self._signal(STACK_SIGNAL, rank)
+
+    def look(self) -> float:
+        """Tell where they stand if they have said it; else after how many seconds to look again."""
+        latest = self._since + STACKS_WITHIN + STACKS_EACH * len(self._sizes)
+        quiet = self._is_quiet()
+        now = time.monotonic()
+        if not quiet and (now < latest or (now < latest + WRITTEN_WITHIN and self._writing())):
+            return QUIET
+        for rank in self._sizes:
+            message: dict[str, Any] = {"is": "stack", "rank": rank}
+            self._say(message, read_stack(self._scratch / f"rank-{rank}" / STACKS) or b"")
+        self._say({"is": "stood"})
+        self.is_asked = False
+        return 0.0
+
+    def _is_quiet(self) -> bool:
+        quiet = True
+        for rank in self._sizes:
+            try:
+                size = (self._scratch / f"rank-{rank}" / STACKS).stat().st_size
+            except OSError:
+                size = 0
+            gone = inspect(self._pids[rank]) is None
+            quiet = quiet and (gone or (size > 0 and size == self._sizes[rank]))
+            self._sizes[rank] = size
+        return quiet and not self._writing()
+
+    def _writing(self) -> bool:
+        return any(holding_back(pid, STACK_SIGNAL) - self._held_back[rank] for rank, pid in self._pids.items())
 
 
 def travels(launch: Launch) -> dict[str, Any]:
@@ -126,8 +189,8 @@ class Share:
     def say(self, message: dict[str, Any], content: bytes = b"") -> None:
         """Tell control something of this world."""
         self._number += 1
-        told = {**message, "world": self._asked["world"], "n": self._number}
-        self._journal.add(self._outbox.send(told, content))
+        numbered = {**message, "world": self._asked["world"], "n": self._number}
+        self._journal.add(self._outbox.send(numbered, content))
 
     def run(self) -> bool:
         """Start the ranks, stay until they are gone, and hand over what they left; whether nobody is left."""
@@ -191,7 +254,8 @@ class Share:
         self, told: Mapping[str, Any], placed: Placed, half_done: contextlib.ExitStack
     ) -> tuple[Rendezvous, list[int]]:
         """What the backend prepared, with what has to be open on this machine, and of these the descriptors."""
-        ranks, mine = list(told["ranks"]), list[int]()
+        ranks = list(told["ranks"])
+        mine = list[int]()
         for index, one in enumerate(Opened(**found) for found in told["opened"]):
             if one.rank not in self.ranks:
                 continue
@@ -237,7 +301,8 @@ class Share:
                 continue
             match asked["ask"]:
                 case "order" if "probe" in asked["order"]:
-                    rank, at = asked["order"]["rank"], asked["order"]["probe"]["at"]
+                    rank = asked["order"]["rank"]
+                    at = asked["order"]["probe"]["at"]
                     self.say({"is": "measured", "rank": rank, "at": at, "read": probe(self._pids.get(rank, -1))})
                 case "order":
                     self._order(asked["order"])
@@ -265,11 +330,11 @@ class Share:
             self._order({"rank": rank, "signal": int(number), "own": True})
 
     def _order(self, order: dict[str, Any]) -> None:
-        told = {**order, "rank": None if order["rank"] is None else self.ranks.index(order["rank"])}
-        own = told.pop("own", False)
-        if "signal" in told:
-            self._asking.append(own)
-        self._pipes.control.sendall(json.dumps(told).encode() + b"\n")
+        keepers = {**order, "rank": None if order["rank"] is None else self.ranks.index(order["rank"])}
+        is_own = keepers.pop("own", False)
+        if "signal" in keepers:
+            self._asking.append(is_own)
+        self._pipes.control.sendall(json.dumps(keepers).encode() + b"\n")
 
     def _listen(self) -> None:
         try:
@@ -342,6 +407,6 @@ def _renumbered(values: Mapping[str, Any], places: Mapping[int, int]) -> dict[st
     def number(value: Any) -> Any:
         if isinstance(value, dict) and set(value) == {"descriptor"}:
             return {"descriptor": places.get(value["descriptor"], value["descriptor"])}
-        return [number(one) for one in value] if isinstance(value, list) else value
+        return [number(item) for item in value] if isinstance(value, list) else value
 
     return {key: number(value) for key, value in values.items()}

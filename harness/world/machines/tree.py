@@ -44,33 +44,35 @@ def files_of(place: Path) -> dict[str, Path]:
     """
     if not place.is_dir():
         return {"": place}
-    found = {}
+    files = {}
     for folder, folders, names in os.walk(place, followlinks=True):
         folders[:] = sorted(set(folders) - PASSED_OVER)
         for name in sorted(names):
             path = Path(folder, name)
             if path.is_file():
-                found[path.relative_to(place).as_posix()] = path
-    return found
+                files[path.relative_to(place).as_posix()] = path
+    return files
 
 
 def digest_of(files: dict[str, Path]) -> str:
     """One sha256 over the paths, modes and contents of files."""
     listing = []
     for name, path in sorted(files.items()):
-        made = hashlib.sha256()
+        digest = hashlib.sha256()
         with path.open("rb") as stream:
             while piece := stream.read(2**20):
-                made.update(piece)
-        listing.append([name, bool(path.stat().st_mode & 0o100), made.hexdigest()])
+                digest.update(piece)
+        listing.append([name, bool(path.stat().st_mode & 0o100), digest.hexdigest()])
     return hashlib.sha256(json.dumps(listing).encode()).hexdigest()
 
 
 def pieces(files: dict[str, Path]) -> Iterator[tuple[list[list[Any]], bytes]]:
     """What `Store.put` takes, in messages of at most a few MiB: where each part belongs, and the parts."""
-    parts, content = [], bytearray()
+    parts = []
+    content = bytearray()
     for name, path in sorted(files.items()):
-        at, runs = 0, bool(path.stat().st_mode & 0o100)
+        at = 0
+        runs = bool(path.stat().st_mode & 0o100)
         with path.open("rb") as stream:
             while True:
                 part = stream.read(PIECE - len(content))
@@ -79,7 +81,8 @@ def pieces(files: dict[str, Path]) -> Iterator[tuple[list[list[Any]], bytes]]:
                 at += len(part)
                 if len(content) >= PIECE:
                     yield parts, bytes(content)
-                    parts, content = [], bytearray()
+                    parts = []
+                    content = bytearray()
                 elif not part:
                     break
     yield parts, bytes(content)
@@ -216,19 +219,24 @@ class Uses:
         Returns:
             How many were taken away, and their bytes.
         """
-        now, found = time.time(), list[tuple[float, int, Path]]()
+        now = time.time()
+        unused = list[tuple[float, int, Path]]()
         with contextlib.suppress(OSError):
             for path in self._folder.iterdir():
                 if path.name == USED or path.name.startswith(".lock-"):
                     continue
                 with contextlib.suppress(OSError):
-                    found.append((self._used(path), _size(path), path))
-        left, gone, freed = sum(size for _, size, _ in found), 0, 0
-        for used, size, path in sorted(found):
+                    unused.append((self._used(path), _size(path), path))
+        left = sum(size for _, size, _ in unused)
+        gone = 0
+        freed = 0
+        for used, size, path in sorted(unused):
             coming = path.name.startswith(".")
             is_due = now - used > COMING_FOR if coming else now - used > older or left > most
             if is_due and now - used > KEPT_AT_LEAST and self._take_away(path):
-                left, gone, freed = left - size, gone + 1, freed + size
+                left -= size
+                gone += 1
+                freed += size
         return gone, freed
 
     def _used(self, path: Path) -> float:

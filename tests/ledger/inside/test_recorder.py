@@ -15,7 +15,7 @@ import pytest
 from harness.ledger.file import RECORD, SLOTS
 from harness.ledger.inside.book import OPEN, STARTED
 from harness.ledger.inside.recorder import module_of, recorder_of
-from harness.world.recorder import compiled
+from harness.world.control.recorder import compiled
 
 pytestmark = pytest.mark.skipif(not compiled(), reason="there is no compiler, or no header of Python's")
 AT = 64

@@ -7,9 +7,9 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any, Self
 
-from harness.starters.ray import Place
-from harness.starters.relay import Relay
-from harness.starters.relayed import NodeLost
+from harness.world.starters.ray import Place
+from harness.world.starters.relay import Relay
+from harness.world.starters.relayed import NodeLost
 
 Spoil = Callable[[int, bytes], bytes]
 LOOKED_AT = 4096  # of what a node is asked for; files are longer
@@ -49,7 +49,7 @@ class Local:
 
 @dataclass
 class LocalCluster:
-    """In place of `harness.starters.ray.Cluster`.
+    """In place of `harness.world.starters.ray.Cluster`.
 
     Attributes:
         count: of nodes.

@@ -12,7 +12,7 @@ from harness.forms.strict_json import JSON
 from harness.run.farm import answer
 from harness.run.farm.answer import AnswerRefused, pack, take
 from harness.run.farm.node import Node, frame
-from harness.world.capture import Capture
+from harness.world.control.capture import Capture
 from harness.world.machines.agent import HEAD
 
 ABOUT: dict[str, JSON] = {"cell": "ranks=2", "arm": "candidate", "trial": 3, "seed": "77", "node": 1}

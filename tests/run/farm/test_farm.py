@@ -20,7 +20,7 @@ from harness.record.model import Record
 from harness.run.farm import cargo
 from harness.run.farm.farm import PROGRAM
 from harness.run.farm.node import BEAT, frame
-from harness.starters.relay import Relay
+from harness.world.starters.relay import Relay
 from tests.run.conftest import SCENARIO, SUBJECT, Ran, environment
 from tests.run.farm.cluster import LocalCluster
 

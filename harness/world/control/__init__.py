@@ -1,0 +1,1 @@
+"""What runs in the harness's own process: it starts servers and worlds, watches their ranks, and stops them."""

@@ -1,0 +1,165 @@
+"""Names of this machine and of who uses it: the home folder, the user, the host. They have no business in evidence.
+
+What ranks print and how they fail is text for readers: there, all of them are replaced. What ranks report is judged,
+so there only the home folder is: a user called like a word of the prompt must not change a verdict.
+"""
+
+from __future__ import annotations
+
+import os
+import pwd
+import re
+import socket
+import sys
+import sysconfig
+import tempfile
+from collections.abc import Iterable, Sequence
+from contextlib import suppress
+from functools import lru_cache
+from pathlib import Path
+
+import harness
+from harness.forms.strict_json import JSON
+from harness.world.control.room import Room, base
+
+ROOT = str(Path(harness.__file__).resolve().parent.parent)
+QUOTED = re.compile(r'File "([^"\n]*)"')
+SHORTEST = 3
+# Names that tell nothing of anybody.
+EVERYBODYS = {
+    *("root", "user", "users", "admin", "nobody", "guest", "home", "test", "tester", "dev", "developer", "app", "main"),
+    *("runner", "ubuntu", "debian", "fedora", "docker", "build", "builder", "nixbld", "vagrant", "ec2-user", "worker"),
+    *("jenkins", "gitlab-runner", "circleci", "node", "python", "rank", "localhost", "local", "host", "server"),
+}
+
+
+def homes() -> Sequence[str]:
+    """The home folder, in every way it may be written, the longest first."""
+    return _homes(str(Path.home()), os.getuid())
+
+
+@lru_cache(maxsize=8)
+def _homes(home: str, user: int) -> Sequence[str]:
+    # Kept: every path that a rank reports is looked at.
+    spelled = {home}
+    with suppress(KeyError):  # a user without an entry, as in some containers
+        spelled.add(pwd.getpwuid(user).pw_dir)
+    spelled |= {os.path.realpath(place) for place in spelled}
+    return sorted((place for place in spelled if len(place) > 1 and place.startswith(os.sep)), key=len, reverse=True)
+
+
+def users() -> set[str]:
+    """What the user is called."""
+    names = {os.environ.get(name, "") for name in ("LOGNAME", "USER", "LNAME", "USERNAME")}
+    with suppress(KeyError):
+        names.add(pwd.getpwuid(os.getuid()).pw_name)
+    return _telling(names)
+
+
+def hosts() -> set[str]:
+    """What the machine is called."""
+    name = socket.gethostname()
+    return _telling({name, name.partition(".")[0], os.environ.get("HOSTNAME", "")})
+
+
+def hide(text: str, also: Sequence[str] = ()) -> str:
+    """Replace the home folder, the user's name and the host's, where they stand as words of their own.
+
+    Args:
+        text: for readers.
+        also: further home folders, such as a room's.
+    """
+    text = hide_home(text, also)
+    for names, word in ((hosts(), "<host>"), (users(), "<user>")):
+        for name in sorted(names, key=len, reverse=True):
+            if name in text:
+                text = re.sub(word_of(name), word, text)
+    return text
+
+
+def hide_home(text: str, also: Sequence[str] = ()) -> str:
+    """Replace the home folder, and further ones, by `~`."""
+    for place in (*also, *homes()):
+        if place in text:
+            text = re.sub(folder_of(place), "~", text)
+    return text
+
+
+def hide_home_in(value: JSON, also: Sequence[str] = ()) -> JSON:
+    """The same in every text of a JSON value, keys included; what holds none is returned as it is."""
+    if isinstance(value, str):
+        return hide_home(value, also) if os.sep in value else value
+    if isinstance(value, list):
+        return [hide_home_in(item, also) for item in value]
+    if isinstance(value, dict):
+        return {hide_home_in(key, also): hide_home_in(item, also) for key, item in value.items()}
+    return value
+
+
+def word_of(name: str) -> str:
+    """A pattern: the name, and not a part of another word."""
+    return rf"(?<!\w){re.escape(name)}(?!\w)"
+
+
+def folder_of(place: str) -> str:
+    """A pattern: the folder, and not one whose name only begins like it."""
+    return rf"{re.escape(place)}(?![\w.-])"
+
+
+def _telling(names: Iterable[str]) -> set[str]:
+    return {name for name in names if len(name) >= SHORTEST and name.lower() not in EVERYBODYS}
+
+
+def shorten(text: str, *, folder: Path | None = None, python: Path | None = None, room: Room | None = None) -> str:
+    """Name files relative to where they belong: the arm's folder, this project, site-packages, the standard library.
+
+    Args:
+        text: stacks, tracebacks, the last words of a server.
+        folder: the arm's folder, where there is one.
+        python: the interpreter of the arm's own environment, where it has one.
+        room: whose home and temporary folder stand in the text as the user's do.
+
+    Returns:
+        The text; a quoted file that belongs nowhere keeps its name only, and the home folder, the user and the host are
+        not named.
+    """
+    for place, word in _places(folder, python, room):
+        text = text.replace(place + os.sep, word)
+    homes = room.homes if room is not None else ()
+    return hide(QUOTED.sub(lambda found: f'File "{_name(found[1])}"', text), homes)
+
+
+def _name(file: str) -> str:
+    return Path(file).name if file.startswith(os.sep) else file
+
+
+def _places(folder: Path | None, python: Path | None, room: Room | None) -> list[tuple[str, str]]:
+    """Folders and what stands for them, the longest first."""
+    known = sysconfig.get_paths()
+    places = dict.fromkeys((*sys.path, *(known[name] for name in ("purelib", "platlib", "stdlib", "platstdlib"))), "")
+    places |= {sys.prefix: "", sys.base_prefix: "", ROOT: "", str(folder or ""): ""}
+    places |= {tempfile.gettempdir(): "", str(base()): "", str(Path.home()): "~/"}
+    if room is not None:
+        places |= {str(room.temporary): "", str(room.home): "~/"}
+    if python is not None:
+        environment = python.parent.parent
+        places |= dict.fromkeys(map(str, (environment, *environment.glob("lib/python*/site-packages"))), "")
+    everywhere: dict[str, str] = {}
+    for place, word in places.items():
+        for spelled in (place, os.path.realpath(place) if place else ""):
+            # faulthandler writes what is not ASCII as escapes
+            for text in (spelled, spelled.encode("ascii", "backslashreplace").decode("ascii")):
+                if len(text) > 1 and text.startswith(os.sep):
+                    everywhere[text] = word
+    return sorted(everywhere.items(), key=lambda entry: len(entry[0]), reverse=True)
+
+
+def telling(*, folder: Path, room: Room | None) -> dict[str, JSON]:
+    """The names of this machine, for who shortens texts that come from it: see `harness.world.machines.elsewhere`."""
+    names = [[name, "<host>"] for name in hosts()] + [[name, "<user>"] for name in users()]
+    return {
+        "places": [[place, word] for place, word in _places(folder, None, room)],
+        "homes": [*(room.homes if room is not None else ()), *homes()],
+        "words": list[JSON](names),
+        "root": ROOT,
+    }

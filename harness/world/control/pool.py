@@ -1,0 +1,180 @@
+"""The fork servers of a run: started when first needed, ended with the run.
+
+A server has one world at a time, because its worlds have the server's room: worlds side by side have servers of their
+own, one per lane and environment. What runs its worlds one after the other with one server is a lane.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+import threading
+from collections.abc import Mapping
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any, Protocol, Self
+
+from harness.forms.children import started_apart
+from harness.forms.digest import sha256
+from harness.world.below.descendants import adopt_orphans, extinguish_strangers
+from harness.world.below.preload import EVERYTHING, Preload
+from harness.world.control.rank_environment import server_environment
+from harness.world.control.server_handle import Server, ServerFailed, ServerKey
+
+# Pools that are open in this process.
+_OPEN: set[int] = set()
+_CHANGING = threading.Lock()
+
+
+class Pool(Protocol):
+    """Where worlds have servers from, one world at a time: fork servers of this machine, or of several."""
+
+    def take(
+        self,
+        *,
+        warm: bool,
+        env: Mapping[str, str],
+        python: Path | None = None,
+        shared_home: bool = False,
+        preload: Preload = EVERYTHING,
+    ) -> Any:
+        """See `ServerPool.take`."""
+
+    def give(self, server: Any) -> None:
+        """See `ServerPool.give`."""
+
+    def discard(self, server: Any) -> None:
+        """See `ServerPool.discard`."""
+
+
+class ServerPool:
+    """Servers, taken for one world at a time; safe to use from several threads. Closing it leaves no process behind.
+
+    Attributes:
+        left: what servers' worlds left that could not be removed, in words.
+    """
+
+    def __init__(self, *, cancel: int | None = None) -> None:
+        self._idle: dict[ServerKey, list[Server]] = {}
+        self._living: set[Server] = set()
+        self._started: list[Server] = []
+        # Held while a server is made or ended.
+        self._lock = threading.Lock()
+        self._cancel = cancel
+        self._closed = False
+        self.left: list[str] = []
+
+    def __enter__(self) -> Self:
+        with _CHANGING:
+            _OPEN.add(id(self))
+            # If a warden itself is killed, what it leaves comes to us instead of to init.
+            adopt_orphans()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        with self._lock:
+            self._closed = True
+            self._idle.clear()
+            for server in list(self._living):
+                self._close(server)
+        extinguish_strangers(known=started_apart)
+        with _CHANGING:
+            _OPEN.discard(id(self))
+            # What is adopted from now on would be reaped by nobody.
+            if not _OPEN:
+                adopt_orphans(False)
+
+    def take(
+        self,
+        *,
+        warm: bool,
+        env: Mapping[str, str],
+        python: Path | None = None,
+        shared_home: bool = False,
+        preload: Preload = EVERYTHING,
+    ) -> Server:
+        """Take a server that nobody has, started if need be. Give it back with `give`, or `discard` it.
+
+        Args:
+            warm: whether it imports what ranks need first.
+            env: the scenario's variables.
+            python: the interpreter of an arm's own environment; None is the harness's own.
+            shared_home: whether its ranks have the user's home and temporary folder instead of a room.
+            preload: what a warm one imports first.
+
+        Raises:
+            OSError: a file of a kind cannot be read.
+            ServerFailed: it does not start, or the pool is closed.
+            Cancelled: the run was interrupted while the server started.
+        """
+        key = ServerKey(
+            warm=warm,
+            environment=tuple(sorted(server_environment(env, python=python, shared_home=shared_home).items())),
+            python=str(python or ""),
+            shared_home=shared_home,
+            modules=preload.modules if warm else (),
+            files=tuple((str(file), sha256(file.read_bytes())) for file in preload.files),
+        )
+        with self._lock:
+            if self._closed:
+                raise ServerFailed("the fork servers were closed while worlds were still asked for")
+            while idle := self._idle.get(key):
+                if not (server := idle.pop()).has_ended():
+                    return server
+                self._end(server)
+            server = Server(key)
+            self._living.add(server)
+        try:
+            server.await_ready(self._cancel)
+        except BaseException:
+            self.discard(server)
+            raise
+        self._started.append(server)
+        return server
+
+    def give(self, server: Server) -> None:
+        """Give a server back. Nobody of its last world may be left."""
+        with self._lock:
+            if not self._closed:
+                self._idle.setdefault(server.key, []).append(server)
+
+    def discard(self, server: Server) -> None:
+        """End a server that failed, and what it left behind; the next world gets a new one."""
+        with self._lock:
+            if server in self._living:
+                self._end(server)
+
+    def _end(self, server: Server) -> None:
+        self._close(server)
+        extinguish_strangers(known=started_apart)
+
+    def _close(self, server: Server) -> None:
+        server.close()
+        self._living.discard(server)
+        self.left += server.left
+
+    @property
+    def pids(self) -> tuple[int, ...]:
+        """Pids of the servers that were started."""
+        return tuple(server.pid for server in self._started)
+
+    @property
+    def seconds(self) -> float:
+        """How long the servers took to get ready, in seconds, added up."""
+        return sum(server.seconds for server in self._started)
+
+
+def prepare(pool: Pool, lanes: int, **needs: Any) -> None:
+    """Have a server ready for each of so many lanes, started side by side; else as `ServerPool.take`."""
+    with ThreadPoolExecutor(max_workers=lanes) as starters:
+        taken = [starters.submit(pool.take, **needs) for _ in range(lanes)]
+    for server in taken:
+        if server.exception() is None:
+            pool.give(server.result())
+    for server in taken:
+        server.result()
+
+
+def is_linux() -> bool:
+    """Whether warm start is available: elsewhere a forked copy of a process that has imported torch is not safe."""
+    return sys.platform.startswith("linux") and hasattr(os, "fork")

@@ -1,0 +1,170 @@
+"""The channel of a node to control: what control asks, what it is told, and when the lease is over.
+
+Two threads beside the one that does things: one reads, answers heartbeats at once, and knows when
+the lease is over; one writes.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import queue
+import select
+import threading
+import time
+from collections.abc import Iterator
+from os import _exit
+from typing import Any
+
+from harness.world.machines.agent import HEAD, MOST_BYTES, MOST_JSON
+
+# What waits to be sent, in bytes, before ranks have to wait too.
+MOST_WAITING = 8 * 2**20
+# How long the end of the lease may go unheeded: then this process ends, and its warden ends the rest.
+HEEDED_WITHIN = 20.0
+
+
+class Outbox:
+    """Messages to control, in order; a thread writes them."""
+
+    def __init__(self, writes: int) -> None:
+        self._writes = writes
+        self._waiting: list[bytes] = []
+        self._bytes = 0
+        self._changed = threading.Condition()
+        self._closed = False
+        threading.Thread(target=self._write, daemon=True, name="outbox").start()
+
+    def send(self, message: dict[str, Any], content: bytes = b"", *, first: bool = False) -> bytes:
+        """Queue a message, `first` before all that wait; returns it as it goes."""
+        words = json.dumps(message).encode()
+        data = HEAD.pack(len(words), len(content)) + words + content
+        with self._changed:
+            if not self._closed:
+                self._waiting.insert(0 if first else len(self._waiting), data)
+                self._bytes += len(data)
+                self._changed.notify_all()
+        return data
+
+    def send_raw(self, data: bytes) -> None:
+        """Queue a message that is in its form already."""
+        with self._changed:
+            self._waiting.append(data)
+            self._bytes += len(data)
+            self._changed.notify_all()
+
+    def await_room(self) -> None:
+        """Wait while too much waits, unless it is closed."""
+        with self._changed:
+            self._changed.wait_for(lambda: self._closed or self._bytes < MOST_WAITING)
+
+    def await_sent(self, seconds: float) -> None:
+        """Wait until all is written, at most so long."""
+        with self._changed:
+            self._changed.wait_for(lambda: self._closed or not self._bytes, seconds)
+
+    def close(self) -> None:
+        """Nobody reads any more."""
+        with self._changed:
+            self._closed = True
+            self._waiting.clear()
+            self._bytes = 0
+            self._changed.notify_all()
+
+    def _write(self) -> None:
+        while True:
+            with self._changed:
+                self._changed.wait_for(lambda: bool(self._waiting))
+                data = self._waiting.pop(0)
+            left = memoryview(data)
+            try:
+                while left:
+                    left = left[os.write(self._writes, left) :]
+            except OSError:
+                self.close()
+                return
+            with self._changed:
+                self._bytes = max(0, self._bytes - len(data))
+                self._changed.notify_all()
+
+
+class Inbox:
+    """What control asks, and whether it is still heard.
+
+    Attributes:
+        wake: readable when something waits.
+        lost: why control counts as gone; empty while it is heard.
+        heard: CLOCK_MONOTONIC seconds when something last came from it.
+    """
+
+    def __init__(self, reads: int, outbox: Outbox, *, lease: float) -> None:
+        self._reads = reads
+        self._outbox = outbox
+        self._lease = lease
+        self._asked: queue.SimpleQueue[tuple[dict[str, Any], bytes]] = queue.SimpleQueue()
+        self.wake, self._waker = os.pipe()
+        os.set_blocking(self.wake, False)
+        self.lost = ""
+        self.heard = time.monotonic()
+        self._waits = False
+        self._heeded = threading.Event()
+        threading.Thread(target=self._read, daemon=True, name="inbox").start()
+
+    def take(self) -> Iterator[tuple[dict[str, Any], bytes]]:
+        """What waits now; to be called when `wake` is readable."""
+        with contextlib.suppress(BlockingIOError):
+            os.read(self.wake, 4096)
+        if self.lost:
+            self._heeded.set()
+        with contextlib.suppress(queue.Empty):
+            while True:
+                yield self._asked.get_nowait()
+
+    def await_some(self) -> None:
+        """Wait until something waits, or control is gone."""
+        select.select([self.wake], [], [])
+
+    @contextlib.contextmanager
+    def waits(self) -> Iterator[None]:
+        """Around what takes long and may be left at any moment: when control is gone meanwhile, this process ends."""
+        self._waits = True
+        try:
+            yield
+        finally:
+            self._waits = False
+
+    def _read(self) -> None:
+        try:
+            while True:
+                asked, content = self._message()
+                if asked.get("ask") == "beat":
+                    now = {"wall": time.time_ns(), "ns": time.monotonic_ns()}
+                    self._outbox.send({"is": "beat", "echo": asked["ns"], **now}, first=True)
+                else:
+                    self._asked.put((asked, content))
+                    os.write(self._waker, b".")
+        except (EOFError, ValueError, KeyError, OSError) as error:
+            self.lost = str(error)
+        self._outbox.close()
+        os.write(self._waker, b".")
+        if self._waits or not self._heeded.wait(HEEDED_WITHIN):
+            _exit(1)
+
+    def _message(self) -> tuple[dict[str, Any], bytes]:
+        words, size = HEAD.unpack(self._exactly(HEAD.size))
+        if words > MOST_JSON or size > MOST_BYTES:
+            raise EOFError("what came is not a message")
+        return json.loads(self._exactly(words)), self._exactly(size)
+
+    def _exactly(self, count: int) -> bytes:
+        parts = bytearray()
+        while len(parts) < count:
+            if not select.select([self._reads], [], [], self._lease)[0]:
+                raise EOFError(f"lease lost: control was not heard for {self._lease:g} s")
+            part = os.read(self._reads, min(count - len(parts), 2**20))
+            if not part:
+                raise EOFError("control closed the channel")
+            parts += part
+            self.heard = time.monotonic()
+        return bytes(parts)

@@ -1,0 +1,135 @@
+"""Hostfiles that people have: the JSON of `mlx.launch`, and lines of `host slots=n` as Open MPI and DeepSpeed read."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Literal
+
+from harness.forms.problem import Problem, ScenarioError
+from harness.forms.regular_file import read_regular
+from harness.forms.strict_json import strict_json
+
+MOST_HOSTS = 1024
+MOST_SLOTS = 1024
+MOST_BYTES = 2**20
+# A name, an address, `user@` before either, or an alias of the user's configuration. Never what ssh takes as an option.
+NAME = re.compile(r"[A-Za-z0-9_\[][A-Za-z0-9_.:%@\[\]-]{0,252}")
+SLOTS = re.compile(r"(?:slots|max_slots|max-slots)=([0-9]{1,9})")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Machine:
+    """A machine of a hostfile.
+
+    Attributes:
+        name: what ssh is told.
+        slots: how many ranks it has room for.
+        addresses: at which other machines reach it, best first; empty where the file has none.
+    """
+
+    name: str
+    slots: int
+    addresses: tuple[str, ...] = ()
+
+
+def read(path: Path) -> tuple[Machine, ...]:
+    """The machines of a hostfile, each once, in the order of the file: slots of a name that comes again are added.
+
+    Raises:
+        OSError: it cannot be read.
+        ScenarioError: it is not a hostfile; each problem with its line.
+    """
+    text = read_regular(path, limit=MOST_BYTES).decode("utf-8", "surrogateescape")
+    machines = _of_json(path, text) if text.lstrip()[:1] in ("{", "[") else _of_lines(path, text)
+    merged: dict[str, Machine] = {}
+    for machine in machines:
+        before = merged.get(machine.name)
+        addresses = tuple(dict.fromkeys((*(before.addresses if before else ()), *machine.addresses)))
+        slots = machine.slots + (before.slots if before else 0)
+        merged[machine.name] = Machine(name=machine.name, slots=slots, addresses=addresses)
+    if not merged:
+        raise _refused(path, 1, "", "it names no machine; write one a line, such as: node-1 slots=2")
+    if len(merged) > MOST_HOSTS:
+        raise _refused(path, 1, str(len(merged)), f"at most {MOST_HOSTS} machines make a world")
+    return tuple(merged.values())
+
+
+def _of_lines(path: Path, text: str) -> list[Machine]:
+    machines = []
+    for number, line in enumerate(text.splitlines(), start=1):
+        words = line.partition("#")[0].split()
+        if not words:
+            continue
+        slots = 1
+        for word in words[1:]:
+            match = SLOTS.fullmatch(word)
+            if match is None:
+                raise _refused(path, number, word, "after the name of a machine, only slots=N is understood")
+            if word.startswith("slots="):
+                slots = _slots(path, number, int(match[1]))
+        machines.append(Machine(name=_name(path, number, words[0]), slots=slots))
+    return machines
+
+
+def placement(given: str, *, machines: Sequence[Machine]) -> Literal["spread", "pack"] | tuple[int, ...]:
+    """Where ranks are to be: a rule, or the machine of each rank as in `0=node-1,1=node-2`, by its place in the file.
+
+    Raises:
+        ScenarioError: it is neither.
+    """
+    if given in ("spread", "pack"):
+        return "spread" if given == "spread" else "pack"
+    places = {}
+    names = [machine.name for machine in machines]
+    for part in given.split(","):
+        rank, _, name = part.partition("=")
+        if not rank.isascii() or not rank.isdigit() or name not in names or int(rank) in places:
+            why = "write spread, pack, or the machine of each rank by its name in the hostfile: 0=node-1,1=node-2"
+            raise _refused(Path("--placement"), 1, part, why)
+        places[int(rank)] = names.index(name)
+    if sorted(places) != list(range(len(places))):
+        raise _refused(Path("--placement"), 1, given, "it leaves ranks out: give each from 0 a machine")
+    return tuple(places[rank] for rank in range(len(places)))
+
+
+def _of_json(path: Path, text: str) -> list[Machine]:
+    try:
+        whole = strict_json(text.encode("utf-8", "surrogateescape"))
+    except ValueError as error:
+        raise _refused(path, 1, "", f"it begins as JSON and is not: {error}") from None
+    hosts: Any = whole.get("hosts") if isinstance(whole, dict) else whole
+    if not isinstance(hosts, list):
+        raise _refused(
+            path, 1, "", 'it has no list of hosts; mlx.launch reads {"hosts": [{"ssh": NAME, "ips": [...]}]}'
+        )
+    machines = []
+    for place, host in enumerate(hosts):
+        where = f"hosts[{place}]"
+        if not isinstance(host, dict) or not isinstance(host.get("ssh"), str):
+            raise _refused(path, 1, where, 'each host has a name: {"ssh": NAME, "ips": [ADDRESS]}')
+        ips = host.get("ips", [])
+        if not isinstance(ips, list) or not all(isinstance(ip, str) for ip in ips):
+            raise _refused(path, 1, f"{where}.ips", "it is a list of addresses, in quotes")
+        addresses = tuple(_name(path, 1, ip) for ip in ips)
+        machines.append(Machine(name=_name(path, 1, host["ssh"]), slots=1, addresses=addresses))
+    return machines
+
+
+def _name(path: Path, line: int, name: str) -> str:
+    if not NAME.fullmatch(name):
+        why = "it is neither a name nor an address that ssh could be given"
+        raise _refused(path, line, name, f"{why}: it starts with a letter or digit, and has letters, digits and .:@-_")
+    return name
+
+
+def _slots(path: Path, line: int, slots: int) -> int:
+    if not 1 <= slots <= MOST_SLOTS:
+        raise _refused(path, line, str(slots), f"slots are 1 to {MOST_SLOTS}; leave a machine without room out")
+    return slots
+
+
+def _refused(path: Path, line: int, found: str, message: str) -> ScenarioError:
+    return ScenarioError([Problem(file=str(path), line=line, column=1, key="", found=found, message=message)])
