@@ -5,16 +5,15 @@ from __future__ import annotations
 import contextlib
 import math
 import os
-import select
 import selectors
 import socket
 import threading
 import time
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
 from harness.integrity import frame
-from harness.integrity.greeting import greeting_of, line_for
+from harness.integrity.greeting import SHOWN, Greeting, Refusal, begun_before, greeting_of
 from harness.integrity.limits import Limits
 from harness.integrity.line import LONG, Line
 from harness.integrity.records import NodeId
@@ -37,45 +36,6 @@ class Stranger:
 
     wire: StreamWire
     until: float
-
-
-class Descriptors:
-    """What a thread waits for; others add and remove meanwhile, for the kernel keeps the set (epoll, or kqueue).
-
-    Attributes:
-        add: wait for events of poll's on a descriptor.
-        remove: wait for it no longer.
-    """
-
-    def __init__(self) -> None:
-        self._epoll = select.epoll() if hasattr(select, "epoll") else None
-        self._selector: selectors.BaseSelector | None = None
-        self.add: Callable[[int, int], object] = self._select
-        self.remove: Callable[[int], object]
-        if self._epoll is not None:
-            # The kernel's own calls, with nothing between: callers make them for each message.
-            self.add, self.remove = self._epoll.register, self._epoll.unregister
-        else:
-            self._selector = selectors.DefaultSelector()
-            self.remove = self._selector.unregister
-
-    def _select(self, descriptor: int, events: int) -> None:
-        assert self._selector is not None
-        wanted = selectors.EVENT_READ * bool(events & select.POLLIN)
-        self._selector.register(descriptor, wanted | selectors.EVENT_WRITE * bool(events & select.POLLOUT))
-
-    def wait(self, seconds: float) -> Iterable[int]:
-        """Those of which something is ready, after so many seconds at most."""
-        if self._epoll is not None:
-            return [descriptor for descriptor, _ in self._epoll.poll(seconds)]
-        assert self._selector is not None
-        return [key.fd for key, _ in self._selector.select(seconds)]
-
-    def close(self) -> None:
-        """Give it back to the kernel."""
-        for one in (self._epoll, self._selector):
-            if one is not None:
-                one.close()
 
 
 class Attendant:
@@ -106,26 +66,27 @@ class Attendant:
         self._stopped = self._asked = False
         self._thread: threading.Thread | None = None
         self._starting = threading.Lock()
-        self._descriptors = Descriptors()
+        # Callers add and remove meanwhile, for the kernel keeps the set.
+        self._selector = selectors.DefaultSelector()
         self._read, self._write = os.pipe()
         os.set_blocking(self._read, False)
         os.set_blocking(self._write, False)
-        self._descriptors.add(self._read, select.POLLIN)
+        self._selector.register(self._read, selectors.EVENT_READ)
 
     def watch(self, line: Line, descriptor: int, events: int) -> None:
         """See `Watcher`."""
         self._watched[descriptor] = line
-        self._descriptors.add(descriptor, events)
+        self._selector.register(descriptor, events)
 
     def unwatch(self, descriptor: int) -> None:
         """See `Watcher`."""
-        self._descriptors.remove(descriptor)
+        self._selector.unregister(descriptor)
         del self._watched[descriptor]
 
     def listen(self, listener: socket.socket) -> None:
         """Accept connections from now on."""
         self._listeners[listener.fileno()] = listener
-        self._descriptors.add(listener.fileno(), select.POLLIN)
+        self._selector.register(listener.fileno(), selectors.EVENT_READ)
         self.wake()
 
     def wake(self) -> None:
@@ -166,7 +127,7 @@ class Attendant:
 
     def close(self) -> None:
         """Let go of what lines used, once all are closed."""
-        self._descriptors.close()
+        self._selector.close()
         os.close(self._read)
         os.close(self._write)
 
@@ -193,11 +154,12 @@ class Attendant:
             for descriptor, rests in list(self._resting.items()):
                 if now >= rests:
                     del self._resting[descriptor]
-                    self._descriptors.add(descriptor, select.POLLIN)
+                    self._selector.register(descriptor, selectors.EVENT_READ)
                 else:
                     until = min(until, rests)
             self.until = until
-            ready = self._descriptors.wait(max(0.0, min(until - time.monotonic(), LONG)))
+            happened = self._selector.select(max(0.0, min(until - time.monotonic(), LONG)))
+            ready = [key.fd for key, _ in happened]
 
     def _happened(self, descriptor: int) -> None:
         if descriptor == self._read:
@@ -214,7 +176,7 @@ class Attendant:
         try:
             connected, _ = listener.accept()
         except OSError:  # it was gone before it was accepted, or no descriptor is free
-            self._descriptors.remove(listener.fileno())
+            self._selector.unregister(listener.fileno())
             self._resting[listener.fileno()] = time.monotonic() + REST
             return
         if len(self._strangers) >= STRANGERS:
@@ -222,10 +184,10 @@ class Attendant:
             self._dismiss(next(iter(self._strangers))).wire.close()
         wire = StreamWire(connected, longest=GREETING)
         self._strangers[wire.fileno()] = Stranger(wire, time.monotonic() + STRANGER)
-        self._descriptors.add(wire.fileno(), select.POLLIN)
+        self._selector.register(wire.fileno(), selectors.EVENT_READ)
 
     def _dismiss(self, descriptor: int) -> Stranger:
-        self._descriptors.remove(descriptor)
+        self._selector.unregister(descriptor)
         return self._strangers.pop(descriptor)
 
     def _listen_to(self, descriptor: int) -> None:
@@ -243,7 +205,7 @@ class Attendant:
     def _introduce(self, wire: StreamWire, header: frame.Header | None, payload: object) -> None:
         """Its first frame says who it is. Who greets is told why he is refused; on all others it is closed."""
         if header is not None and header.kind is frame.Kind.HELLO and isinstance(payload, memoryview):
-            line, refusal = line_for(greeting_of(payload), header.epoch, node=self._node, lines=self._lines)
+            line, refusal = _line_for(greeting_of(payload), header.epoch, node=self._node, lines=self._lines)
             if line is not None:
                 line.take_wire(wire, header, payload)
                 return
@@ -252,3 +214,23 @@ class Attendant:
                 with contextlib.suppress(Torn):
                     wire.put(*refusal.packed(toward=header.epoch))
         wire.close()
+
+
+def _line_for(
+    found: Greeting, epoch: int, *, node: NodeId, lines: Mapping[NodeId, Line]
+) -> tuple[Line | None, Refusal | None]:
+    """The line that waits for who greets so, or why none does."""
+    here, there = f"{found.peer[:SHOWN]!r}", f"{found.node[:SHOWN]!r}"
+    if found.peer != node:
+        words = f"{there} greeted {here}, and {node!r} listens there: connect to where {here} listens"
+        return None, Refusal(words, frame.REFUSED | frame.ANOTHER)
+    line = lines.get(found.node)
+    if line is None:
+        return None, Refusal(f"{there} greeted {node!r}, which does not expect that name: let it expect({there})")
+    if not line.waits:
+        words = f"{there} connects to {node!r}, and {node!r} to {there}: one of both has to listen and expect the other"
+        return None, Refusal(words)
+    met = line.conversation.peer_epoch
+    if epoch < met:
+        return None, Refusal(begun_before(found.node, epoch, node, met), frame.REFUSED | frame.BEFORE)
+    return line, None

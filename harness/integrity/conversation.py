@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from harness.integrity import endings, frame
+from harness.integrity import frame
 from harness.integrity.acknowledgement import Acknowledgement
 from harness.integrity.digest import digest
 from harness.integrity.frame import Header, Kind
@@ -215,7 +215,11 @@ class Conversation:
         self.longest = min(self.limits.message, found.message or self.limits.message)
         message, size = self.outgoing.longest if self.longest < self.limits.message else (0, 0)
         if size > self.longest and self.problem is None:
-            self._give_up(too_long(self, size, message))
+            self._give_up(self._too_long(size, message))
+
+    def _too_long(self, size: int, message: int) -> str:
+        ours, both = self.limits.message, self.longest
+        return too_long(self.node, self.peer, ours=ours, both=both, size=size, message=message)
 
     def _refuse(self, header: Header, words: str) -> None:
         """Nobody there talks to us."""
@@ -223,14 +227,25 @@ class Conversation:
             return
         self._refused, self.trouble = True, words
         if header.flags & frame.BEFORE or (header.flags & frame.ANOTHER and self.settled):
-            self.problem = endings.given_up(self, "nobody there talks to it")
+            self.problem = self._lost("nobody there talks to it")
 
     def _restarted(self, epoch: int) -> None:
         """It remembers nothing of us; what became of what it was sent, nobody can say."""
         self._next_epoch = max(epoch, self._next_epoch)
         if self.problem is not None:
             return
-        self.problem = endings.restarted(self, epoch)
+        incoming, lost = self.incoming, self.outgoing.untaken
+        sent = "everything sent to it had been taken"
+        if lost is not None:
+            sent = f"messages {lost[0]} to {lost[1]} had been sent to it and are not known to have been taken"
+        self.problem = PeerRestarted(
+            f"{self.peer} began again (epoch {epoch} after {self.peer_epoch}): {sent}; of its own, "
+            f"message {incoming.messages} and those after it did not come. "
+            f"Call renew({self.peer!r}) to begin with it anew",
+            peer=self.peer,
+            sequence=lost[0] if lost is not None else incoming.messages,
+            epoch=self.peer_epoch,
+        )
 
     def tick(self, *, now: float) -> None:
         """Time went on."""
@@ -271,8 +286,31 @@ class Conversation:
         return max(self.limits.silence, 4 * self.round_trip.timeout() * known)
 
     def _give_up(self, why: str) -> None:
-        self.problem = endings.given_up(self, why)
+        self.problem = self._lost(why)
         self._fail = True
+
+    def _lost(self, why: str) -> MessageLost:
+        """This side tries no longer; with what is known of it, in words."""
+        out, incoming, connections = self.outgoing, self.incoming, self.counters.connections
+        oldest, untaken = out.oldest, out.untaken
+        if oldest is not None:
+            message, which, tried = oldest.message, f"to {self.peer}", f"sent {oldest.times} times, "
+        elif incoming.ended:
+            message, which, tried = out.messages, f"to {self.peer}", ""  # the one that somebody is about to send
+        else:
+            message, which, tried = incoming.messages, f"from {self.peer}", ""
+        last = f"; last trouble: {self.trouble}" if self.trouble else ""
+        if untaken is not None and oldest is None:
+            last += f"; messages {untaken[0]} to {untaken[1]} had come there and are not known to have been taken"
+        elif untaken is not None and untaken[1] > message:
+            last += f"; messages up to {untaken[1]} had been sent after it"
+        return MessageLost(
+            f"message {message} {which} is lost: {why} ({tried}{connections} connection{'s' * (connections != 1)}, "
+            f"time-out {self.round_trip.timeout():.3g} s, epoch {self.epoch}{last})",
+            peer=self.peer,
+            sequence=untaken[0] if untaken is not None and oldest is None else message,
+            epoch=self.epoch,
+        )
 
     # What is to be done.
 
@@ -287,7 +325,7 @@ class Conversation:
             raise self.problem.again()
         size = memoryview(data).nbytes
         if size > self.longest:
-            raise Misused(too_long(self, size, self.outgoing.messages))
+            raise Misused(self._too_long(size, self.outgoing.messages))
         if self.incoming.ended:
             self._give_up(f"{self.peer} has closed")
             assert self.problem is not None
@@ -380,6 +418,94 @@ class Conversation:
             payload_digest=digest(payload) if made is None and payload else made,
         )
         return header, payload
+
+    # The same for one message, where nothing else is to be done: see `Line`.
+
+    def at_once(self, payload: bytes, *, now: float) -> tuple[bytes, int] | None:
+        """Send a message now, where there is a way and nothing has to be said before it.
+
+        Returns:
+            Its header, which is to be sent with it, and its number; None where nothing was done: `offer` it.
+        """
+        acks, incoming = self._acks, self.incoming
+        # What is to be asked or answered too would wait for another step: the general way says both.
+        if (
+            not self._heard
+            or self._hello
+            or self._asks
+            or acks.asks
+            or acks.answers
+            or self.problem is not None
+            or incoming.ended
+            or not self.ordered
+            or len(payload) > self.longest
+        ):
+            return None
+        pending = self.outgoing.at_once(payload, now=now)
+        if pending is None:
+            return None
+        self._said_at = now
+        acks.said()
+        header = frame.packed(
+            kind=Kind.DATA,
+            length=len(payload),
+            sequence=pending.sequence,
+            epoch=self.epoch,
+            toward=self.peer_epoch,
+            acknowledged=incoming.arrived,
+            taken=incoming.taken,
+            payload_digest=pending.digest,
+        )
+        return header, pending.message
+
+    def passed(self, header: Header, payload: Any, *, now: float) -> tuple[Message | None, bool]:
+        """A frame came by itself, as `came` or `damaged`.
+
+        Returns:
+            Its message, where that is the next, and so taken; and whether something is to be said now.
+        """
+        incoming, message = self.incoming, None
+        kind, flags, length, sequence, epoch, toward, acknowledged, taken, _ = header
+        if payload is None:
+            self.damaged(header, now=now)
+        elif (
+            kind is not Kind.DATA
+            or flags
+            or sequence != incoming.arrived
+            or toward != self.epoch
+            or epoch != self.peer_epoch
+            or self.problem is not None
+            or (message := incoming.passed(payload)) is None
+        ):
+            self.came(header, payload, now=now)
+        if message is None:
+            return None, False  # who waits says what there is to say
+        self._heard_at, self._met = now, True
+        self.counters.received += 1
+        self.counters.received_bytes += length
+        self.outgoing.heard(acknowledged=acknowledged, taken=taken, now=now)
+        return message, self._acks.passed(length, frames=incoming.arrived, now=now)
+
+    def quiet(self, now: float) -> bool:
+        """Whether there is a way, nothing is to be said, and no end is known."""
+        acks = self._acks
+        return not (
+            not self._heard
+            or self._hello
+            or self._asks
+            or self.incoming.ended
+            or acks.asks
+            or acks.answers
+            or self.problem is not None
+            or (acks.at is not None and now >= acks.at)
+        )
+
+    def owes(self, now: float) -> bool:
+        """Whether an acknowledgement is to be sent, or a question, or an answer."""
+        acks = self._acks
+        return acks.asks or acks.answers or (acks.at is not None and now >= acks.at)
+
+    # What is known.
 
     @property
     def due(self) -> float | None:

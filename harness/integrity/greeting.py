@@ -2,16 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 from harness.integrity import frame
 from harness.integrity.digest import digest
 from harness.integrity.records import NodeId
-
-if TYPE_CHECKING:
-    from harness.integrity.conversation import Conversation
-    from harness.integrity.line import Line
 
 DIGITS = 20
 SHOWN = 80
@@ -62,26 +57,6 @@ class Refusal(NamedTuple):
         ), said
 
 
-def line_for(
-    found: Greeting, epoch: int, *, node: NodeId, lines: Mapping[NodeId, Line]
-) -> tuple[Line | None, Refusal | None]:
-    """The line that waits for who greets so, or why none does."""
-    here, there = f"{found.peer[:SHOWN]!r}", f"{found.node[:SHOWN]!r}"
-    if found.peer != node:
-        words = f"{there} greeted {here}, and {node!r} listens there: connect to where {here} listens"
-        return None, Refusal(words, frame.REFUSED | frame.ANOTHER)
-    line = lines.get(found.node)
-    if line is None:
-        return None, Refusal(f"{there} greeted {node!r}, which does not expect that name: let it expect({there})")
-    if not line.waits:
-        words = f"{there} connects to {node!r}, and {node!r} to {there}: one of both has to listen and expect the other"
-        return None, Refusal(words)
-    met = line.conversation.peer_epoch
-    if epoch < met:
-        return None, Refusal(begun_before(found.node, epoch, node, met), frame.REFUSED | frame.BEFORE)
-    return line, None
-
-
 def begun_before(node: NodeId, epoch: int, peer: NodeId, met: int) -> str:
     """A node begins under an epoch that is before one that its peer knows."""
     return (
@@ -90,11 +65,10 @@ def begun_before(node: NodeId, epoch: int, peer: NodeId, met: int) -> str:
     )
 
 
-def too_long(conversation: Conversation, size: int, message: int) -> str:
+def too_long(node: NodeId, peer: NodeId, *, ours: int, both: int, size: int, message: int) -> str:
     """A message that one of both does not take."""
-    node, peer, ours = conversation.node, conversation.peer, conversation.limits.message
-    whose = f"{node} may send" if conversation.longest == ours else f"{peer} takes ({node}: {ours})"
+    whose = f"{node} may send" if both == ours else f"{peer} takes ({node}: {ours})"
     return (
-        f"message {message} of {size} bytes for {peer} is longer than {conversation.longest}, which is what {whose}: "
+        f"message {message} of {size} bytes for {peer} is longer than {both}, which is what {whose}: "
         f"send it in parts, or give both Limits(message={size}) or more"
     )

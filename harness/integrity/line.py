@@ -5,31 +5,50 @@ from __future__ import annotations
 import math
 import os
 import select
+import selectors
 import socket
 import threading
 import time
 from collections.abc import Callable
-from typing import Any, TypeVar
+from typing import Any, Protocol, TypeVar
 
 from harness.integrity.conversation import Conversation
 from harness.integrity.dial import Dial
 from harness.integrity.frame import Header
+from harness.integrity.incoming import Message
 from harness.integrity.problem import Misused
-from harness.integrity.watcher import Watcher
 from harness.integrity.wire import StreamWire, Torn, Wire
 
 Found = TypeVar("Found")
 PACE = 0.002
 """Seconds that who sent a long message waits for the kernel to take more of it, before it leaves that to others."""
-SOON, IN_A_ROW = 0.5, 3
-"""Seconds within which a caller comes again; after so many such calls in a row another is expected."""
-SHORT, LONGER = 0.02, 32
-"""For how long: so many seconds at least, and so many times as long as callers stayed away of late."""
+EXPECTED = 0.1
+"""Seconds for which a caller that has read is expected to read again; until then the attendant does not."""
 ENOUGH = 256 * 1024
 """Bytes of whole messages after which reading pauses for whoever waits for them."""
 LONG = 3600.0
 """Seconds that one wait of the kernel's has at most: it takes no more than some weeks. Who waits longer asks again."""
 IN, OUT = select.POLLIN, select.POLLIN | select.POLLOUT
+
+
+class Watcher(Protocol):
+    """What a line needs of whoever attends to it while no caller does.
+
+    Attributes:
+        until: when it looks at the clock next; infinity while it is about to work that out.
+    """
+
+    until: float
+
+    def watch(self, line: Line, descriptor: int, events: int) -> None:
+        """Call `attend` of the line at these events, until `unwatch`; whatever was said of this descriptor before."""
+        ...
+
+    def unwatch(self, descriptor: int) -> None: ...
+
+    def wake(self) -> None:
+        """Ask every line anew when something is due."""
+        ...
 
 
 class Line:
@@ -59,12 +78,8 @@ class Line:
         self.wire = wire
         self._lock = threading.RLock()  # entered by itself: a Condition's way in is two functions of Python more
         self._changed = threading.Condition(self._lock)
-        self._callers = self._in_a_row = 0
-        self._enough = IN_A_ROW if conversation.ordered else math.inf
-        self._soon = min(SOON, conversation.limits.unhurried)
-        self._left = self._apart = 0.0  # when a caller did last; how long they stay away
-        self._read_at = 0.0  # when a caller read last: one that only sends does not hear what its peer says
-        self._span = SHORT
+        self._callers = 0
+        self._read_at = -math.inf  # when a caller did last: one that only sends does not hear what its peer says
         self._expected = math.inf  # until when another is expected, and the attendant does not watch
         self._closed = False
         self._watched: tuple[int, int] | None = None  # descriptor and events that the attendant waits for
@@ -95,7 +110,6 @@ class Line:
         with self._lock:
             now, looked = time.monotonic(), False
             self._callers += 1
-            self._come(now)
             try:
                 while True:
                     if self._closed:
@@ -105,7 +119,7 @@ class Line:
                     finally:
                         self._send(now)  # what was found, or raised, may be something to say
                     if result is not None:
-                        if sends and self.wire is not None and self.wire.pending:
+                        if sends:
                             self._stay()
                         return result
                     if looked and now >= deadline:
@@ -117,10 +131,94 @@ class Line:
                 self._callers -= 1
                 self._leave(now)
 
+    def send(self, payload: bytes) -> int | None:
+        """Send a message at once, where nothing has to go before it.
+
+        `send` and `receive` do what `until` does in few functions: after a decode step the interpreter reads each
+        function and each object anew from memory, which takes longer than what they do.
+
+        Returns:
+            Its number; None where nothing was done, and `until` has to see to it.
+        """
+        with self._lock:
+            wire = self.wire
+            if wire is None or wire.pending or self._closed or (self._callers and not self._polling):
+                return None
+            now = time.monotonic()
+            sent = self.conversation.at_once(payload, now=now)
+            if sent is None:
+                return None
+            header, number = sent
+            self._callers += 1
+            try:
+                if not wire.put(header, payload):
+                    self._stay()
+            except Torn as torn:
+                self._cut_off(wire, str(torn), now)  # it is sent again over the next connection
+            finally:
+                self._callers -= 1
+                self._leave(now)
+            return number
+
+    def receive(self, *, now: float, seconds: float) -> Message | None:
+        """The next message, where it is there, or comes by itself within so many seconds.
+
+        Returns:
+            The message; None where there was something else to do, and `until` has to see to it.
+        """
+        conversation = self.conversation
+        with self._lock:
+            if self._callers or self._closed:
+                return None
+            if conversation.incoming.waiting:
+                message = conversation.take(now=now)
+                if conversation.owes(now):
+                    self._send(now)
+                self._leave(now)
+                return message
+            wire = self.wire
+            if wire is not self._polled[0] or self._polled[1] != IN or self._watched is not None or wire is None:
+                return None
+            if not 0 <= seconds <= LONG or not conversation.quiet(now):
+                return None
+            self._callers = 1
+            try:
+                if not self._ready(seconds) or self._woken or self.wire is not wire:
+                    return None
+                self._read_at = now = time.monotonic()
+                found = wire.single()
+                if found is None:
+                    self._receive(now)
+                    return None
+                message, owes = conversation.passed(*found, now=now)
+                if owes:
+                    self._send(now)
+            except Torn as torn:
+                self._drop(str(torn))
+                return None
+            else:
+                return message
+            finally:
+                self._callers -= 1
+                self._leave(now)
+
     def _stay(self) -> None:
+        """Send on what is pending, while the kernel takes some of it each few milliseconds."""
         wire = self.wire
         while wire is not None and wire.pending and wire is self.wire and not self._polling and self._wait(PACE):
             self._send(time.monotonic())
+
+    def _ready(self, seconds: float) -> bool:
+        """Whether something can be read or sent, or the line was woken, within so many seconds."""
+        self._polling = True
+        try:  # a signal's handler may raise after each of these
+            self._lock.release()  # so that others send meanwhile, and the attendant looks at the clock
+            return bool(self._poll.poll(seconds * 1000 + 0.5))
+        finally:
+            try:
+                self._lock.acquire()
+            finally:
+                self._polling = False
 
     def _wait(self, seconds: float) -> bool:
         """Wait until something came or changed, and read what came; gives whether it did, within so many seconds."""
@@ -129,15 +227,7 @@ class Line:
         wire, conversation = self._prepare(), self.conversation
         if not conversation.ordered and (due := conversation.due) is not None:
             seconds = min(seconds, max(0.0, due - time.monotonic()))
-        self._polling = True
-        try:  # a signal's handler may raise after each of these
-            self._lock.release()
-            ready = self._poll.poll(min(seconds, LONG) * 1000 + 0.5)
-        finally:
-            try:
-                self._lock.acquire()
-            finally:
-                self._polling = False
+        ready = self._ready(min(seconds, LONG))
         self._read_at = time.monotonic()
         if self._woken:
             self._woken = False
@@ -148,7 +238,7 @@ class Line:
             conversation.tick(now=time.monotonic())
         if self._callers > 1:
             self._changed.notify_all()
-        return bool(ready)
+        return ready
 
     def _prepare(self) -> Wire | None:
         """Have the caller's poll wait for what the wire needs now, and the attendant not."""
@@ -165,30 +255,20 @@ class Line:
             self._polled = wire, needs
         return wire
 
-    def _come(self, now: float) -> None:
-        apart = now - self._left
-        if apart < self._soon:
-            self._in_a_row += 1
-            # Of a stage one call follows another at once, and the next one after a step of the model.
-            self._apart = apart if apart > self._apart else 0.9 * self._apart
-        else:
-            self._in_a_row, self._apart = 0, 0.0
-        span = LONGER * self._apart
-        self._span = SHORT if span < SHORT else min(self._soon, span)
-
     def _leave(self, now: float) -> None:
         """A caller is done. Where one that reads is expected, nobody watches: the attendant would read before it."""
-        self._left, wire = now, self.wire
-        rare = self._in_a_row < self._enough or now >= self._read_at + self._span
-        if rare or self._callers or wire is None or wire.pending or self._closed:
+        wire = self.wire
+        expected = self._read_at + EXPECTED
+        free = not self._callers and not self._closed and wire is not None and not wire.pending
+        if not free or now >= expected or not self.conversation.ordered:
             self._expected = math.inf
-            self._hand_on()
+            self._hand_on(now)
             return
-        self._expected = now + self._span
-        if self._expected < self._attendant.until:
+        self._expected = expected
+        if expected < self._attendant.until:
             self._attendant.wake()
 
-    def _hand_on(self) -> None:
+    def _hand_on(self, now: float) -> None:
         """Somebody has to go on."""
         if self._closed:
             self._changed.notify_all()  # close() waits for the last
@@ -201,7 +281,7 @@ class Line:
             self._changed.notify_all()
         elif self._expected == math.inf or self.wire is None or self.wire.pending:
             self._watch()
-            due = None if self.conversation.ordered else self.due(self._left)
+            due = None if self.conversation.ordered else self.due(now)
             if due is not None and due < self._attendant.until:
                 # Over a stream the attendant looks often enough for whatever can become due.
                 self._attendant.wake()
@@ -218,9 +298,9 @@ class Line:
     def _watch(self) -> None:
         wire = self.wire
         if wire is not None:
-            needs = wire.fileno(), OUT if wire.pending else IN
+            needs = wire.fileno(), selectors.EVENT_READ | selectors.EVENT_WRITE * wire.pending
         elif self._dial is not None and (dialled := self._dial.descriptor) is not None:
-            needs = dialled, select.POLLOUT
+            needs = dialled, selectors.EVENT_WRITE
         else:
             return
         if needs != self._watched:
@@ -261,8 +341,8 @@ class Line:
             if silent or (self.wire, conversation.problem, conversation.joined) != before:
                 self._wake()
             if not self._callers and now >= self._expected:
-                self._in_a_row, self._expected = 0, math.inf  # nobody came
-            self._hand_on()
+                self._expected = math.inf  # nobody came
+            self._hand_on(now)
             return self.due(now)
 
     @property
@@ -284,7 +364,7 @@ class Line:
             self._receive(now)  # it may have been read along with the first
             self._send(now)
             self._wake()
-            self._hand_on()
+            self._hand_on(now)
 
     # What both do.
 
@@ -293,7 +373,7 @@ class Line:
         due = self.conversation.due
         if self._expected < math.inf:
             # While a caller is there too, so that none has to wake the attendant when it leaves.
-            expected = now + self._span if self._callers else self._expected
+            expected = now + EXPECTED if self._callers else self._expected
             due = expected if due is None else min(due, expected)
         if self.wire is None and self._dial is not None and self._may_connect():
             due = self._dial.due if due is None else min(self._dial.due, due)

@@ -131,8 +131,6 @@ class Outgoing:
 
     def heard(self, *, acknowledged: int, taken: int, now: float) -> bool:
         """The peer said what it has; gives whether that was news."""
-        if self._ordered:
-            return self.heard_in_order(acknowledged, taken)
         if acknowledged > self.offered or taken > acknowledged:
             return False
         news = False
@@ -147,29 +145,13 @@ class Outgoing:
             news = True
         if newest is not None:
             self._doubled = 0
-            # It is not known how long one took that waited at the other end for one before it that was sent again.
-            if once:
+            # Over a stream an acknowledgement takes its time. Elsewhere it is not known how long one took that waited
+            # at the other end for one before it that was sent again.
+            if once and not self._ordered:
                 self._round_trip.sample(max(0.0, now - newest.sent_at))
         self.taken = max(self.taken, taken)
         while self._untaken and self._untaken[0][0] < self.taken:
             self._outstanding -= self._untaken.popleft()[1]
-            news = True
-        return news
-
-    def heard_in_order(self, acknowledged: int, taken: int) -> bool:
-        """The same over a stream: there an acknowledgement takes its time, and bounds nothing that is on its way."""
-        if acknowledged > self.offered or taken > acknowledged:
-            return False
-        frames, untaken, news = self._frames, self._untaken, False
-        while self.acknowledged < acknowledged:
-            frames.popleft()
-            self.acknowledged += 1
-            if self._fresh:
-                self._fresh -= 1
-            news = True
-        self.taken = max(self.taken, taken)
-        while untaken and untaken[0][0] < self.taken:
-            self._outstanding -= untaken.popleft()[1]
             news = True
         return news
 

@@ -22,17 +22,18 @@ from types import TracebackType
 from typing import Any, Self
 
 from harness.integrity.attendant import Attendant
+from harness.integrity.conversation import Conversation
 from harness.integrity.forks import held
 from harness.integrity.goodbye import goodbye, interrupts
 from harness.integrity.health import LinkHealth, NetworkHealthMonitor
 from harness.integrity.incoming import Message
 from harness.integrity.limits import Limits
+from harness.integrity.line import Line
 from harness.integrity.lookup import Lookup
 from harness.integrity.loops import LoopCalls
 from harness.integrity.payload import unchanging
 from harness.integrity.problem import MessageLate, MessageLost, Misused, TransferFailed
 from harness.integrity.records import NodeId, TransferResult
-from harness.integrity.straight import StraightConversation, StraightLine
 from harness.integrity.wire import Address, DatagramWire, address_of, demand_local, dialled, listening
 
 ValidatedMessage = Message
@@ -73,7 +74,7 @@ class ReliableMessageTransport:
         self.epoch = self._epochs()
         if not 0 < self.epoch < 2**64:
             raise Misused(f"an epoch is greater than 0 and less than 2^64: {self.epoch}")
-        self._lines: dict[NodeId, StraightLine] = {}
+        self._lines: dict[NodeId, Line] = {}
         self._lock = threading.Lock()
         self._attendant = Attendant(node=node, lines=self._lines, limits=self.limits)
         self._closed = self._closing = False
@@ -108,7 +109,7 @@ class ReliableMessageTransport:
 
     def expect(self, peer: NodeId) -> None:
         """This peer will connect to us."""
-        self._add(peer, StraightLine(self._conversation(peer, ordered=True), attendant=self._attendant))
+        self._add(peer, Line(self._conversation(peer, ordered=True), attendant=self._attendant))
 
     def connect(self, peer: NodeId, address: Address | Callable[[], Address]) -> None:
         """Connect to a peer that listens, now or later, and again whenever the connection breaks. Does not wait.
@@ -125,7 +126,7 @@ class ReliableMessageTransport:
 
         conversation = self._conversation(peer, ordered=True)
         conversation.settled = not callable(address)
-        self._add(peer, StraightLine(conversation, attendant=self._attendant, dial=dial))
+        self._add(peer, Line(conversation, attendant=self._attendant, dial=dial))
 
     def datagrams(
         self, peer: NodeId, bound: socket.socket, address: Address, *, largest: int = 1400, insecure: bool = False
@@ -146,10 +147,10 @@ class ReliableMessageTransport:
         bound.connect(address)
         wire = DatagramWire(bound, largest=largest)
         conversation = self._conversation(peer, ordered=False, largest=wire.largest)
-        self._add(peer, StraightLine(conversation, attendant=self._attendant, wire=wire))
+        self._add(peer, Line(conversation, attendant=self._attendant, wire=wire))
 
-    def _conversation(self, peer: NodeId, *, ordered: bool, largest: int = 2**31) -> StraightConversation:
-        return StraightConversation(
+    def _conversation(self, peer: NodeId, *, ordered: bool, largest: int = 2**31) -> Conversation:
+        return Conversation(
             node=self.node,
             peer=peer,
             epoch=self.epoch,
@@ -159,7 +160,7 @@ class ReliableMessageTransport:
             largest=largest,
         )
 
-    def _add(self, peer: NodeId, line: StraightLine) -> None:
+    def _add(self, peer: NodeId, line: Line) -> None:
         with self._lock:
             if self._closed or peer in self._lines or peer == self.node or "\n" in peer:
                 line.close()
@@ -168,7 +169,7 @@ class ReliableMessageTransport:
             self._lines[peer] = line
         self._attendant.wake()
 
-    def _line(self, peer: NodeId) -> StraightLine:
+    def _line(self, peer: NodeId) -> Line:
         if self._closed:
             raise Misused(f"the transport of {self.node} {self._gone()}")
         if (line := self._lines.get(peer)) is None:
@@ -243,7 +244,7 @@ class ReliableMessageTransport:
         message = line.receive(now=begin, seconds=wait)
         return self._received(line, source, wait, begin) if message is None else message
 
-    def _received(self, line: StraightLine, source: NodeId, wait: float, begin: float) -> Message:
+    def _received(self, line: Line, source: NodeId, wait: float, begin: float) -> Message:
         conversation = line.conversation
 
         def found(now: float) -> Message | None:
@@ -312,7 +313,7 @@ class ReliableMessageTransport:
         self._calls.renew(peer)
         self._attendant.wake()
 
-    def _trouble(self, line: StraightLine) -> str:
+    def _trouble(self, line: Line) -> str:
         conversation = line.conversation
         state = "connected" if conversation.joined else "not connected"
         trouble = f"; last trouble: {conversation.trouble}" if conversation.trouble else ""

@@ -7,7 +7,6 @@ import ipaddress
 import logging
 import re
 import socket
-import sys
 from collections.abc import Iterator, Sequence
 from typing import Any, Protocol
 
@@ -23,8 +22,6 @@ CHUNK = 256 * 1024
 DATAGRAM = 65507
 STRETCH = 8 * 2**20
 """Bytes of one frame that are read in a row: then whoever reads looks at the clock, and says that he is there."""
-LARGE, LARGEST = 64 * 1024, 4 * 2**20
-"""Bytes of buffers that are kept to be used again, four of them."""
 
 HOST_AND_PORT = re.compile(r"[^/\0]+:\d+")
 Address = tuple[str, int] | str
@@ -76,28 +73,6 @@ class Wire(Protocol):
     def close(self) -> None: ...
 
 
-class Buffers:
-    """Large buffers, each used again when nobody looks at it any more: fresh memory costs more than what is read into.
-
-    A view, an array or a tensor over a buffer holds a reference to it, so that its count tells.
-    """
-
-    def __init__(self) -> None:
-        self._kept: list[bytearray] = []
-
-    def take(self, size: int) -> memoryview:
-        """A buffer of so many bytes, that nobody else holds."""
-        if not LARGE <= size <= LARGEST:
-            return memoryview(bytearray(size))
-        for at in range(len(self._kept)):
-            # Two: the list, and the argument of the question.
-            if len(self._kept[at]) == size and sys.getrefcount(self._kept[at]) == 2:
-                return memoryview(self._kept[at])
-        made = bytearray(size)
-        self._kept = [*self._kept[-3:], made]
-        return memoryview(made)
-
-
 class StreamWire:
     """A connected stream socket.
 
@@ -118,7 +93,6 @@ class StreamWire:
         self._socket, self.longest = connected, longest
         self._scratch = memoryview(bytearray(SCRATCH))
         self._begin = self._end = 0
-        self._buffers = Buffers()
         self._header: Header | None = None
         self._payload = memoryview(b"")
         self._filled = 0
@@ -199,7 +173,7 @@ class StreamWire:
         if self._filled == header.length:
             self._payload = memoryview(bytearray(here))
         else:
-            self._payload = self._buffers.take(header.length)
+            self._payload = memoryview(bytearray(header.length))
             self._payload[: self._filled] = here
         if header.length > CHUNK:
             self._chunks = Chunks(here)

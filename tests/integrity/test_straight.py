@@ -11,22 +11,20 @@ from typing import Any
 import pytest
 
 from harness.integrity import Limits, frame
+from harness.integrity.conversation import Conversation
 from harness.integrity.digest import digest
 from harness.integrity.frame import Header, Kind
 from harness.integrity.health import NetworkHealthMonitor
 from harness.integrity.line import IN, Line
 from harness.integrity.problem import Misused, TransferFailed
-from harness.integrity.straight import StraightConversation, StraightLine
 from harness.integrity.wire import StreamWire, Torn
 
 LIMITS = Limits(window=2000, message=600)
 
 
-def joined() -> StraightConversation:
+def joined() -> Conversation:
     """A node that knows its peer, has sent two messages and taken three."""
-    talk = StraightConversation(
-        node="a", peer="b", epoch=5, limits=LIMITS, monitor=NetworkHealthMonitor(), ordered=True
-    )
+    talk = Conversation(node="a", peer="b", epoch=5, limits=LIMITS, monitor=NetworkHealthMonitor(), ordered=True)
     talk.begin(now=1.0)
     talk.came(header(Kind.HELLO, 2000, b"b\na"), memoryview(b"b\na"), now=1.0)
     talk.offer(b"first", now=1.0)
@@ -43,14 +41,14 @@ def header(kind: Kind, sequence: int, payload: bytes, **other: int) -> Header:
     return Header(kind=kind, length=len(payload), sequence=sequence, digest=digest(payload), **fields)
 
 
-def drained(talk: StraightConversation, now: float = 1.2) -> list[bytes]:
+def drained(talk: Conversation, now: float = 1.2) -> list[bytes]:
     frames = []
     while (out := talk.next_frame(now=now)) is not None:
         frames.append(out[0] + bytes(out[1]))
     return frames
 
 
-def left(talk: StraightConversation) -> Any:
+def left(talk: Conversation) -> Any:
     """All that shows of a conversation."""
     out, come = talk.outgoing, talk.incoming
     counts = (out.acknowledged, out.taken, out.offered, out.messages, out.untaken, out.unacknowledged)
@@ -111,15 +109,15 @@ def test_what_comes_by_itself_leaves_what_it_leaves_by_the_general_way(before: s
     assert left(straight) == left(general)
 
 
-def waiting(talk: StraightConversation) -> None:
+def waiting(talk: Conversation) -> None:
     talk.offer(b"waits", now=1.15)
 
 
-def parted(talk: StraightConversation) -> None:
+def parted(talk: Conversation) -> None:
     talk.end(why="cut")
 
 
-def anew(talk: StraightConversation) -> None:
+def anew(talk: Conversation) -> None:
     talk.end(why="cut")
     talk.begin(now=1.15)
 
@@ -229,11 +227,11 @@ class Attends:
 
 
 @contextmanager
-def in_turn() -> Iterator[tuple[StraightLine, Attends, socket.socket]]:
+def in_turn() -> Iterator[tuple[Line, Attends, socket.socket]]:
     """A line of a's on which calls followed each other of late, so that nobody watches; and b's bare socket."""
     near, far = socket.socketpair()
     attends = Attends()
-    line = StraightLine(joined(), attendant=attends, wire=StreamWire(near, longest=600))
+    line = Line(joined(), attendant=attends, wire=StreamWire(near, longest=600))
     greeting = header(Kind.HELLO, 2000, b"b\na", toward=5, acknowledged=2, taken=2)
     line.conversation.came(greeting, memoryview(b"b\na"), now=time.monotonic())
     line.attend(ready=False)

@@ -10,11 +10,11 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
 from harness.integrity import frame
+from harness.integrity.conversation import Conversation
 from harness.integrity.health import NetworkHealthMonitor
 from harness.integrity.incoming import Message
 from harness.integrity.limits import Limits
 from harness.integrity.problem import MessageLost, PeerRestarted, TransferFailed
-from harness.integrity.straight import StraightConversation
 
 LIMITS = Limits(window=2000, message=600, deadline=30, silence=2, shortest=0.05)
 NODES = st.sampled_from(["a", "b"])
@@ -25,7 +25,7 @@ OTHER = {"a": "b", "b": "a"}
 class Side:
     """A node as a test sees it, with what its application did since the conversation began."""
 
-    talk: StraightConversation
+    talk: Conversation
     half: int
     sent: list[bytes] = field(default_factory=list)
     taken: list[bytes] = field(default_factory=list)
@@ -52,7 +52,7 @@ class TwoNodes(RuleBasedStateMachine):
     def made(self, node: str) -> Side:
         self.epochs[node] += 1
         self.halves += 1
-        talk = StraightConversation(
+        talk = Conversation(
             node=node,
             peer=OTHER[node],
             epoch=self.epochs[node],
