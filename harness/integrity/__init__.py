@@ -13,10 +13,10 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from harness.integrity.bare_token import BareTokens
-    from harness.integrity.barrier import DistributedBarrier, SyncResult
-    from harness.integrity.beside import Account, Behind, ValidationBeside
-    from harness.integrity.corruption import (
+    from .bare_token import BareTokens
+    from .barrier import DistributedBarrier, SyncResult
+    from .beside import Account, Behind, ValidationBeside
+    from .corruption import (
         Corruption,
         CorruptionDetector,
         CorruptionReport,
@@ -24,16 +24,16 @@ if TYPE_CHECKING:
         CorruptionType,
         Verdict,
     )
-    from harness.integrity.devices import DeviceCommunicationManager, name_of
-    from harness.integrity.encoding import EncodingValidator, validate_text
-    from harness.integrity.fallback import Decision, FallbackCoordinator, LeftOut, Mode
-    from harness.integrity.health import LinkHealth, NetworkHealthMonitor, Pace
-    from harness.integrity.hints import HEURISTICS, Heuristic, Hint
-    from harness.integrity.incoming import Message
-    from harness.integrity.limits import Limits
-    from harness.integrity.membership import Membership, View
-    from harness.integrity.metrics import Metrics, Sample
-    from harness.integrity.problem import (
+    from .devices import DeviceCommunicationManager, name_of
+    from .encoding import EncodingValidator, validate_text
+    from .fallback import Decision, FallbackCoordinator, LeftOut, Mode
+    from .health import LinkHealth, NetworkHealthMonitor, Pace
+    from .hints import HEURISTICS, Heuristic, Hint
+    from .incoming import Message
+    from .limits import Limits
+    from .membership import Membership, View
+    from .metrics import Metrics, Sample
+    from .problem import (
         BarrierBroken,
         IntegrityError,
         MessageCorrupt,
@@ -44,7 +44,7 @@ if TYPE_CHECKING:
         PeerRestarted,
         TransferFailed,
     )
-    from harness.integrity.records import (
+    from .records import (
         BarrierStatus,
         EnhancedTokenChunk,
         FailureClass,
@@ -55,18 +55,18 @@ if TYPE_CHECKING:
         TransferResult,
         ValidationStatus,
     )
-    from harness.integrity.recovery import Attempt, FailureMode, Outcome, RecoveryManager, RecoveryResult
-    from harness.integrity.sequence import SequenceIntegrityChecker
-    from harness.integrity.store import FolderStore, MemoryStore, Store, TorchStore
-    from harness.integrity.stream_validator import StreamValidator
-    from harness.integrity.strictness import AdaptiveStrictness
-    from harness.integrity.tensors import MlxTensors, TorchTensors, torch_bytes
-    from harness.integrity.threshold import FallbackThreshold
-    from harness.integrity.token_stream import GenerationCoordination, StagePosition, TokenStreamSynchronizer, disorder
-    from harness.integrity.token_transfer import TokenTransferValidator, chunk_bytes, chunk_of
-    from harness.integrity.token_validator import Place, TokenValidator
-    from harness.integrity.transport import ReliableMessageTransport, ValidatedMessage
-    from harness.integrity.validation import RecoveryAction, SequenceValidationResult, ValidationError, ValidationResult
+    from .recovery import Attempt, FailureMode, Outcome, RecoveryManager, RecoveryResult
+    from .sequence import SequenceIntegrityChecker
+    from .store import FolderStore, MemoryStore, Store, TorchStore
+    from .stream_validator import StreamValidator
+    from .strictness import AdaptiveStrictness
+    from .tensors import MlxTensors, TorchTensors, torch_bytes
+    from .threshold import FallbackThreshold
+    from .token_stream import GenerationCoordination, StagePosition, TokenStreamSynchronizer, disorder
+    from .token_transfer import TokenTransferValidator, chunk_bytes, chunk_of
+    from .token_validator import Place, TokenValidator
+    from .transport import ReliableMessageTransport, ValidatedMessage
+    from .validation import RecoveryAction, SequenceValidationResult, ValidationError, ValidationResult
 
 __all__ = [
     "HEURISTICS",
@@ -278,5 +278,5 @@ _HOMES = {
 def __getattr__(name: str) -> Any:
     for module, names in _HOMES.items():
         if name in names:
-            return getattr(importlib.import_module(f"harness.integrity.{module}"), name)
+            return getattr(importlib.import_module(f"{__name__}.{module}"), name)
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -6,9 +6,9 @@ time, unless the peer asks. A frame of its own for each message would wake both 
 
 from __future__ import annotations
 
-from harness.integrity.frame import ANSWERS, ASKS
-from harness.integrity.health import RoundTrip
-from harness.integrity.limits import Limits
+from .frame import ANSWERS, ASKS
+from .health import RoundTrip
+from .limits import Limits
 
 EVERY = 32
 """Datagrams after which an acknowledgement does not wait for company."""

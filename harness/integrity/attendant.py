@@ -12,12 +12,12 @@ import time
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
-from harness.integrity import frame
-from harness.integrity.greeting import SHOWN, Greeting, Refusal, begun_before, greeting_of
-from harness.integrity.limits import Limits
-from harness.integrity.line import LONG, Line
-from harness.integrity.records import NodeId
-from harness.integrity.wire import StreamWire, Torn
+from . import frame
+from .greeting import SHOWN, Greeting, Refusal, begun_before, greeting_of
+from .limits import Limits
+from .line import LONG, Line
+from .records import NodeId
+from .wire import StreamWire, Torn
 
 THREAD = "integrity-attendant"
 STRANGER = 5.0

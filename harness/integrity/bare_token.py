@@ -9,13 +9,13 @@ from __future__ import annotations
 import struct
 from typing import Any
 
-from harness.integrity.digest import digest_of
-from harness.integrity.problem import OutOfStep
-from harness.integrity.records import CHUNK_HEAD
-from harness.integrity.sequence import SequenceIntegrityChecker
-from harness.integrity.token_transfer import chunk_of
-from harness.integrity.token_validator import TokenValidator
-from harness.integrity.validation import ValidationResult
+from .digest import digest_of
+from .problem import OutOfStep
+from .records import CHUNK_HEAD
+from .sequence import SequenceIntegrityChecker
+from .token_transfer import chunk_of
+from .token_validator import TokenValidator
+from .validation import ValidationResult
 
 _CHECKSUM = struct.Struct("!Q")
 

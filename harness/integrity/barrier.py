@@ -14,10 +14,10 @@ import time
 from dataclasses import dataclass
 from datetime import UTC, datetime
 
-from harness.integrity.loops import Waits
-from harness.integrity.membership import Membership, View
-from harness.integrity.problem import BarrierBroken, Misused
-from harness.integrity.records import BarrierStatus, SyncState
+from .loops import Waits
+from .membership import Membership, View
+from .problem import BarrierBroken, Misused
+from .records import BarrierStatus, SyncState
 
 FIRST_LOOK, LAST_LOOK = 0.0005, 0.02
 """Seconds between two looks at the store: they become longer while nothing happens."""

@@ -13,9 +13,9 @@ from queue import SimpleQueue
 from types import TracebackType
 from typing import Generic, Self, TypeVar
 
-from harness.integrity.metrics import Metrics
-from harness.integrity.problem import Misused
-from harness.integrity.validation import ValidationResult
+from .metrics import Metrics
+from .problem import Misused
+from .validation import ValidationResult
 
 Item = TypeVar("Item")
 MOST_KEPT = 1000  # failures that are kept; further ones are counted

@@ -7,17 +7,17 @@ from __future__ import annotations
 
 from typing import Any
 
-from harness.integrity import frame
-from harness.integrity.acknowledgement import Acknowledgement
-from harness.integrity.digest import digest
-from harness.integrity.frame import Header, Kind
-from harness.integrity.greeting import Greeting, begun_before, greeting_of, too_long
-from harness.integrity.health import NetworkHealthMonitor
-from harness.integrity.incoming import Fate, Incoming, Message
-from harness.integrity.limits import Limits
-from harness.integrity.outgoing import Outgoing
-from harness.integrity.problem import MessageLost, Misused, PeerRestarted, TransferFailed
-from harness.integrity.records import NodeId
+from . import frame
+from .acknowledgement import Acknowledgement
+from .digest import digest
+from .frame import Header, Kind
+from .greeting import Greeting, begun_before, greeting_of, too_long
+from .health import NetworkHealthMonitor
+from .incoming import Fate, Incoming, Message
+from .limits import Limits
+from .outgoing import Outgoing
+from .problem import MessageLost, Misused, PeerRestarted, TransferFailed
+from .records import NodeId
 
 
 class Conversation:

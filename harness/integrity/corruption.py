@@ -12,14 +12,14 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 
-from harness.integrity.encoding import UNSPELLABLE, common_prefix, validate_text
-from harness.integrity.hints import Hint, decoded_once_more, hints
-from harness.integrity.problem import Misused
-from harness.integrity.records import EnhancedTokenChunk
-from harness.integrity.sequence import SequenceIntegrityChecker
-from harness.integrity.spelling import REPLACEMENT, Spelling, held_back, without_replacements
-from harness.integrity.token_validator import TokenValidator
-from harness.integrity.validation import RecoveryAction
+from .encoding import UNSPELLABLE, common_prefix, validate_text
+from .hints import Hint, decoded_once_more, hints
+from .problem import Misused
+from .records import EnhancedTokenChunk
+from .sequence import SequenceIntegrityChecker
+from .spelling import REPLACEMENT, Spelling, held_back, without_replacements
+from .token_validator import TokenValidator
+from .validation import RecoveryAction
 
 TEXT_IDS = "text, ids"
 

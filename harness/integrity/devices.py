@@ -7,17 +7,17 @@ import json
 from types import TracebackType
 from typing import Any, Self
 
-from harness.integrity.barrier import DistributedBarrier
-from harness.integrity.health import LinkHealth
-from harness.integrity.incoming import Message
-from harness.integrity.limits import Limits
-from harness.integrity.membership import Membership
-from harness.integrity.problem import Misused
-from harness.integrity.records import EnhancedTokenChunk
-from harness.integrity.store import Store, next_epoch
-from harness.integrity.token_transfer import chunk_bytes, chunk_of
-from harness.integrity.transport import ReliableMessageTransport
-from harness.integrity.wire import Address, address_of
+from .barrier import DistributedBarrier
+from .health import LinkHealth
+from .incoming import Message
+from .limits import Limits
+from .membership import Membership
+from .problem import Misused
+from .records import EnhancedTokenChunk
+from .store import Store, next_epoch
+from .token_transfer import chunk_bytes, chunk_of
+from .transport import ReliableMessageTransport
+from .wire import Address, address_of
 
 EVERYWHERE = ("", "0.0.0.0", "::")  # noqa: S104 - refused
 

@@ -9,9 +9,9 @@ from __future__ import annotations
 import codecs
 from collections.abc import Callable, Sequence
 
-from harness.integrity.problem import Misused
-from harness.integrity.spelling import REPLACEMENT, Spelling
-from harness.integrity.validation import VALID, ValidationError, ValidationResult
+from .problem import Misused
+from .spelling import REPLACEMENT, Spelling
+from .validation import VALID, ValidationError, ValidationResult
 
 UNSPELLABLE = (LookupError, ValueError, TypeError, OverflowError)
 """What a tokenizer raises for ids that it does not have."""

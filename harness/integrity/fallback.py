@@ -14,10 +14,10 @@ from collections.abc import Collection
 from dataclasses import asdict, dataclass
 from enum import StrEnum
 
-from harness.integrity.metrics import Metrics
-from harness.integrity.problem import IntegrityError, Misused
-from harness.integrity.records import FailureClass
-from harness.integrity.store import Store
+from .metrics import Metrics
+from .problem import IntegrityError, Misused
+from .records import FailureClass
+from .store import Store
 
 FIRST_LOOK, LAST_LOOK = 0.001, 0.05
 

@@ -19,7 +19,7 @@ import struct
 from enum import IntEnum
 from typing import Any, NamedTuple
 
-from harness.integrity.digest import digest_of
+from .digest import digest_of
 
 _FIELDS = struct.Struct("!2sBBIQQQQQQ")
 _CHECK = struct.Struct("!Q")

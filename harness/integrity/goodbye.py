@@ -6,8 +6,8 @@ import inspect
 import time
 from collections.abc import Iterable
 
-from harness.integrity.line import Line
-from harness.integrity.problem import MessageLost, TransferFailed
+from .line import Line
+from .problem import MessageLost, TransferFailed
 
 
 def interrupts(lines: Iterable[Line]) -> bool:

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import Any, NamedTuple
 
-from harness.integrity import frame
-from harness.integrity.digest import digest
-from harness.integrity.records import NodeId
+from . import frame
+from .digest import digest
+from .records import NodeId
 
 DIGITS = 20
 SHOWN = 80

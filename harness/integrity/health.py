@@ -5,7 +5,7 @@ from __future__ import annotations
 import threading
 from dataclasses import asdict, dataclass
 
-from harness.integrity.records import NodeId
+from .records import NodeId
 
 
 class RoundTrip:

@@ -6,10 +6,10 @@ from collections import deque
 from enum import Enum
 from typing import Any, NamedTuple
 
-from harness.integrity import frame
-from harness.integrity.frame import Header, Kind
-from harness.integrity.limits import Limits
-from harness.integrity.records import NodeId
+from . import frame
+from .frame import Header, Kind
+from .limits import Limits
+from .records import NodeId
 
 
 class Message(NamedTuple):

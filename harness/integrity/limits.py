@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 
-from harness.integrity.problem import Misused
+from .problem import Misused
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -12,12 +12,12 @@ import time
 from collections.abc import Callable
 from typing import Any, Protocol, TypeVar
 
-from harness.integrity.conversation import Conversation
-from harness.integrity.dial import Dial
-from harness.integrity.frame import Header
-from harness.integrity.incoming import Message
-from harness.integrity.problem import Misused
-from harness.integrity.wire import StreamWire, Torn, Wire
+from .conversation import Conversation
+from .dial import Dial
+from .frame import Header
+from .incoming import Message
+from .problem import Misused
+from .wire import StreamWire, Torn, Wire
 
 Found = TypeVar("Found")
 PACE = 0.002

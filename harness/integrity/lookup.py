@@ -9,7 +9,7 @@ import socket
 import threading
 from collections.abc import Callable
 
-from harness.integrity.wire import Address, address_of
+from .wire import Address, address_of
 
 THREAD = "integrity-lookup"
 PATIENCE = 0.01

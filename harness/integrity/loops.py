@@ -16,9 +16,9 @@ from queue import SimpleQueue
 from typing import Any, TypeVar
 from weakref import WeakKeyDictionary
 
-from harness.integrity.incoming import Message
-from harness.integrity.problem import MessageLate, Misused
-from harness.integrity.records import NodeId
+from .incoming import Message
+from .problem import MessageLate, Misused
+from .records import NodeId
 
 Answer = TypeVar("Answer")
 THREAD = "integrity-call"

@@ -5,8 +5,8 @@ from __future__ import annotations
 import hashlib
 from dataclasses import dataclass
 
-from harness.integrity.problem import Misused
-from harness.integrity.store import Store, next_epoch
+from .problem import Misused
+from .store import Store, next_epoch
 
 
 @dataclass(frozen=True, kw_only=True)

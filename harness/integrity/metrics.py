@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Literal
 
-from harness.integrity.problem import Misused
+from .problem import Misused
 
 Labels = tuple[tuple[str, str], ...]
 

@@ -7,11 +7,11 @@ from collections import Counter, deque
 from dataclasses import dataclass
 from typing import Any
 
-from harness.integrity import frame
-from harness.integrity.digest import digest_of
-from harness.integrity.frame import Kind
-from harness.integrity.health import Counters, RoundTrip
-from harness.integrity.limits import Limits
+from . import frame
+from .digest import digest_of
+from .frame import Kind
+from .health import Counters, RoundTrip
+from .limits import Limits
 
 FLIGHT = 16
 """Frames on their way before anything is known of a link that loses them."""

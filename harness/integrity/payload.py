@@ -6,7 +6,7 @@ import re
 import sys
 from typing import Any
 
-from harness.integrity.problem import Misused
+from .problem import Misused
 
 PLAIN = frozenset("?BNQbcdefhilnqHIL")
 """Formats of elements that are nothing but their bytes, as most are: no other is looked into."""

@@ -15,7 +15,7 @@ from __future__ import annotations
 import copy
 from typing import Any, Self
 
-from harness.integrity.records import FailureClass
+from .records import FailureClass
 
 
 class IntegrityError(Exception):

@@ -11,7 +11,7 @@ from datetime import UTC, datetime
 from enum import StrEnum
 from typing import Self, TypeAlias
 
-from harness.integrity.digest import hexadecimal
+from .digest import hexadecimal
 
 NodeId: TypeAlias = str
 """Who takes part: an address, a host's name, `rank 1`; whatever the caller's messages shall say."""

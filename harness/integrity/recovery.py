@@ -18,10 +18,10 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 
-from harness.integrity.metrics import Metrics
-from harness.integrity.problem import Misused
-from harness.integrity.records import FailureClass
-from harness.integrity.validation import RecoveryAction, ValidationError
+from .metrics import Metrics
+from .problem import Misused
+from .records import FailureClass
+from .validation import RecoveryAction, ValidationError
 
 _RETRY = RecoveryAction.REGENERATE
 _RESTART = RecoveryAction.RESTART_STAGE

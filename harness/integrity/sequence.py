@@ -11,10 +11,10 @@ import struct
 from array import array
 from collections.abc import Callable, Iterable
 
-from harness.integrity.digest import digest, digest_of
-from harness.integrity.problem import OutOfStep
-from harness.integrity.records import EnhancedTokenChunk
-from harness.integrity.validation import VALID, SequenceValidationResult, ValidationError, ValidationResult
+from .digest import digest, digest_of
+from .problem import OutOfStep
+from .records import EnhancedTokenChunk
+from .validation import VALID, SequenceValidationResult, ValidationError, ValidationResult
 
 _LINK = struct.Struct("<Qq").pack  # the digest before, and the id
 LARGEST = 2**63

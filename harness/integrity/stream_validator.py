@@ -9,14 +9,14 @@ from __future__ import annotations
 from collections.abc import Callable
 from time import perf_counter
 
-from harness.integrity.beside import Behind
-from harness.integrity.encoding import EncodingValidator
-from harness.integrity.metrics import Metrics
-from harness.integrity.records import EnhancedTokenChunk, Level
-from harness.integrity.sequence import SequenceIntegrityChecker
-from harness.integrity.strictness import AdaptiveStrictness
-from harness.integrity.token_validator import TokenValidator
-from harness.integrity.validation import UNCHECKED, VALID, ValidationError, ValidationResult
+from .beside import Behind
+from .encoding import EncodingValidator
+from .metrics import Metrics
+from .records import EnhancedTokenChunk, Level
+from .sequence import SequenceIntegrityChecker
+from .strictness import AdaptiveStrictness
+from .token_validator import TokenValidator
+from .validation import UNCHECKED, VALID, ValidationError, ValidationResult
 
 
 class StreamValidator:

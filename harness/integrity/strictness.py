@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import math
 
-from harness.integrity.problem import Misused
-from harness.integrity.records import Level
+from .problem import Misused
+from .records import Level
 
 
 class AdaptiveStrictness:

@@ -8,8 +8,8 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from typing import Any
 
-from harness.integrity.metrics import KNOWN, Metrics
-from harness.integrity.problem import Misused
+from .metrics import KNOWN, Metrics
+from .problem import Misused
 
 
 def observe(metrics: Metrics, *, meter: Any = None) -> None:

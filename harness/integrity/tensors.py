@@ -11,8 +11,8 @@ import sys
 from collections.abc import Sequence
 from typing import Any
 
-from harness.integrity.digest import digest, digest_of
-from harness.integrity.problem import MessageCorrupt, Misused, OutOfStep
+from .digest import digest, digest_of
+from .problem import MessageCorrupt, Misused, OutOfStep
 
 SEAL = 7
 """Words of 32 bits: sequence, epoch, length in bytes modulo 2^32, digest in two, form, xor of the six before."""

@@ -5,8 +5,8 @@ from __future__ import annotations
 import math
 from collections import deque
 
-from harness.integrity.problem import Misused
-from harness.integrity.records import FailureClass
+from .problem import Misused
+from .records import FailureClass
 
 
 class FallbackThreshold:

@@ -8,10 +8,10 @@ import time
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from harness.integrity.loops import Waits
-from harness.integrity.problem import MessageLate, Misused, OutOfStep
-from harness.integrity.records import EnhancedTokenChunk
-from harness.integrity.store import Store
+from .loops import Waits
+from .problem import MessageLate, Misused, OutOfStep
+from .records import EnhancedTokenChunk
+from .store import Store
 
 FIRST_LOOK, LAST_LOOK = 0.0005, 0.02
 

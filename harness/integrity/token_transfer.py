@@ -6,9 +6,9 @@ import struct
 from dataclasses import fields
 from typing import Any
 
-from harness.integrity.digest import hexadecimal
-from harness.integrity.problem import MessageCorrupt, Misused
-from harness.integrity.records import EnhancedTokenChunk
+from .digest import hexadecimal
+from .problem import MessageCorrupt, Misused
+from .records import EnhancedTokenChunk
 
 _IGNORED = {"generation_timestamp", "validation_status"}
 

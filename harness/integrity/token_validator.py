@@ -11,9 +11,9 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from enum import StrEnum
 from typing import Any, Self
 
-from harness.integrity.problem import Misused
-from harness.integrity.records import EnhancedTokenChunk
-from harness.integrity.validation import VALID, SequenceValidationResult, ValidationError, ValidationResult
+from .problem import Misused
+from .records import EnhancedTokenChunk
+from .validation import VALID, SequenceValidationResult, ValidationError, ValidationResult
 
 ARRAYS = ("numpy", "torch", "mlx")
 

@@ -21,20 +21,20 @@ from collections.abc import Callable
 from types import TracebackType
 from typing import Any, Self
 
-from harness.integrity.attendant import Attendant
-from harness.integrity.conversation import Conversation
-from harness.integrity.forks import held
-from harness.integrity.goodbye import goodbye, interrupts
-from harness.integrity.health import LinkHealth, NetworkHealthMonitor
-from harness.integrity.incoming import Message
-from harness.integrity.limits import Limits
-from harness.integrity.line import Line
-from harness.integrity.lookup import Lookup
-from harness.integrity.loops import LoopCalls
-from harness.integrity.payload import unchanging
-from harness.integrity.problem import MessageLate, MessageLost, Misused, TransferFailed
-from harness.integrity.records import NodeId, TransferResult
-from harness.integrity.wire import Address, DatagramWire, address_of, demand_local, dialled, listening
+from .attendant import Attendant
+from .conversation import Conversation
+from .forks import held
+from .goodbye import goodbye, interrupts
+from .health import LinkHealth, NetworkHealthMonitor
+from .incoming import Message
+from .limits import Limits
+from .line import Line
+from .lookup import Lookup
+from .loops import LoopCalls
+from .payload import unchanging
+from .problem import MessageLate, MessageLost, Misused, TransferFailed
+from .records import NodeId, TransferResult
+from .wire import Address, DatagramWire, address_of, demand_local, dialled, listening
 
 ValidatedMessage = Message
 THREAD = "integrity-close"

@@ -8,7 +8,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from enum import StrEnum
 
-from harness.integrity.records import ValidationStatus
+from .records import ValidationStatus
 
 
 class ValidationError(StrEnum):

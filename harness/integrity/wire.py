@@ -10,10 +10,10 @@ import socket
 from collections.abc import Iterator, Sequence
 from typing import Any, Protocol
 
-from harness.integrity import frame
-from harness.integrity.digest import Chunks, digest_of
-from harness.integrity.frame import Header
-from harness.integrity.problem import Misused
+from . import frame
+from .digest import Chunks, digest_of
+from .frame import Header
+from .problem import Misused
 
 LOG = logging.getLogger("harness.integrity")
 SCRATCH = 32 * 1024
