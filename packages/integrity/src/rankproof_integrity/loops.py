@@ -6,19 +6,21 @@ interpreter does not end before they do, though one may wait for a peer that is 
 
 from __future__ import annotations
 
-import asyncio
 import contextlib
 import threading
 from collections import defaultdict, deque
 from collections.abc import Callable
 from concurrent.futures import Future
 from queue import SimpleQueue
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 from weakref import WeakKeyDictionary
 
 from .incoming import Message
 from .problem import MessageLate, Misused
 from .records import NodeId
+
+if TYPE_CHECKING:
+    import asyncio
 
 Answer = TypeVar("Answer")
 THREAD = "integrity-call"
@@ -113,6 +115,8 @@ class LoopCalls:
 
         Who asks first is given the first: one at a time waits in a thread, the others for their turn.
         """
+        import asyncio  # by whoever has a loop: a transport without one is imported without it
+
         left = self._left[source]
         turns = self._turns.setdefault(asyncio.get_running_loop(), defaultdict(asyncio.Lock))
         async with turns[source]:
@@ -158,6 +162,8 @@ class Waits:
 
     async def wait(self, work: Callable[[threading.Event], Answer | None]) -> Answer:
         """What comes of the one before, or of this."""
+        import asyncio
+
         while True:
             left, one = threading.Event(), self._left.popleft() if self._left else None
             if one is None:
@@ -187,6 +193,8 @@ class Waits:
 
 async def _answer(one: Future[Answer]) -> Answer:
     """What a thread answers. It does not matter to the thread who waits, or whether the loop is there still."""
+    import asyncio
+
     loop = asyncio.get_running_loop()
     there = loop.create_future()
 
