@@ -262,6 +262,13 @@ def whole(session: nox.Session) -> None:
 
 
 @nox.session(venv_backend="none", default=False)
+def integrity(session: nox.Session) -> None:
+    """Run the tests of packages/integrity, a distribution of its own; what follows "--" goes to pytest."""
+    # Its folder first: pytest reads the pyproject.toml that is nearest to what it is given.
+    tests_environment(session).run(session, "-m", "pytest", "packages/integrity", *workers(), *session.posargs)
+
+
+@nox.session(venv_backend="none", default=False)
 def quick(session: nox.Session) -> None:
     """The inner loop: lint, types and the tests that take no second each; the arguments go to pytest."""
     session.notify("lint", posargs=[])
@@ -283,8 +290,11 @@ def lint(session: nox.Session) -> None:
 def types(session: nox.Session) -> None:
     """Check the types with mypy --strict."""
     scripts = ("docs/prose.py", "docs/reference.py", "locks/interpreter.py", "locks/lock.py", "locks/wheels.py")
-    checked = session.posargs or ["harness", "noxfile.py", "tests/house", *scripts]
-    ready(session).run(session, "-m", "mypy", "--strict", *checked)
+    environment = ready(session)
+    environment.run(session, "-m", "mypy", "--strict", *(session.posargs or ["harness", "noxfile.py", "tests/house", *scripts]))
+    if not session.posargs:
+        # By its own name too: as harness/_integrity, a link, it was checked along with the rest.
+        environment.run(session, "-m", "mypy", "--strict", "packages/integrity/src")
 
 
 @nox.session(venv_backend="none", default=False)

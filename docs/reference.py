@@ -21,6 +21,7 @@ from pydantic import BaseModel
 from pydantic_core import PydanticUndefined
 
 DOCS = Path(__file__).resolve().parent
+sys.path.append(str(DOCS.parent / "packages" / "integrity" / "src"))  # where it is not installed
 WIDTH = 120
 SECTION = re.compile(r"(Args|Attributes|Raises|Returns|Yields):")
 ENTRY = re.compile(r"(?P<names>[\w*`][\w*`, ]*): (?P<text>.*)", re.DOTALL)
@@ -47,8 +48,8 @@ PAGES: tuple[tuple[str, str, str, tuple[str, ...]], ...] = (
     ),
     (
         "The integrity library",
-        "[integrity.md](integrity.md) says what each part promises, and names the rest.",
-        "harness.integrity",
+        "The distribution `rankproof-integrity`: [its guide](../packages/integrity/docs/integrity.md) names the rest.",
+        "rankproof_integrity",
         (
             *("ReliableMessageTransport", "DistributedBarrier", "TokenStreamSynchronizer"),
             *("DeviceCommunicationManager", "TokenTransferValidator", "NetworkHealthMonitor"),

@@ -20,6 +20,7 @@ pkgs.runCommand "rankproof-check-${variant}"
     cd "$TMPDIR"
     rankproof() { PYTHONPATH=${source} ${environment}/bin/python -P -m harness.cli "$@"; }
     ${environment}/bin/python -c 'import nox, pytest, tokenizers, torch, transformers'
+    PYTHONPATH=${source} ${environment}/bin/python -P -c 'from harness._integrity import ReliableMessageTransport'
     rankproof lint ${source}/scenarios
     rankproof run ${source}/scenarios/self-test --results "$out"
   ''

@@ -4,6 +4,7 @@ lib.fileset.toSource {
   root = ../.;
   fileset = lib.fileset.unions [
     ../harness
+    ../packages/integrity/src # what harness/_integrity links to
     ../scenarios
     ../LICENSE
     ../pyproject.toml

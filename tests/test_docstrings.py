@@ -7,7 +7,8 @@ from pathlib import Path
 
 import pytest
 
-TESTS = sorted(Path(__file__).parent.rglob("test_*.py"))
+PROJECT = Path(__file__).resolve().parent.parent
+TESTS = sorted([*(PROJECT / "tests").rglob("test_*.py"), *PROJECT.glob("packages/*/tests/test_*.py")])
 
 
 @pytest.mark.parametrize("path", TESTS, ids=lambda path: path.name)

@@ -25,6 +25,7 @@ import harness
 from harness.forms.extras import EXTRAS
 
 PROJECT = Path(__file__).resolve().parent.parent
+TOPS = (PROJECT / "harness", PROJECT / "harness" / "_integrity")  # a link, which rglob does not follow
 
 
 @pytest.fixture(scope="module")
@@ -54,7 +55,8 @@ def test_wheel_holds_every_file_of_the_package(wheel: Path) -> None:
     packed = {name for name in names(wheel) if name.startswith("harness/")}
     there = {
         path.relative_to(PROJECT).as_posix()
-        for path in (PROJECT / "harness").rglob("*")
+        for top in TOPS
+        for path in top.rglob("*")
         if path.is_file() and "__pycache__" not in path.parts and path.suffix not in {".pyc", ".pyo"}
     }
     assert "harness/py.typed" in packed
@@ -124,7 +126,7 @@ FREE = sys.stdlib_module_names | BROUGHT | FOUND | {"harness"}
 def test_what_is_imported_is_declared_and_what_is_declared_is_imported() -> None:
     """The package's dependencies are the distributions that its code imports, wherever in a file it does."""
     names = {canonicalize_name(item.name) for items in declared().values() for item in items}
-    trees = [ast.parse(path.read_text()) for path in (PROJECT / "harness").rglob("*.py")]
+    trees = [ast.parse(path.read_text()) for top in TOPS for path in top.rglob("*.py")]
     modules = {name for tree in trees for node in ast.walk(tree) for name in imported(node)} - FREE
     needed = {name: homes(name) for name in modules}
     assert {name: sorted(found) for name, found in needed.items() if not found & names} == {}
@@ -137,7 +139,8 @@ def test_nothing_of_an_extra_is_imported_with_a_module() -> None:
     core = {canonicalize_name(item.name) for item in declared()[""]}
     early = {
         (path.relative_to(PROJECT).as_posix(), name)
-        for path in (PROJECT / "harness").rglob("*.py")
+        for top in TOPS
+        for path in top.rglob("*.py")
         for node in ast.parse(path.read_text()).body
         for name in set(imported(node)) - FREE
         if not homes(name) & core
@@ -221,7 +224,7 @@ def test_every_command_is_listed(tmp_path: Path) -> None:
         ("*", "tests"),
         *(("-", name) for name in ("bench", "commits", "gate", "interop", "lint", "lock", "nix", "quick", "types")),
         *(("-", name) for name in ("docs", "farm", "matrix", "pages", "sample", "search", "validate", "whole")),
-        *(("-", name) for name in ("house", "mutants")),
+        *(("-", name) for name in ("house", "integrity", "mutants")),
     }
 
 

@@ -35,6 +35,7 @@ from harness.scenario import ScenarioError, load_scenario
 from harness.trust import footer, statement
 from harness.trust.key import Signer
 from harness.trust.sshsig import NAMESPACE_REPORT
+from harness.world.machines import tree
 
 FOLDER = "evidence/parts"
 SUFFIX = ".rankproof.tar.xz"
@@ -196,7 +197,8 @@ class Series(Generic[F, R]):
 def code() -> str:
     """One digest of Rankproof's own modules: parts of two versions make no series."""
     top = Path(harness.__file__).resolve().parent
-    return fold({path.relative_to(top).as_posix(): sha256(path.read_bytes()) for path in top.rglob("*.py")})
+    # Links are followed: in a checkout harness/_integrity is one.
+    return fold({name: sha256(path.read_bytes()) for name, path in tree.files_of(top).items() if name.endswith(".py")})
 
 
 # -- making one ------------------------------------------------------------------------------------

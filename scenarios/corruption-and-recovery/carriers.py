@@ -6,7 +6,7 @@ import socket
 import struct
 import time
 
-from harness.integrity import DeviceCommunicationManager, FolderStore, ReliableMessageTransport
+from harness._integrity import DeviceCommunicationManager, FolderStore, ReliableMessageTransport
 
 HEAD = struct.Struct("!QQQ")
 PORT = 21_100

@@ -4,7 +4,7 @@ from carriers import Bare, Lines
 from decoder import LAYERS, Layers, choose, embed
 from stages import Stage
 
-from harness.integrity import (
+from harness._integrity import (
     FailureClass,
     FailureMode,
     FallbackCoordinator,

@@ -9,7 +9,7 @@ from decoder import LAYERS, Layers, choose, embed
 from recovery import recovered, work
 from stages import Stage, Steps, Struck
 
-from harness.integrity import Limits, MessageLate, Pace, TransferFailed
+from harness._integrity import Limits, MessageLate, Pace, TransferFailed
 
 
 def whole(context, *, tokens, **_):

@@ -1,7 +1,7 @@
 """`nox -s bench`: how long real worlds take beside the libraries' own launchers, and how long verify and gate take.
 
 Also what verify, lint and list cost beside an import, what the identity of a large tokenizer costs, a look into a GGUF
-file, test hosts, the ledger of a rank's calls, and the transport and the validators of `harness.integrity`, one beside
+file, test hosts, the ledger of a rank's calls, and the transport and the validators of `harness._integrity`, one beside
 a bare socket, the others beside a decode step, a model over ranks, and, by name only, what a pipeline spends in both,
 and what a thousand recorded machines cost control.
 

@@ -3,19 +3,25 @@
 from __future__ import annotations
 
 import statistics
+import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from harness.integrity.beside import ValidationBeside
-from harness.integrity.records import EnhancedTokenChunk, Level
-from harness.integrity.sequence import SequenceIntegrityChecker
-from harness.integrity.stream_validator import StreamValidator
+from harness._integrity.beside import ValidationBeside
+from harness._integrity.records import EnhancedTokenChunk, Level
+from harness._integrity.sequence import SequenceIntegrityChecker
+from harness._integrity.stream_validator import StreamValidator
 from harness.world.control.pool import ServerPool
 from tests.bench import ledger
-from tests.integrity.corpus import text
-from tests.integrity.damage import decode, encode, spell, vocabulary
+
+# What the package's own tests make texts and ids with.
+PACKAGE = Path(__file__).parents[2] / "packages" / "integrity"
+sys.path += [str(PACKAGE / "src"), str(PACKAGE / "tests")]
+
+from corpus import text  # noqa: E402 - found by the path above
+from damage import decode, encode, spell, vocabulary  # noqa: E402
 
 TOKENS, ROUNDS = 2000, 15
 

@@ -1,4 +1,4 @@
-"""What `hf-pipeline` spends in `harness.integrity`: CPU time inside the library over the whole, in one run.
+"""What `hf-pipeline` spends in `harness._integrity`: CPU time inside the library over the whole, in one run.
 
 Beside it pairs: the same tokens at each level in turn, in the same processes, as tokens a second over those of `off`.
 
@@ -57,7 +57,7 @@ def run(context, *, level, tokens):
                 timed(between, name, 1)
         if level == "light":
             # What is sent without the library as well is not the library's; the seals are.
-            from harness.integrity.tensors import SEAL
+            from harness._integrity.tensors import SEAL
             for name in ("send", "recv"):
                 timed(torch.distributed, name, -1, counts=lambda tensor, *_: tensor.numel() != SEAL)
         engine = Transformers(rank=rank, size=size, sharding="pipeline", handover=between)
@@ -71,7 +71,7 @@ def run(context, *, level, tokens):
             ids = [engine.agree(int(logits[-1].argmax()) if engine.has_logits else None)]
             wholes.append(time.process_time_ns() - process), times.append(time.perf_counter() - begin)
             insides.append(INSIDE[0] + attendant() - beside), besides.append(attendant() - beside)
-        loaded = "harness.integrity" in sys.modules
+        loaded = "harness._integrity" in sys.modules
     # The thread works now and then, which a median would not see: its mean is added.
     middle, beside = statistics.median, statistics.fmean(besides[8:])
     inside = middle(one - other for one, other in zip(insides[8:], besides[8:])) + beside
@@ -231,7 +231,7 @@ def _told(
 
 def show(found: dict[str, Any]) -> None:
     """Print the same for people."""
-    print("harness.integrity under hf-pipeline, 2 ranks, 124 million parameters: CPU time inside the library")
+    print("harness._integrity under hf-pipeline, 2 ranks, 124 million parameters: CPU time inside the library")
     for level in LEVELS:
         figures = found[level]
         loaded = "" if figures["loaded"] else "; the library was not loaded"

@@ -13,7 +13,7 @@ import sys
 import time
 from typing import Any
 
-from harness.integrity import ReliableMessageTransport
+from harness._integrity import ReliableMessageTransport
 
 SIZES = {"4 KiB": (4096, 8000), "1 MiB": (2**20, 400)}
 
@@ -34,7 +34,7 @@ link.recv(1)
 
 OURS = """
 import sys, time
-from harness.integrity import ReliableMessageTransport
+from harness._integrity import ReliableMessageTransport
 size, count = int(sys.argv[2]), int(sys.argv[3])
 with ReliableMessageTransport(node="b") as transport:
     transport.connect("a", ("127.0.0.1", int(sys.argv[1])))

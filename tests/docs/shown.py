@@ -248,6 +248,7 @@ SHOWN: dict[str, dict[str, Run | NotRun]] = {
         "locks/dev.txt": INDEX,
         "pip install --no-deps --no-build-isolation -e .": INDEX,
     },
+    "packages/integrity/README.md": {"pip install ./packages/integrity": INDEX},
     "scenarios/exo-runner/README.md": {
         "rankproof run scenarios/exo-runner/scenario.yaml --repo PATH": SCENARIO,
         "rankproof run scenarios/exo-runner/scenario.yaml --repo PATH --set subject.environment.torch=any": SCENARIO,

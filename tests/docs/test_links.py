@@ -15,9 +15,9 @@ from tests.docs.pages import ROOT, Page, pages, slug_of
 
 # What pages link to and another branch brings. To be emptied where it is merged: a test fails when one is there.
 EXPECTED_LATER: frozenset[str] = frozenset()
-SOURCES = ("harness", "tests", "scenarios", "locks", "nix", "docs")
+SOURCES = ("harness", "tests", "scenarios", "locks", "nix", "docs", "packages")
 # A page that code or prose names without linking to it.
-NAMED = re.compile(r"\bdocs/[\w./-]+\.md(?:#[\w-]+)?")
+NAMED = re.compile(r"\b(?:packages/\w+/)?docs/[\w./-]+\.md(?:#[\w-]+)?")
 
 
 @cache
@@ -123,6 +123,8 @@ def test_pages_that_are_named_are_there() -> None:
             page, _, heading = match.partition("#")
             if page in EXPECTED_LATER:
                 continue
+            if name.startswith("packages/") and not (ROOT / page).is_file():
+                page = "/".join([*name.split("/")[:2], page])  # a package's own page
             if not (ROOT / page).is_file() or (heading and heading not in anchors(page)):
                 bad.append(f"{name}: {match}")
     assert bad == []

@@ -86,10 +86,12 @@ def source_is_filtered(store: Store) -> None:
         (store.flake / folder / "new.md").write_text("new")
     if derivation() != before:
         raise CheckFailed("nix/source.nix: a file in results/ or docs/ changes what is built")
-    (store.flake / "harness" / "new.py").write_text("")
-    if derivation() == before:
-        raise CheckFailed("nix/source.nix: a new file in harness/ does not change what is built")
-    (store.flake / "harness" / "new.py").unlink()
+    for folder in ("harness", "packages/integrity/src/rankproof_integrity"):  # harness/_integrity links to the second
+        new = store.flake / folder / "new.py"
+        new.write_text("")
+        if derivation() == before:
+            raise CheckFailed(f"nix/source.nix: a new file in {folder}/ does not change what is built")
+        new.unlink()
 
 
 def develops(store: Store) -> None:

@@ -20,7 +20,18 @@ from pathlib import Path
 PROJECT = Path(__file__).resolve().parents[2]
 STAND_IN = Path(__file__).resolve().parent / "nixpkgs"
 # What a flake needs of the project; results/ is there because it must not matter.
-PARTS = ("flake.nix", "flake.lock", "nix", "locks", "harness", "scenarios", "noxfile.py", "pyproject.toml", "LICENSE")
+PARTS = (
+    "flake.nix",
+    "flake.lock",
+    "nix",
+    "locks",
+    "harness",
+    "packages",
+    "scenarios",
+    "noxfile.py",
+    "pyproject.toml",
+    "LICENSE",
+)
 CONFIG = """experimental-features = nix-command flakes
 sandbox = false
 build-users-group =

@@ -54,6 +54,7 @@ class Kernel:
             raise self.error
         if self.since is None:
             self.since = self.now
+            self.moved = ""
 
     def restart(self, why: str) -> None:
         self.since, self.moved = None, why

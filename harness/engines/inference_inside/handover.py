@@ -1,6 +1,6 @@
 """How stages of a pipeline hand on hidden states and chosen tokens: by torch's calls, sealed, or by sockets of ours.
 
-`Handover` is torch's send, recv and broadcast as they are, and loads nothing of `harness.integrity`. `Sealed` sends a
+`Handover` is torch's send, recv and broadcast as they are, and loads nothing of `harness._integrity`. `Sealed` sends a
 seal after each tensor: what changed on its way is one error. `Carried` uses neither, but a transport that sends again
 what was lost, doubled or changed, over connections that it makes anew.
 """
@@ -92,8 +92,8 @@ class Sealed(Handover):
 
     def __init__(self, distributed: Any, *, rank: int, size: int) -> None:
         super().__init__(distributed, rank=rank, size=size)
-        from harness.integrity import TorchTensors, TransferFailed
-        from harness.integrity.tensors import torch_bytes
+        from harness._integrity import TorchTensors, TransferFailed
+        from harness._integrity.tensors import torch_bytes
 
         self.failures = (TransferFailed,)
         self._tensors = TorchTensors(rank=rank)
@@ -131,14 +131,14 @@ class Carried(Handover):
 
     def __init__(self, distributed: Any, *, rank: int, size: int, folder: str) -> None:
         super().__init__(distributed, rank=rank, size=size)
-        from harness.integrity import (
+        from harness._integrity import (
             DeviceCommunicationManager,
             FolderStore,
             OutOfStep,
             TransferFailed,
             name_of,
         )
-        from harness.integrity.tensors import torch_bytes
+        from harness._integrity.tensors import torch_bytes
 
         self.failures = (TransferFailed,)
         # Asked for once: the library looks its names up each time.
@@ -158,7 +158,7 @@ class Carried(Handover):
 
     def begin(self, *, vocabulary: int) -> None:
         """See `Handover`."""
-        from harness.integrity import BareTokens, TokenValidator
+        from harness._integrity import BareTokens, TokenValidator
 
         self._prompt += 1
         tokens = TokenValidator(vocabulary=vocabulary)

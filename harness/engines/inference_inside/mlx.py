@@ -443,8 +443,8 @@ class Hops:
         Raises:
             MessageCorrupt: they differ; on every rank.
         """
-        from harness.integrity import MessageCorrupt
-        from harness.integrity.digest import digest
+        from harness._integrity import MessageCorrupt
+        from harness._integrity.digest import digest
 
         states = [self._seen.get(name) for name in ("taken", "given", "final")]
         mine = [EMPTY if state is None else digest(_bytes(state)) for state in states]

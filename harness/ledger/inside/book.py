@@ -333,7 +333,9 @@ class Sites:
     def __init__(self, folder: str, text: Callable[..., int]) -> None:
         self._folder = folder
         self._text = text
-        self._own = os.path.realpath(Path(__file__).parents[2]) + os.sep
+        ours = Path(__file__).parents[2]
+        # In a checkout _integrity is a link to another folder.
+        self._own = [os.path.realpath(place) + os.sep for place in (ours, ours / "_integrity")]
         self.passed: dict[int, bool] = {}
         self._kept: list[CodeType] = []  # so that no other code gets the identity of one
         self.numbers: dict[tuple[int, int], int] = {}
@@ -364,7 +366,7 @@ class Sites:
         found = [getattr(sys.modules.get(name), "__file__", None) for name in LIBRARIES]
         libraries = [str(Path(os.path.realpath(one)).parent) + os.sep for one in found if one]
         generated = code.co_filename.startswith("<") or COMPILED in file or inductor in file
-        return generated or file.startswith((self._own, *libraries)) or file.endswith(WRAPPERS)
+        return generated or file.startswith((*self._own, *libraries)) or file.endswith(WRAPPERS)
 
 
 def short_name(name: str, *, folder: str) -> str:

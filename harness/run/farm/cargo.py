@@ -19,6 +19,7 @@ from harness.record.facts import InputFacts
 from harness.run.arms.staging import StagedArm
 from harness.run.inputs import ResolvedInput
 from harness.world.control.names import ROOT
+from harness.world.machines import tree
 
 PIECE = 16 * 2**20
 CACHE = "farm"
@@ -67,11 +68,10 @@ class Manifest(Model):
 def own_code() -> bytes:
     """The package `harness` as a zip archive."""
     buffer = io.BytesIO()
-    top = Path(ROOT, "harness")
     with zipfile.ZipFile(buffer, "w", zipfile.ZIP_DEFLATED) as archive:
-        for path in sorted(top.rglob("*")):
-            if path.is_file() and "__pycache__" not in path.parts:
-                archive.write(path, PurePosixPath("harness", path.relative_to(top).as_posix()))
+        # Links are followed: in a checkout harness/_integrity is one.
+        for name, path in sorted(tree.files_of(Path(ROOT, "harness")).items()):
+            archive.write(path, f"harness/{name}")
     return buffer.getvalue()
 
 

@@ -1,0 +1,235 @@
+"""A barrier that says who is missing, that may be tried again, and that opens for all of its ranks or for none.
+
+Every arrival is a key of its own: the view (every rank's epoch), the sequence number, the rank. So whoever arrives
+again has arrived once; a rank that began again belongs to another view, where nobody has arrived yet; and whether a
+barrier opened or broke is claimed once in the store, so that a rank that gives up cannot leave others believing it is
+there.
+"""
+
+from __future__ import annotations
+
+import json
+import threading
+import time
+from dataclasses import dataclass
+from datetime import UTC, datetime
+
+from .loops import Waits
+from .membership import Membership, View
+from .problem import BarrierBroken, Misused
+from .records import BarrierStatus, SyncState
+
+FIRST_LOOK, LAST_LOOK = 0.0005, 0.02
+"""Seconds between two looks at the store: they become longer while nothing happens."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class SyncResult:
+    """A barrier that opened.
+
+    Attributes:
+        state: how it stood; nobody is missing.
+        sequence: its number under this view, from 0.
+        seconds: how long this rank waited.
+        tries: how many time-outs began, 1 where none passed.
+    """
+
+    state: SyncState
+    sequence: int
+    seconds: float
+    tries: int
+
+
+class DistributedBarrier:
+    """One rank's side.
+
+    Args:
+        membership: this rank's place in its group. Make one at each start of a process.
+        name: the barrier's.
+
+    Attributes:
+        sequence: the number of the barrier that is next, or is waited for.
+    """
+
+    def __init__(self, *, membership: Membership, name: str = "barrier") -> None:
+        self._membership, self._store, self._name = membership, membership.store, name
+        self._view: View | None = None
+        self.sequence = 0
+        self._arrived = False
+        self._lock = threading.Lock()
+        self._waits = Waits()
+
+    # Steps that wait for nothing: what a property test drives.
+
+    def arrive(self) -> bool:
+        """Say that this rank is there; as often as one likes. False while some rank has not begun at all."""
+        return not self._absent()
+
+    def _absent(self) -> tuple[int, ...]:
+        """Arrive; or who has not begun at all, so that there is nothing to arrive at yet.
+
+        Told by one look at the store: with a second, somebody who begins in between would make the barrier look open.
+        """
+        if self._view is None:
+            epochs = self._membership.epochs()
+            if not all(epochs):
+                return tuple(rank for rank, epoch in enumerate(epochs) if not epoch)
+            self._view = View(epochs=epochs)
+        if not self._arrived:
+            self._store.set(self._key(self._membership.rank), b"1")
+            self._arrived = True
+        return ()
+
+    def look(self) -> tuple[int, ...]:
+        """Who is missing now; nobody: the barrier has opened, and the next one has the next number.
+
+        Raises:
+            BarrierBroken: it will not open: a rank gave up, or began again.
+        """
+        if absent := self._absent():
+            return absent
+        decided = self._store.get(self._key("decided"))
+        if decided is None:
+            missing = self._missing()
+            if not missing:
+                decided = self._store.claim(self._key("decided"), b"open")
+            elif (restarted := self._restarted()) is not None:
+                decided = self._break(missing=restarted, words="began again")
+            else:
+                return missing
+        if decided == b"open":
+            self._passed()
+            return ()
+        raise self._broken(decided)
+
+    def give_up(self) -> None:
+        """Break the barrier for everybody, unless it has opened: then this returns as if it had been looked at.
+
+        Raises:
+            BarrierBroken: it names who is missing.
+        """
+        if absent := self._absent():
+            raise BarrierBroken(f"{self._title()}: {_ranks(absent)} never began", missing=absent)
+        if self._store.get(self._key("decided")) is None and (missing := self._missing()):
+            self._break(missing=missing, words="did not arrive")
+        self.look()
+
+    def _key(self, last: object) -> str:
+        assert self._view is not None
+        return f"barrier/{self._membership.group}/{self._name}/{self._view.name}/{self.sequence}/{last}"
+
+    def _title(self) -> str:
+        return f"barrier {self._name!r} number {self.sequence} of {self._membership.group!r}"
+
+    def _missing(self) -> tuple[int, ...]:
+        ranks = range(self._membership.world_size)
+        return tuple(rank for rank in ranks if self._store.get(self._key(rank)) is None)
+
+    def _restarted(self) -> tuple[int, ...] | None:
+        assert self._view is not None
+        now = self._membership.epochs()
+        return tuple(rank for rank, epoch in enumerate(now) if epoch != self._view.epochs[rank]) or None
+
+    def _break(self, *, missing: tuple[int, ...], words: str) -> bytes:
+        said = {"by": self._membership.rank, "missing": missing, "words": words}
+        return self._store.claim(self._key("decided"), json.dumps(said).encode())
+
+    def _broken(self, decided: bytes) -> BarrierBroken:
+        said = json.loads(decided)
+        missing = tuple(int(rank) for rank in said["missing"])
+        words = f"{self._title()} is broken for all: {_ranks(missing)} {said['words']} (said by rank {said['by']})"
+        if said["words"] == "began again":
+            words += "; every rank has to call renew()"
+        self.sequence += 1
+        self._arrived = False
+        return BarrierBroken(words, missing=missing)
+
+    def _passed(self) -> None:
+        # All have arrived at this one, so nobody looks at the one before any more.
+        self.sequence -= 1
+        if self.sequence >= 0:
+            self._store.delete(self._key(self._membership.rank))
+            if self._membership.rank == 0:
+                self._store.delete(self._key("decided"))
+        self.sequence += 2
+        self._arrived = False
+
+    def renew(self) -> None:
+        """Begin at number 0 under the view that there is now: every rank has to, after one of them began again."""
+        with self._lock:
+            self._view, self.sequence, self._arrived = None, 0, False
+
+    def state(self, *, remaining: float = 0.0) -> SyncState:
+        """How it stands, for people and records; `remaining` in seconds."""
+        missing = self._missing() if self._view is not None else tuple(range(self._membership.world_size))
+        waiting = BarrierStatus.WAITING if remaining > 0 else BarrierStatus.TIMED_OUT
+        return self._state(missing=missing, status=waiting if missing else BarrierStatus.COMPLETE, remaining=remaining)
+
+    def _state(self, *, missing: tuple[int, ...], status: BarrierStatus, remaining: float) -> SyncState:
+        return SyncState(
+            participating_devices=tuple(f"rank {rank}" for rank in range(self._membership.world_size)),
+            sync_timestamp=datetime.now(UTC),
+            barrier_status=status,
+            timeout_remaining=max(0.0, remaining),
+            name=self._name,
+            sequence=self.sequence,
+            epoch=self._membership.epoch,
+            missing=missing,
+        )
+
+    # What waits.
+
+    def wait(self, *, timeout: float, retry_count: int = 0) -> SyncResult:
+        """Wait until all ranks are there.
+
+        Args:
+            timeout: seconds of one try.
+            retry_count: tries after the first. A try is a longer wait for the same number: nothing is sent twice.
+
+        Raises:
+            BarrierBroken: not all came; it names who is missing. All ranks hear so, also those that come later.
+        """
+        found = self._waited(timeout, retry_count, threading.Event())
+        assert found is not None
+        return found
+
+    def _waited(self, timeout: float, retry_count: int, left: threading.Event) -> SyncResult | None:
+        """The same, until nobody waits for it any more: then it is broken for nobody, and may be waited for again."""
+        if timeout <= 0 or retry_count < 0:
+            raise Misused(f"a barrier waits for some time: timeout {timeout:g} s, {retry_count} retries")
+        with self._lock:
+            begin, number, pause = time.monotonic(), self.sequence, FIRST_LOOK
+            until = begin + timeout * (retry_count + 1)
+            while self.look():
+                if left.is_set():
+                    return None
+                now = time.monotonic()
+                if now >= until:
+                    self.give_up()
+                    break
+                left.wait(min(pause, until - now))
+                pause = min(2 * pause, LAST_LOOK)
+            seconds = time.monotonic() - begin
+            remaining = timeout * (retry_count + 1) - seconds
+            state = self._state(missing=(), status=BarrierStatus.COMPLETE, remaining=remaining)
+            tries = min(retry_count, int(seconds / timeout)) + 1
+            return SyncResult(state=state, sequence=number, seconds=seconds, tries=tries)
+
+    async def sync_with_timeout(self, timeout: float, retry_count: int = 0) -> SyncResult:  # noqa: ASYNC109 - 002's name
+        """`wait`, for callers that run an event loop. Who is cancelled has arrived, and may wait for it again."""
+        return await self._waits.wait(lambda left: self._waited(timeout, retry_count, left))
+
+    async def validate_sync_state(self) -> bool:
+        """Whether every rank is still the one that this barrier was made with."""
+        return await Waits().wait(lambda _: self.is_valid())
+
+    def is_valid(self) -> bool:
+        """The same, at once; true before the first barrier if all ranks have begun."""
+        now = self._membership.view()
+        return now is not None and (self._view is None or now == self._view)
+
+
+def _ranks(ranks: tuple[int, ...]) -> str:
+    if len(ranks) == 1:
+        return f"rank {ranks[0]}"
+    return "ranks " + ", ".join(str(rank) for rank in ranks)

@@ -1,0 +1,530 @@
+"""What two nodes say to each other: a state machine that is told what came and what time it is, and says what to send.
+
+It knows neither sockets nor clocks nor threads, so that a test can drive two of them through any order of events.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from . import frame
+from .acknowledgement import Acknowledgement
+from .digest import digest
+from .frame import Header, Kind
+from .greeting import Greeting, begun_before, greeting_of, too_long
+from .health import NetworkHealthMonitor
+from .incoming import Fate, Incoming, Message
+from .limits import Limits
+from .outgoing import Outgoing
+from .problem import MessageLost, Misused, PeerRestarted, TransferFailed
+from .records import NodeId
+
+
+class Conversation:
+    """One node's side.
+
+    Args:
+        node, peer: the names of both; who answers under another name is not talked to.
+        epoch: how often this node had begun: greater than 0, and greater at each new start.
+        ordered: as `Outgoing`; an attribute too.
+        largest: payload bytes of one frame.
+
+    Attributes:
+        peer_epoch: of the peer; 0 until it was heard.
+        problem: why nothing more goes either way, until `renew`; None while all is well.
+        wanted: whether a new connection is needed, since this one is silent or damaged.
+        longest: bytes of a message that both take, as far as that is known.
+        settled: whether the peer is nowhere else than where it is connected to.
+    """
+
+    def __init__(
+        self,
+        *,
+        node: NodeId,
+        peer: NodeId,
+        epoch: int,
+        limits: Limits,
+        monitor: NetworkHealthMonitor,
+        ordered: bool,
+        largest: int = 2**31,
+    ) -> None:
+        if not 0 < epoch < 2**64:
+            raise Misused(f"an epoch is greater than 0 and less than 2^64: {epoch}")
+        self.node, self.peer, self.epoch, self.limits = node, peer, epoch, limits
+        self.round_trip, self.counters = monitor.link(peer)
+        self.ordered, self._largest = ordered, largest
+        self.longest, self.settled, self._refused = limits.message, False, False
+        self.peer_epoch = 0
+        self.problem: TransferFailed | None = None
+        self.wanted, self.trouble = False, ""
+        self._acks = Acknowledgement(limits=limits, round_trip=self.round_trip, ordered=ordered)
+        self._new_halves()
+        self.connected = self._heard = False  # heard: a HELLO on this connection that knows us
+        self._hello, self._hellos = False, 0
+        self._hello_at = self._heard_at = self._said_at = 0.0
+        self._next_epoch = 0
+        self._asks: dict[int, bool] = {}  # frames to be asked for, and whether they came damaged
+        self._asked: tuple[int, float] = (-1, 0.0)
+        self._fail = self._told = self._met = False  # met: whether anything came of or went to this epoch of the peer
+
+    def _new_halves(self) -> None:
+        self.outgoing = Outgoing(
+            limits=self.limits,
+            round_trip=self.round_trip,
+            counters=self.counters,
+            ordered=self.ordered,
+            largest=self._largest,
+        )
+        self.incoming = Incoming(source=self.peer, epoch=self.peer_epoch, limits=self.limits)
+
+    # What happened.
+
+    def begin(self, *, now: float) -> None:
+        """There is a connection, a new one; for datagrams there is one from the start."""
+        self.connected, self.wanted = True, False
+        self.counters.connections += 1
+        self._heard, self._hello, self._told = False, True, False  # told: on this connection, of a problem
+        self._refused = False
+        self._heard_at = self._said_at = now
+        self._hellos = 0
+        self._asks.clear()
+        self._acks.connect()
+        self.outgoing.rewind()
+
+    def end(self, *, why: str) -> None:
+        """The connection is gone."""
+        self.connected = self._heard = False
+        self.trouble = self.trouble if self._refused else why  # that it was closed on us says less
+        oldest = self.outgoing.oldest
+        if self.incoming.ended and oldest is not None and oldest.kind is Kind.DATA and self.problem is None:
+            self._give_up(f"{self.peer} has closed")
+
+    def alive(self, *, now: float) -> None:
+        """Bytes came, of whatever: a long frame takes long to come, and who sends it waits for a sign of life."""
+        self._heard_at = now
+        self.tick(now=now)
+
+    def came(self, header: Header, payload: Any, *, now: float) -> None:
+        """A frame came whose digests hold."""
+        if header.kind is Kind.HELLO:
+            self._greeted(header, payload, now)
+            return
+        if header.kind is Kind.FAIL and header.flags & frame.REFUSED:
+            self._refuse(header, bytes(payload).decode(errors="replace"))
+            return
+        if header.toward != self.epoch or header.epoch != self.peer_epoch or self.problem is not None:
+            self.counters.stale += 1
+            if header.epoch > self.peer_epoch or (header.epoch == self.peer_epoch and header.toward != self.epoch):
+                self._hello = True  # it speaks to somebody who was here before, or we have not met
+            return
+        self._heard_at, self._met = now, True
+        self.counters.received += 1
+        self.counters.received_bytes += len(payload)
+        if header.kind is Kind.FAIL:
+            words = bytes(payload).decode(errors="replace")
+            self.problem = MessageLost(
+                f"{self.peer} gave up: {words}", peer=self.peer, sequence=None, epoch=self.peer_epoch
+            )
+            return
+        self.outgoing.heard(acknowledged=header.acknowledged, taken=header.taken, now=now)
+        if header.kind is Kind.ACK:
+            self._acks.heard(flags=header.flags, sequence=header.sequence, now=now)
+        elif header.kind is Kind.AGAIN:
+            self.outgoing.again(header.sequence, now=now, damaged=bool(header.flags))
+        elif header.kind in (Kind.DATA, Kind.BYE):
+            self._arrived(header, payload, now)
+
+    def _arrived(self, header: Header, payload: Any, now: float) -> None:
+        try:
+            fate = self.incoming.accept(header, payload)
+        except ValueError as error:
+            self._give_up(str(error))
+            return
+        if fate is Fate.NEXT:
+            at_once = header.kind is Kind.BYE
+            self._acks.arrived(len(payload), frames=self.incoming.arrived, now=now, at_once=at_once)
+        else:
+            self.counters.duplicates += fate is Fate.DUPLICATE
+            self.counters.early += fate is Fate.EARLY
+            self._acks.owe(now)
+        if self.incoming.early:
+            self._ask_for(self.incoming.arrived, now, damaged=False)
+
+    def damaged(self, header: Header | None, *, now: float) -> None:
+        """A frame came whose payload has changed; or, without a header, one of which nothing is known."""
+        self.counters.damaged += 1
+        self.trouble = "a frame came damaged" if header is None else f"frame {header.sequence} came damaged"
+        if header is None or header.toward != self.epoch or header.epoch != self.peer_epoch:
+            return
+        self._heard_at = now
+        if header.kind in (Kind.DATA, Kind.BYE) and header.sequence >= self.incoming.arrived:
+            self._ask_for(header.sequence, now, damaged=True)
+
+    def _ask_for(self, sequence: int, now: float, *, damaged: bool) -> None:
+        before, at = self._asked
+        if not damaged and sequence == before and now < at + self.round_trip.timeout():
+            return
+        self._asked = sequence, now
+        # One that came damaged is certain to be needed again, whatever was said of it since.
+        self._asks[sequence] = damaged or self._asks.get(sequence, False)
+
+    def _greeted(self, header: Header, payload: Any, now: float) -> None:
+        found = greeting_of(payload)
+        if found[:2] != (self.peer, self.node):
+            self.trouble = f"{found.node} to {found.peer} answered, not {self.peer} to {self.node}"
+            self.wanted = self.ordered
+            return
+        if header.epoch < self.peer_epoch:
+            self.counters.stale += 1
+            self.trouble = begun_before(self.peer, header.epoch, self.node, self.peer_epoch)
+            return
+        self._heard_at = now
+        if header.toward > self.epoch and self.problem is None:
+            self._give_up(begun_before(self.node, self.epoch, self.peer, header.toward))
+        if header.epoch > self.peer_epoch:
+            if self._met or self.problem is not None:
+                self._restarted(header.epoch)
+                return
+            self.peer_epoch = header.epoch
+            self.incoming = Incoming(source=self.peer, epoch=header.epoch, limits=self.limits)
+            self._acks.renew()
+            self._hello = True
+        if header.toward == 0 and self._met and self.ordered:
+            self._restarted(header.epoch)  # it has forgotten us: what it sends now would seem to be what it sent before
+        elif header.toward == self.epoch and header.acknowledged and not self._met:
+            self._give_up(f"{self.peer} knows an earlier start under epoch {self.epoch}: each takes a greater one")
+        if self.problem is not None:
+            self._heard = header.toward == self.epoch  # it is told, if it was not
+            return
+        if header.toward == self.epoch:
+            self.outgoing.heard(acknowledged=header.acknowledged, taken=header.taken, now=now)
+            self.outgoing.room = min(self.limits.window, header.sequence)
+            self._takes(found)
+            if not self._heard:
+                self.trouble = self.trouble if self._met else ""  # what was before they met is no trouble any more
+                self._heard = self._met = True
+                self._acks.owe(now)
+                self._acks.ask()
+            elif header.flags & frame.UNHEARD:
+                self._hello = True  # our own was lost, and nothing else would have it sent again
+        else:
+            self._hello = True
+
+    def _takes(self, found: Greeting) -> None:
+        """What the peer takes; what was offered before that was known, and is longer, would never pass."""
+        self.longest = min(self.limits.message, found.message or self.limits.message)
+        message, size = self.outgoing.longest if self.longest < self.limits.message else (0, 0)
+        if size > self.longest and self.problem is None:
+            self._give_up(self._too_long(size, message))
+
+    def _too_long(self, size: int, message: int) -> str:
+        ours, both = self.limits.message, self.longest
+        return too_long(self.node, self.peer, ours=ours, both=both, size=size, message=message)
+
+    def _refuse(self, header: Header, words: str) -> None:
+        """Nobody there talks to us."""
+        if header.toward != self.epoch or self._heard or self.problem is not None:
+            return
+        self._refused, self.trouble = True, words
+        if header.flags & frame.BEFORE or (header.flags & frame.ANOTHER and self.settled):
+            self.problem = self._lost("nobody there talks to it")
+
+    def _restarted(self, epoch: int) -> None:
+        """It remembers nothing of us; what became of what it was sent, nobody can say."""
+        self._next_epoch = max(epoch, self._next_epoch)
+        if self.problem is not None:
+            return
+        incoming, lost = self.incoming, self.outgoing.untaken
+        sent = "everything sent to it had been taken"
+        if lost is not None:
+            sent = f"messages {lost[0]} to {lost[1]} had been sent to it and are not known to have been taken"
+        self.problem = PeerRestarted(
+            f"{self.peer} began again (epoch {epoch} after {self.peer_epoch}): {sent}; of its own, "
+            f"message {incoming.messages} and those after it did not come. "
+            f"Call renew({self.peer!r}) to begin with it anew",
+            peer=self.peer,
+            sequence=lost[0] if lost is not None else incoming.messages,
+            epoch=self.peer_epoch,
+        )
+
+    def tick(self, *, now: float) -> None:
+        """Time went on."""
+        if self.problem is not None:
+            return
+        self.outgoing.tick(now=now)
+        oldest = self.outgoing.oldest
+        if oldest is not None and now >= oldest.deadline:
+            self._give_up(f"not acknowledged within {self.limits.deadline:g} s")
+        elif oldest is not None and oldest.kind is Kind.DATA and oldest.times > self.limits.attempts:
+            self._give_up(f"sent {oldest.times} times")
+        if self._fail or not self.connected:
+            return
+        if not self._heard and now >= self._hello_at + self.round_trip.timeout(doubled=self._hellos):
+            self._hello, self._hellos = True, self._hellos + 1
+        if self.silent(now=now):
+            self.wanted, self.trouble = True, f"nothing was heard for {self._silence():g} s"
+        elif self._heard and not self.incoming.ended and now >= self._sign_at():
+            self._acks.ask()  # a sign of life, and one is asked for
+
+    def _sign_at(self) -> float:
+        """When to give a sign of life; or to ask, in time, whether the oldest frame came."""
+        at, oldest = self._said_at + self.limits.silence / 3, self.outgoing.oldest
+        if oldest is None or not oldest.times:
+            return at
+        return min(at, max(oldest.sent_at, self._acks.asked_at) + self.limits.deadline / 3)
+
+    def hurry(self) -> None:
+        """Somebody waits until all that was offered is acknowledged, or taken: say so, once."""
+        self._acks.hurry(self.outgoing.offered)
+
+    def silent(self, *, now: float) -> bool:
+        """Whether nothing was heard for so long that the connection is made anew."""
+        return self.connected and self.ordered and not self.incoming.ended and now >= self._heard_at + self._silence()
+
+    def _silence(self) -> float:
+        known = self.round_trip.smoothed is not None
+        return max(self.limits.silence, 4 * self.round_trip.timeout() * known)
+
+    def _give_up(self, why: str) -> None:
+        self.problem = self._lost(why)
+        self._fail = True
+
+    def _lost(self, why: str) -> MessageLost:
+        """This side tries no longer; with what is known of it, in words."""
+        out, incoming, connections = self.outgoing, self.incoming, self.counters.connections
+        oldest, untaken = out.oldest, out.untaken
+        if oldest is not None:
+            message, which, tried = oldest.message, f"to {self.peer}", f"sent {oldest.times} times, "
+        elif incoming.ended:
+            message, which, tried = out.messages, f"to {self.peer}", ""  # the one that somebody is about to send
+        else:
+            message, which, tried = incoming.messages, f"from {self.peer}", ""
+        last = f"; last trouble: {self.trouble}" if self.trouble else ""
+        if untaken is not None and oldest is None:
+            last += f"; messages {untaken[0]} to {untaken[1]} had come there and are not known to have been taken"
+        elif untaken is not None and untaken[1] > message:
+            last += f"; messages up to {untaken[1]} had been sent after it"
+        return MessageLost(
+            f"message {message} {which} is lost: {why} ({tried}{connections} connection{'s' * (connections != 1)}, "
+            f"time-out {self.round_trip.timeout():.3g} s, epoch {self.epoch}{last})",
+            peer=self.peer,
+            sequence=untaken[0] if untaken is not None and oldest is None else message,
+            epoch=self.epoch,
+        )
+
+    # What is to be done.
+
+    def offer(self, data: Any, *, now: float) -> int | None:
+        """Send a message when there is a way: its number, or None where there is no room now.
+
+        Raises:
+            Misused: it is too long, or after the goodbye.
+            TransferFailed: what ended the conversation.
+        """
+        if self.problem is not None:
+            raise self.problem.again()
+        size = memoryview(data).nbytes
+        if size > self.longest:
+            raise Misused(self._too_long(size, self.outgoing.messages))
+        if self.incoming.ended:
+            self._give_up(f"{self.peer} has closed")
+            assert self.problem is not None
+            raise self.problem.again()
+        if self.outgoing.ended:
+            raise Misused(f"{self.node} is closing, and has said goodbye to {self.peer}: nothing is sent after that")
+        if not self.outgoing.has_room(size):
+            self.hurry()
+            return None
+        return self.outgoing.offer(data, now=now)
+
+    def goodbye(self, *, now: float) -> None:
+        """After all that was offered, nothing comes."""
+        if self.problem is None:
+            self.outgoing.offer(b"", now=now, kind=Kind.BYE)
+            self._acks.hasten()
+
+    def take(self, *, now: float) -> Message | None:
+        """The next message, if it is there. What had arrived before a failure is given still."""
+        message = self.incoming.take()
+        if message is not None:
+            incoming = self.incoming
+            self._acks.took(len(message.data), frames=incoming.taken, last=not incoming.waiting, now=now)
+        return message
+
+    def renew(self, *, epoch: int, now: float) -> None:
+        """Begin anew after a problem, with sequences from 0. What had arrived and was not taken is gone.
+
+        Args:
+            epoch: this node's from now on; where the peer's is new, ours may stay, for the pair of both is new.
+            now: the time.
+
+        Raises:
+            Misused: the epoch is not greater, though the peer did not begin again.
+        """
+        if not isinstance(self.problem, PeerRestarted) or self._next_epoch <= self.peer_epoch:
+            if epoch <= self.epoch:
+                raise Misused(f"the epoch {epoch} is not greater than {self.epoch}, which {self.peer} knows")
+            self.epoch = epoch
+        self.peer_epoch = max(self.peer_epoch, self._next_epoch)
+        self.problem = None
+        self._fail = self._met = False
+        self._acks.renew()
+        self._new_halves()
+        if self.connected:
+            self.begin(now=now)
+
+    def next_frame(self, *, now: float) -> tuple[bytes, Any] | None:
+        """Header and payload of what is to be sent now; it counts as sent. None where nothing is."""
+        if not self.connected:
+            return None
+        if self._hello:
+            self._hello, self._hello_at = False, now
+            payload = Greeting(self.node, self.peer, self.limits.message).packed()
+            flags = 0 if self._heard else frame.UNHEARD
+            return self._frame(Kind.HELLO, now, sequence=self.limits.window, flags=flags, payload=payload)
+        if self._fail and self._heard and not self._told:
+            self._told = True
+            return self._frame(Kind.FAIL, now, payload=str(self.problem).encode())
+        if not self._heard or self.problem is not None:
+            return None
+        if self._asks:
+            sequence, damaged = self._asks.popitem()
+            return self._frame(Kind.AGAIN, now, sequence=sequence, flags=int(damaged))
+        pending = self.outgoing.next(now=now)
+        if pending is not None:
+            flags, payload = frame.MORE if pending.more else 0, pending.payload
+            return self._frame(
+                pending.kind, now, sequence=pending.sequence, flags=flags, payload=payload, made=pending.digest
+            )
+        acks, offered = self._acks, self.outgoing.offered
+        if not (acks.asks or acks.answers or (acks.at is not None and now >= acks.at)):
+            return None
+        return self._frame(Kind.ACK, now, sequence=offered, flags=acks.flags(sequence=offered, now=now))
+
+    def _frame(
+        self, kind: Kind, now: float, *, sequence: int = 0, flags: int = 0, payload: Any = b"", made: int | None = None
+    ) -> tuple[bytes, Any]:
+        self._said_at = now
+        self._acks.said()
+        header = frame.packed(
+            kind=kind,
+            flags=flags,
+            length=len(payload),
+            sequence=sequence,
+            epoch=self.epoch,
+            toward=self.peer_epoch,
+            acknowledged=self.incoming.arrived,
+            taken=self.incoming.taken,
+            payload_digest=digest(payload) if made is None and payload else made,
+        )
+        return header, payload
+
+    # The same for one message, where nothing else is to be done: see `Line`.
+
+    def at_once(self, payload: bytes, *, now: float) -> tuple[bytes, int] | None:
+        """Send a message now, where there is a way and nothing has to be said before it.
+
+        Returns:
+            Its header, which is to be sent with it, and its number; None where nothing was done: `offer` it.
+        """
+        acks, incoming = self._acks, self.incoming
+        # What is to be asked or answered too would wait for another step: the general way says both.
+        if (
+            not self._heard
+            or self._hello
+            or self._asks
+            or acks.asks
+            or acks.answers
+            or self.problem is not None
+            or incoming.ended
+            or not self.ordered
+            or len(payload) > self.longest
+        ):
+            return None
+        pending = self.outgoing.at_once(payload, now=now)
+        if pending is None:
+            return None
+        self._said_at = now
+        acks.said()
+        header = frame.packed(
+            kind=Kind.DATA,
+            length=len(payload),
+            sequence=pending.sequence,
+            epoch=self.epoch,
+            toward=self.peer_epoch,
+            acknowledged=incoming.arrived,
+            taken=incoming.taken,
+            payload_digest=pending.digest,
+        )
+        return header, pending.message
+
+    def passed(self, header: Header, payload: Any, *, now: float) -> tuple[Message | None, bool]:
+        """A frame came by itself, as `came` or `damaged`.
+
+        Returns:
+            Its message, where that is the next, and so taken; and whether something is to be said now.
+        """
+        incoming, message = self.incoming, None
+        kind, flags, length, sequence, epoch, toward, acknowledged, taken, _ = header
+        if payload is None:
+            self.damaged(header, now=now)
+        elif (
+            kind is not Kind.DATA
+            or flags
+            or sequence != incoming.arrived
+            or toward != self.epoch
+            or epoch != self.peer_epoch
+            or self.problem is not None
+            or (message := incoming.passed(payload)) is None
+        ):
+            self.came(header, payload, now=now)
+        if message is None:
+            return None, False  # who waits says what there is to say
+        self._heard_at, self._met = now, True
+        self.counters.received += 1
+        self.counters.received_bytes += length
+        self.outgoing.heard(acknowledged=acknowledged, taken=taken, now=now)
+        return message, self._acks.passed(length, frames=incoming.arrived, now=now)
+
+    def quiet(self, now: float) -> bool:
+        """Whether there is a way, nothing is to be said, and no end is known."""
+        acks = self._acks
+        return not (
+            not self._heard
+            or self._hello
+            or self._asks
+            or self.incoming.ended
+            or acks.asks
+            or acks.answers
+            or self.problem is not None
+            or (acks.at is not None and now >= acks.at)
+        )
+
+    def owes(self, now: float) -> bool:
+        """Whether an acknowledgement is to be sent, or a question, or an answer."""
+        acks = self._acks
+        return acks.asks or acks.answers or (acks.at is not None and now >= acks.at)
+
+    # What is known.
+
+    @property
+    def due(self) -> float | None:
+        """When `tick` or `next_frame` has something to do, if nothing comes before; None: never."""
+        if self.problem is not None:
+            return None
+        times = [self.outgoing.due, self._acks.at if self._heard else None]
+        if self.connected:
+            times += [] if self._heard else [self._hello_at + self.round_trip.timeout(doubled=self._hellos)]
+            if self.ordered and not self.incoming.ended:
+                times += [self._heard_at + self._silence(), self._sign_at() if self._heard else None]
+        return min((time for time in times if time is not None), default=None)
+
+    @property
+    def delivered(self) -> bool:
+        """Whether all that was offered is acknowledged."""
+        return self.outgoing.oldest is None
+
+    @property
+    def joined(self) -> bool:
+        """Whether both know each other on this connection."""
+        return self._heard

@@ -1,0 +1,339 @@
+"""CorruptionDetector: corruption is a contradiction between two records of one output, never how a text looks.
+
+The records are the text, the bytes it came as, the ids it was decoded from, the vocabulary they are of, and the ids
+(or their digest) that whoever made them holds. With a text alone nothing can be compared: the verdict is then
+undecided, and hints say where it looks corrupt and how often clean texts look like that.
+"""
+
+from __future__ import annotations
+
+import codecs
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from enum import StrEnum
+
+from .encoding import UNSPELLABLE, common_prefix, validate_text
+from .hints import Hint, decoded_once_more, hints
+from .problem import Misused
+from .records import EnhancedTokenChunk
+from .sequence import SequenceIntegrityChecker
+from .spelling import REPLACEMENT, Spelling, held_back, without_replacements
+from .token_validator import TokenValidator
+from .validation import RecoveryAction
+
+TEXT_IDS = "text, ids"
+
+
+class CorruptionType(StrEnum):
+    """What contradicts what.
+
+    * mojibake, replacement-characters, nul-bytes, repeated-text, text-differs: the text is not what the ids spell: its
+      UTF-8 was read as Windows-1252; it has more U+FFFD, or more NUL, than they spell; a piece came twice; else.
+    * not-utf8, bytes-differ: the bytes are not UTF-8, and the ids do not spell them; they are those of another text.
+    * wrong-vocabulary: ids that this vocabulary does not have.
+    * shifted-ids, repeated-ids, missing-ids, reordered-ids, ids-differ: against the ids that were made: each greater by
+      the same number; a piece came twice; a piece is missing; the same ones in another order; else.
+    * changed-chunk: a chunk that is not what its maker made the checksum of.
+    """
+
+    MOJIBAKE = "mojibake"
+    REPLACEMENT_CHARACTERS = "replacement-characters"
+    NUL_BYTES = "nul-bytes"
+    REPEATED_TEXT = "repeated-text"
+    TEXT_DIFFERS = "text-differs"
+    NOT_UTF8 = "not-utf8"
+    BYTES_DIFFER = "bytes-differ"
+    WRONG_VOCABULARY = "wrong-vocabulary"
+    SHIFTED_IDS = "shifted-ids"
+    REPEATED_IDS = "repeated-ids"
+    MISSING_IDS = "missing-ids"
+    REORDERED_IDS = "reordered-ids"
+    IDS_DIFFER = "ids-differ"
+    CHANGED_CHUNK = "changed-chunk"
+
+
+class CorruptionSeverity(StrEnum):
+    """What is lost: the text alone, which the ids give again, or tokens, which have to be made or sent again."""
+
+    TEXT = "text"
+    TOKENS = "tokens"
+
+
+class Verdict(StrEnum):
+    """Corrupt: a contradiction was found. Intact: two records were compared and agree. Undecided: there was one."""
+
+    CORRUPT = "corrupt"
+    INTACT = "intact"
+    UNDECIDED = "undecided"
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Corruption:
+    """One contradiction.
+
+    Attributes:
+        corruption_type: which.
+        affected_range: begin and end, in characters of the text, bytes, or positions of the ids: `unit` says which.
+        severity: what is lost.
+        words: the contradiction as a sentence.
+    """
+
+    corruption_type: CorruptionType
+    affected_range: tuple[int, int]
+    unit: str
+    severity: CorruptionSeverity
+    words: str
+
+    @property
+    def suggested_action(self) -> RecoveryAction:
+        """Decode once more what the ids give again; make the rest again."""
+        text = self.severity is CorruptionSeverity.TEXT
+        return RecoveryAction.DECODE_AGAIN if text else RecoveryAction.REGENERATE
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class CorruptionReport:
+    """What is known of one output.
+
+    Attributes:
+        compared: the pairs of records that were held against each other.
+        corruptions: their contradictions.
+        hints: where the text looks corrupt; they decide nothing.
+    """
+
+    compared: tuple[str, ...] = ()
+    corruptions: tuple[Corruption, ...] = ()
+    hints: tuple[Hint, ...] = ()
+
+    @property
+    def verdict(self) -> Verdict:
+        """Corrupt by a contradiction alone; intact only where something was compared."""
+        if self.corruptions:
+            return Verdict.CORRUPT
+        return Verdict.INTACT if self.compared else Verdict.UNDECIDED
+
+    @property
+    def recovery_possible(self) -> bool:
+        """Whether the text comes back without any token made again: the ids are here and good."""
+        text_only = all(one.severity is CorruptionSeverity.TEXT for one in self.corruptions)
+        return bool(self.corruptions) and text_only and TEXT_IDS in self.compared
+
+
+class CorruptionDetector:
+    """Holds the records of an output against each other.
+
+    Args:
+        tokens: what is known of the vocabulary.
+        token_bytes, decode: what ids spell, as in `EncodingValidator`; one of them, or none.
+
+    Raises:
+        Misused: both are given.
+    """
+
+    def __init__(
+        self,
+        *,
+        tokens: TokenValidator | None = None,
+        token_bytes: Callable[[int], bytes] | None = None,
+        decode: Callable[[list[int]], str] | None = None,
+    ) -> None:
+        if token_bytes is not None and decode is not None:
+            raise Misused("give token_bytes or decode: the text is compared with one of them")
+        self._tokens, self._token_bytes, self._decode = tokens, token_bytes, decode
+
+    def analyze_output(
+        self,
+        text: str,
+        *,
+        raw: bytes | None = None,
+        ids: Sequence[int] | None = None,
+        sent_ids: Sequence[int] | None = None,
+        sent_digest: int | None = None,
+        stream: str = "",
+        cut: bool = False,
+    ) -> CorruptionReport:
+        """Compare all of an output's records that are here.
+
+        Args:
+            text: as the user would see it.
+            raw: the bytes it came as.
+            ids: that it was decoded from, where it was decoded.
+            sent_ids: as whoever made them holds them.
+            sent_digest: the digest of those, from the maker's `SequenceIntegrityChecker`.
+            stream: the name that the maker's checker has.
+            cut: the generation was cut, so that the ids may end inside of a character that the text lacks.
+
+        Raises:
+            Misused: something is given that nothing here can be compared with.
+        """
+        if ids is None and (sent_ids is not None or sent_digest is not None):
+            raise Misused("give the ids that arrived with what was sent: there is nothing to compare it with")
+        compared, found = ["text, UTF-8"] if not validate_text(text).is_valid else [], list(_halves(text))
+        known = ids is None or self._tokens is None
+        if ids is not None and self._tokens is not None:
+            compared.append("ids, vocabulary")
+            wrong = self._tokens.validate_ids(ids)
+            known = not wrong.failures
+            found += (
+                _tokens(CorruptionType.WRONG_VOCABULARY, (one.position or 0, (one.position or 0) + 1), one.words)
+                for one in wrong.failures
+            )
+        spelled = None
+        if ids is not None and known:
+            try:
+                spelled = self._spelled(list(ids), text, cut=cut)
+            except UNSPELLABLE as error:
+                compared.append("ids, tokenizer")
+                words = f"the tokenizer has no text for these ids: {type(error).__name__}: {error}"
+                found.append(_tokens(CorruptionType.WRONG_VOCABULARY, (0, len(ids)), words))
+                known = False
+        if spelled is not None:
+            compared.append(TEXT_IDS)
+            found += _of_text(text, spelled)
+        if raw is not None:
+            compared.append("bytes, text")
+            found += self._of_bytes(raw, text, ids if known else None, cut=cut)
+        if ids is not None and sent_ids is not None:
+            compared.append("ids, ids that were sent")
+            found += _of_ids(list(ids), list(sent_ids))
+        if ids is not None and sent_digest is not None:
+            compared.append("ids, digest of those that were sent")
+            found += _of_digest(list(ids), sent_digest, stream)
+        if not (text or ids or raw or found):
+            compared = []  # agreement on nothing is not agreement
+        return CorruptionReport(compared=tuple(compared), corruptions=tuple(found), hints=hints(text))
+
+    def detect_encoding_issues(self, chunks: Iterable[EnhancedTokenChunk], *, cut: bool = False) -> CorruptionReport:
+        """The same of chunks in their order: each against its checksum, all their text against their ids."""
+        every = list(chunks)
+        report = self.analyze_output("".join(one.text for one in every), ids=[one.token_id for one in every], cut=cut)
+        changed = tuple(
+            _tokens(
+                CorruptionType.CHANGED_CHUNK,
+                (index, index + 1),
+                f"chunk {index} is not what rank {one.source_device_rank} made its checksum of",
+            )
+            for index, one in enumerate(every)
+            if not one.intact
+        )
+        return CorruptionReport(
+            compared=(*report.compared, *(["chunks, checksums"] if every else [])),
+            corruptions=changed + report.corruptions,
+            hints=report.hints,
+        )
+
+    def _spelled(self, ids: list[int], text: str, *, cut: bool) -> str | None:
+        """What the ids spell: of several readings the one that is the text, where there is such a one."""
+        if self._token_bytes is not None:
+            decoder = codecs.getincrementaldecoder("utf-8")("replace")
+            spelled, given = "", 0  # characters that a detokenizer gave out by the last id at which it held back none
+            for one in ids:
+                spelled += decoder.decode(self._token_bytes(one))
+                pending, _ = decoder.getstate()
+                if not pending and not spelled.endswith(REPLACEMENT):
+                    given = len(spelled)
+            if not cut:
+                return spelled + decoder.decode(b"", final=True)
+            pending, _ = decoder.getstate()
+            is_held = text == spelled[:given] or without_replacements(text, spelled)
+            return text if is_held or held_back(text, spelled, len(pending)) else spelled
+        return None if self._decode is None else Spelling(self._decode).of(ids, text, cut=cut)
+
+    def _of_bytes(self, raw: bytes, text: str, ids: Sequence[int] | None, *, cut: bool) -> Iterator[Corruption]:
+        decoder = codecs.getincrementaldecoder("utf-8")()
+        try:
+            read = decoder.decode(raw, final=not cut)
+        except UnicodeDecodeError as error:
+            # A model may spell bytes that are not UTF-8. That they are its own is known by its ids.
+            if ids is not None and self._token_bytes is not None and b"".join(map(self._token_bytes, ids)) == raw:
+                return
+            words = f"byte {error.start} is not UTF-8 ({error.reason}), and no ids are known that spell it"
+            yield _text(CorruptionType.NOT_UTF8, (error.start, error.end), words, unit="bytes")
+            return
+        pending, _ = decoder.getstate()
+        if not held_back(text, read, len(pending)):
+            at, end = _middle(text, read)
+            words = f"the bytes are those of another text from character {at} on"
+            yield _text(CorruptionType.BYTES_DIFFER, (at, end), words)
+
+
+def _halves(text: str) -> Iterator[Corruption]:
+    result = validate_text(text)
+    if not result.is_valid:
+        at = result.position or 0
+        yield _text(CorruptionType.NOT_UTF8, (at, at + 1), result.words)
+
+
+def _of_text(text: str, spelled: str) -> Iterator[Corruption]:
+    if text == spelled:
+        return
+    at, end = _middle(text, spelled)
+    there = spelled[at : len(spelled) - (len(text) - end)]
+    here, kind = text[at:end], CorruptionType.TEXT_DIFFERS
+    if decoded_once_more(text) == spelled or decoded_once_more(here) == there:
+        kind = CorruptionType.MOJIBAKE
+    elif text.count(REPLACEMENT) > spelled.count(REPLACEMENT):
+        kind = CorruptionType.REPLACEMENT_CHARACTERS
+    elif text.count("\0") > spelled.count("\0"):
+        kind = CorruptionType.NUL_BYTES
+    elif not there and _again(text, at, end):
+        kind = CorruptionType.REPEATED_TEXT
+    yield _text(kind, (at, end), f"from character {at} on the text is {here[:24]!r}, and the ids spell {there[:24]!r}")
+
+
+def _of_ids(ids: list[int], sent: list[int]) -> Iterator[Corruption]:
+    if ids == sent:
+        return
+    at, end = _middle(ids, sent)
+    there = sent[at : len(sent) - (len(ids) - end)]
+    shifts = {one - other for one, other in zip(ids, sent, strict=False)} - {0}
+    words = f"from position {at} on the ids are {ids[at:end][:8]}, and {there[:8]} were sent"
+    if len(ids) == len(sent) and len(shifts) == 1 and end - at > 1:
+        kind = CorruptionType.SHIFTED_IDS
+        words += f": each that differs by {shifts.pop():+}"
+    elif not there and _again(ids, at, end):
+        kind = CorruptionType.REPEATED_IDS
+    elif at == end:
+        kind = CorruptionType.MISSING_IDS
+    elif sorted(ids) == sorted(sent):
+        kind = CorruptionType.REORDERED_IDS
+    else:
+        kind = CorruptionType.IDS_DIFFER
+    yield _tokens(kind, (at, max(end, at + 1)), words)
+
+
+def _of_digest(ids: list[int], sent: int, stream: str) -> Iterator[Corruption]:
+    chain = SequenceIntegrityChecker(stream=stream)
+    try:
+        for one in ids:
+            chain.append(one)
+        here = chain.digest
+    except (OverflowError, TypeError):
+        here = -1  # an id that is not one: no digest is that
+    if here != sent:
+        words = f"the {len(ids)} ids are not those that were sent: xxh3 {here:016x} here, {sent:016x} there"
+        yield _tokens(CorruptionType.IDS_DIFFER, (0, len(ids)), words)
+
+
+def _middle(here: Sequence[object], there: Sequence[object]) -> tuple[int, int]:
+    """Where the first begins to differ from the second, and where it ceases to."""
+    at = common_prefix(here, there)
+    rest = min(len(here), len(there)) - at
+    return at, len(here) - common_prefix(here[::-1][:rest], there[::-1][:rest])
+
+
+def _again(whole: Sequence[object], begin: int, end: int) -> bool:
+    """Whether what stands between begin and end is what stood before it, once or in turns."""
+    return any(whole[begin - turn : end - turn] == whole[begin:end] for turn in range(1, min(begin, end - begin) + 1))
+
+
+def _text(kind: CorruptionType, where: tuple[int, int], words: str, *, unit: str = "characters") -> Corruption:
+    return Corruption(
+        corruption_type=kind, affected_range=where, unit=unit, severity=CorruptionSeverity.TEXT, words=words
+    )
+
+
+def _tokens(kind: CorruptionType, where: tuple[int, int], words: str) -> Corruption:
+    return Corruption(
+        corruption_type=kind, affected_range=where, unit="tokens", severity=CorruptionSeverity.TOKENS, words=words
+    )

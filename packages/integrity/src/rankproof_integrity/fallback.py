@@ -1,0 +1,250 @@
+"""FallbackCoordinator: all ranks go over to one device at the same token, or are told that they are left out.
+
+A rank that falls back by itself leaves the others waiting in a collective. So nobody acts before there is a decision,
+there is one for each generation of the group, and all read the same: the first that is written stands. A rank that does
+not answer in time is named in it as missing. When it turns up later, it reads that it is left out, and does not take
+part. Back to many devices goes only who asks for it, and only with every rank.
+"""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Collection
+from dataclasses import asdict, dataclass
+from enum import StrEnum
+
+from .metrics import Metrics
+from .problem import IntegrityError, Misused
+from .records import FailureClass
+from .store import Store
+
+FIRST_LOOK, LAST_LOOK = 0.001, 0.05
+
+
+class Mode(StrEnum):
+    """How the group generates: over all its devices, or on one of them."""
+
+    DISTRIBUTED = "distributed"
+    SINGLE = "single"
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Decision:
+    """What stands for a generation of the group; the same for whoever reads it.
+
+    Attributes:
+        generation: how often the group had gone back to all its devices before.
+        mode: how it generates from now on.
+        position: the first token that is made so: what every participant had before it is verified.
+        participants, missing: ranks that answered in time, and those that did not.
+        device: the rank that generates alone; null where the mode is distributed.
+        reason: of whoever asked for it.
+    """
+
+    generation: int
+    mode: Mode
+    position: int
+    participants: tuple[int, ...]
+    missing: tuple[int, ...]
+    device: int | None
+    reason: str
+
+
+class LeftOut(IntegrityError):
+    """The others decided without this rank: it has to stop, and may come back when the group returns to normal.
+
+    Attributes:
+        decision: what they decided.
+    """
+
+    failure = FailureClass.CATASTROPHIC
+
+    def __init__(self, words: str, *, decision: Decision) -> None:
+        super().__init__(words)
+        self.decision = decision
+
+
+class FallbackCoordinator:
+    """One rank's part in the decision. Not for several threads at once.
+
+    Args:
+        store: what all ranks share, from `rankproof_integrity.store`.
+        rank, size: who this is, of how many.
+        prefer: the rank that generates alone where it answers; else the lowest that does.
+        name: of the group, where several share a store.
+        metrics: counts the decisions that this rank reads when they are made.
+
+    Attributes:
+        mode, generation: as of the last decision that this rank read.
+        decisions: all that it read.
+    """
+
+    def __init__(
+        self,
+        store: Store,
+        *,
+        rank: int,
+        size: int,
+        prefer: int = 0,
+        name: str = "fallback",
+        metrics: Metrics | None = None,
+    ) -> None:
+        if not (0 <= rank < size and 0 <= prefer < size):
+            raise Misused(f"rank {rank}, which prefers rank {prefer}, is not in a world of {size}")
+        self._store, self.rank, self.size, self._prefer, self._name = store, rank, size, prefer, name
+        self.mode, self.generation, self._requests, self._metrics = Mode.DISTRIBUTED, 0, 0, metrics
+        self.decisions: list[Decision] = []
+        self._catch_up()
+
+    def propose(self, reason: str, *, position: int) -> str:
+        """Ask for the fallback; gives the reason that stands, which is that of whoever asked first.
+
+        Raises:
+            Misused: the group is on one device already.
+        """
+        if self.mode is Mode.SINGLE:
+            raise Misused(f"rank {self.rank}: the group generates on one device already, by its generation's decision")
+        text = json.dumps({"rank": self.rank, "position": position, "reason": reason})
+        said = json.loads(self._once("proposal", text))
+        return f"rank {said['rank']} at position {said['position']}: {said['reason']}"
+
+    @property
+    def proposed(self) -> bool:
+        """Whether somebody asked for the fallback, or, on one device, for the return. Does not wait.
+
+        To be looked at by every rank between two tokens, or as often as a token's delay may be missed.
+        """
+        return self._get("proposal" if self.mode is Mode.DISTRIBUTED else self._return("request")) is not None
+
+    def agree(self, *, position: int, timeout: float) -> Decision:
+        """Answer a proposal and wait for the decision, in `timeout` seconds at most and a little.
+
+        Args:
+            position: how many tokens this rank has verified.
+            timeout: how long the others may take to answer.
+
+        Raises:
+            LeftOut: the decision was made without this rank.
+            Misused: nobody proposed.
+        """
+        if self.mode is Mode.SINGLE or not self.proposed:
+            raise Misused(f"rank {self.rank}: there is no proposal to agree on: call propose, or look at proposed")
+        self._once(f"ready/{self.rank}", str(position))
+        answered = self._answers("ready", timeout)
+        said = json.loads(self._get("proposal") or "")
+        mine = Decision(
+            generation=self.generation,
+            mode=Mode.SINGLE,
+            position=min(answered.values()),
+            participants=tuple(sorted(answered)),
+            missing=tuple(rank for rank in range(self.size) if rank not in answered),
+            device=self._device(answered),
+            reason=f"rank {said['rank']} at position {said['position']}: {said['reason']}",
+        )
+        return self._decided("decision", mine)
+
+    def request_return(self, reason: str) -> str:
+        """Ask for all devices again; nothing does so by itself. Gives the reason that stands.
+
+        Raises:
+            Misused: the group is not on one device.
+        """
+        if self.mode is Mode.DISTRIBUTED:
+            raise Misused(
+                f"rank {self.rank}: the group generates over all its devices, and nothing is to be returned from"
+            )
+        return self._once(self._return("request"), f"rank {self.rank}: {reason}")
+
+    def agree_on_return(self, *, position: int, timeout: float) -> Decision:
+        """Answer a request to return and wait for the decision: distributed if every rank answered, else as before.
+
+        A request that fails is spent; the next one may be made at once. A rank that was left out answers too. Where the
+        device itself does not answer, another one takes its place: so the others go on when it ended.
+
+        Raises:
+            Misused: nobody asked.
+        """
+        if self.mode is Mode.DISTRIBUTED or not self.proposed:
+            raise Misused(f"rank {self.rank}: nobody asked to return: call request_return, or look at proposed")
+        self._once(self._return(f"ready/{self.rank}"), str(position))
+        answered = self._answers(self._return("ready"), timeout)
+        missing = tuple(rank for rank in range(self.size) if rank not in answered)
+        before = self.decisions[-1]
+        assert before.device is not None  # the mode is single
+        device = before.device if before.device in answered else self._device(answered)
+        mine = Decision(
+            generation=self.generation,
+            mode=Mode.SINGLE if missing else Mode.DISTRIBUTED,
+            position=answered[device],
+            participants=tuple(sorted(answered)),
+            missing=missing,
+            device=device if missing else None,
+            reason=self._get(self._return("request")) or "",
+        )
+        return self._decided(self._return("decision"), mine)
+
+    def _device(self, answered: Collection[int]) -> int:
+        return self._prefer if self._prefer in answered else min(answered)
+
+    def _answers(self, what: str, timeout: float) -> dict[int, int]:
+        """Positions by rank, of those who answered in time."""
+        end, pause = time.monotonic() + timeout, FIRST_LOOK
+        while True:
+            found = {rank: self._get(f"{what}/{rank}") for rank in range(self.size)}
+            left = end - time.monotonic()
+            if None not in found.values() or left <= 0:
+                return {rank: int(position) for rank, position in found.items() if position is not None}
+            time.sleep(min(pause, left))
+            pause = min(2 * pause, LAST_LOOK)
+
+    def _decided(self, what: str, mine: Decision) -> Decision:
+        decision = self._read(self._once(what, json.dumps(asdict(mine))))
+        self._follow(decision)
+        if self._metrics is not None:
+            self._metrics.count("integrity_fallbacks_total", mode=decision.mode)
+        if self.rank not in decision.participants:
+            raise LeftOut(
+                f"rank {self.rank} answered too late: ranks {', '.join(map(str, decision.participants))} went on"
+                f" without it at position {decision.position}, on rank {decision.device} alone",
+                decision=decision,
+            )
+        return decision
+
+    def _follow(self, decision: Decision) -> None:
+        returning = self.mode is Mode.SINGLE
+        self.decisions.append(decision)
+        self.mode = decision.mode
+        if returning:
+            self._requests = 0 if decision.mode is Mode.DISTRIBUTED else self._requests + 1
+            self.generation += decision.mode is Mode.DISTRIBUTED
+
+    def _catch_up(self) -> None:
+        """Read the decisions that were made before this rank, or after it went away."""
+        while (text := self._get(self._decision)) is not None:
+            self._follow(self._read(text))
+
+    @property
+    def _decision(self) -> str:
+        return "decision" if self.mode is Mode.DISTRIBUTED else self._return("decision")
+
+    def _return(self, what: str) -> str:
+        return f"return/{self._requests}/{what}"
+
+    def _key(self, what: str) -> str:
+        return f"{self._name}/{self.generation}/{what}"
+
+    def _once(self, what: str, value: str) -> str:
+        """What stands under this key: the value, if nobody wrote one before."""
+        return self._store.claim(self._key(what), value.encode()).decode()
+
+    def _get(self, what: str) -> str | None:
+        found = self._store.get(self._key(what))
+        return None if found is None else found.decode()
+
+    @staticmethod
+    def _read(text: str) -> Decision:
+        row = json.loads(text)
+        for name in ("participants", "missing"):
+            row[name] = tuple(row[name])
+        return Decision(**row | {"mode": Mode(row["mode"])})

@@ -1,0 +1,467 @@
+"""A line to one peer: its conversation, the wire that carries it now, and the threads that wait for it."""
+
+from __future__ import annotations
+
+import math
+import os
+import select
+import selectors
+import socket
+import threading
+import time
+from collections.abc import Callable
+from typing import Any, Protocol, TypeVar
+
+from .conversation import Conversation
+from .dial import Dial
+from .frame import Header
+from .incoming import Message
+from .problem import Misused
+from .wire import StreamWire, Torn, Wire
+
+Found = TypeVar("Found")
+PACE = 0.002
+"""Seconds that who sent a long message waits for the kernel to take more of it, before it leaves that to others."""
+EXPECTED = 0.1
+"""Seconds for which a caller that has read is expected to read again; until then the attendant does not."""
+ENOUGH = 256 * 1024
+"""Bytes of whole messages after which reading pauses for whoever waits for them."""
+LONG = 3600.0
+"""Seconds that one wait of the kernel's has at most: it takes no more than some weeks. Who waits longer asks again."""
+IN, OUT = select.POLLIN, select.POLLIN | select.POLLOUT
+
+
+class Watcher(Protocol):
+    """What a line needs of whoever attends to it while no caller does.
+
+    Attributes:
+        until: when it looks at the clock next; infinity while it is about to work that out.
+    """
+
+    until: float
+
+    def watch(self, line: Line, descriptor: int, events: int) -> None:
+        """Call `attend` of the line at these events, until `unwatch`; whatever was said of this descriptor before."""
+        ...
+
+    def unwatch(self, descriptor: int) -> None: ...
+
+    def wake(self) -> None:
+        """Ask every line anew when something is due."""
+        ...
+
+
+class Line:
+    """One peer. Every method may be called from any thread.
+
+    Whoever waits for a message reads the wire meanwhile: the bytes go from the kernel to the thread that asks for them,
+    and no other is woken. The attendant reads where nobody waits; it alone looks at the clock, and connects.
+
+    Args:
+        conversation: with the peer.
+        attendant: of the transport.
+        dial: makes a socket that is being connected, without waiting; None where the peer connects to us.
+        wire: what carries frames from the start, for datagrams.
+    """
+
+    def __init__(
+        self,
+        conversation: Conversation,
+        *,
+        attendant: Watcher,
+        dial: Callable[[], socket.socket] | None = None,
+        wire: Wire | None = None,
+    ) -> None:
+        self.conversation = conversation
+        self._attendant = attendant
+        self._dial = None if dial is None else Dial(dial, patience=conversation.limits.silence)
+        self.wire = wire
+        self._lock = threading.RLock()  # entered by itself: a Condition's way in is two functions of Python more
+        self._changed = threading.Condition(self._lock)
+        self._callers = 0
+        self._read_at = -math.inf  # when a caller did last: one that only sends does not hear what its peer says
+        self._expected = math.inf  # until when another is expected, and the attendant does not watch
+        self._closed = False
+        self._watched: tuple[int, int] | None = None  # descriptor and events that the attendant waits for
+        self._poll = select.poll()  # of whoever polls
+        self._polled: tuple[Wire | None, int] = (None, 0)
+        self._polling = self._woken = False
+        self._wake_read, self._wake_write = os.pipe()
+        os.set_blocking(self._wake_read, False)
+        os.set_blocking(self._wake_write, False)
+        self._poll.register(self._wake_read, select.POLLIN)
+        if wire is not None:
+            conversation.begin(now=time.monotonic())
+
+    # What callers do.
+
+    def until(self, found: Callable[[float], Found | None], *, deadline: float, sends: bool = False) -> Found | None:
+        """Work until something is found, or the time is up.
+
+        Args:
+            found: asked at first and whenever something came or changed, with the time, under the line's lock; may
+                raise.
+            deadline: of the monotonic clock.
+            sends: what was found is a message that is sent: stay with it while the peer takes it.
+
+        Raises:
+            Misused: the transport was closed meanwhile.
+        """
+        with self._lock:
+            now, looked = time.monotonic(), False
+            self._callers += 1
+            try:
+                while True:
+                    if self._closed:
+                        raise Misused(f"the transport of {self.conversation.node} was closed meanwhile")
+                    try:
+                        result = found(now)
+                    finally:
+                        self._send(now)  # what was found, or raised, may be something to say
+                    if result is not None:
+                        if sends:
+                            self._stay()
+                        return result
+                    if looked and now >= deadline:
+                        return None
+                    looked = True
+                    self._wait(max(0.0, deadline - now))
+                    now = time.monotonic()
+            finally:
+                self._callers -= 1
+                self._leave(now)
+
+    def send(self, payload: bytes) -> int | None:
+        """Send a message at once, where nothing has to go before it.
+
+        `send` and `receive` do what `until` does in few functions: after a decode step the interpreter reads each
+        function and each object anew from memory, which takes longer than what they do.
+
+        Returns:
+            Its number; None where nothing was done, and `until` has to see to it.
+        """
+        with self._lock:
+            wire = self.wire
+            if wire is None or wire.pending or self._closed or (self._callers and not self._polling):
+                return None
+            now = time.monotonic()
+            sent = self.conversation.at_once(payload, now=now)
+            if sent is None:
+                return None
+            header, number = sent
+            self._callers += 1
+            try:
+                if not wire.put(header, payload):
+                    self._stay()
+            except Torn as torn:
+                self._cut_off(wire, str(torn), now)  # it is sent again over the next connection
+            finally:
+                self._callers -= 1
+                self._leave(now)
+            return number
+
+    def receive(self, *, now: float, seconds: float) -> Message | None:
+        """The next message, where it is there, or comes by itself within so many seconds.
+
+        Returns:
+            The message; None where there was something else to do, and `until` has to see to it.
+        """
+        conversation = self.conversation
+        with self._lock:
+            if self._callers or self._closed:
+                return None
+            if conversation.incoming.waiting:
+                message = conversation.take(now=now)
+                if conversation.owes(now):
+                    self._send(now)
+                self._leave(now)
+                return message
+            wire = self.wire
+            if wire is not self._polled[0] or self._polled[1] != IN or self._watched is not None or wire is None:
+                return None
+            if not 0 <= seconds <= LONG or not conversation.quiet(now):
+                return None
+            self._callers = 1
+            try:
+                if not self._ready(seconds) or self._woken or self.wire is not wire:
+                    return None
+                self._read_at = now = time.monotonic()
+                found = wire.single()
+                if found is None:
+                    self._receive(now)
+                    return None
+                message, owes = conversation.passed(*found, now=now)
+                if owes:
+                    self._send(now)
+            except Torn as torn:
+                self._drop(str(torn))
+                return None
+            else:
+                return message
+            finally:
+                self._callers -= 1
+                self._leave(now)
+
+    def _stay(self) -> None:
+        """Send on what is pending, while the kernel takes some of it each few milliseconds."""
+        wire = self.wire
+        while wire is not None and wire.pending and wire is self.wire and not self._polling and self._wait(PACE):
+            self._send(time.monotonic())
+
+    def _ready(self, seconds: float) -> bool:
+        """Whether something can be read or sent, or the line was woken, within so many seconds."""
+        self._polling = True
+        try:  # a signal's handler may raise after each of these
+            self._lock.release()  # so that others send meanwhile, and the attendant looks at the clock
+            return bool(self._poll.poll(seconds * 1000 + 0.5))
+        finally:
+            try:
+                self._lock.acquire()
+            finally:
+                self._polling = False
+
+    def _wait(self, seconds: float) -> bool:
+        """Wait until something came or changed, and read what came; gives whether it did, within so many seconds."""
+        if self._polling:  # another thread reads
+            return self._changed.wait(min(seconds, threading.TIMEOUT_MAX))
+        wire, conversation = self._prepare(), self.conversation
+        if not conversation.ordered and (due := conversation.due) is not None:
+            seconds = min(seconds, max(0.0, due - time.monotonic()))
+        ready = self._ready(min(seconds, LONG))
+        self._read_at = time.monotonic()
+        if self._woken:
+            self._woken = False
+            os.read(self._wake_read, 1)
+        if ready and wire is not None and self.wire is wire:
+            self._receive(time.monotonic())
+        if not conversation.ordered:
+            conversation.tick(now=time.monotonic())
+        if self._callers > 1:
+            self._changed.notify_all()
+        return ready
+
+    def _prepare(self) -> Wire | None:
+        """Have the caller's poll wait for what the wire needs now, and the attendant not."""
+        wire, (before, events) = self.wire, self._polled
+        if wire is not None:
+            self._unwatch()  # without one it watches what is dialled
+        needs = OUT if wire is not None and wire.pending else IN
+        if wire is not before or events != needs:
+            if before is not None and before is not wire:  # a descriptor that was closed may be another's by now
+                self._poll = select.poll()
+                self._poll.register(self._wake_read, select.POLLIN)
+            if wire is not None:
+                self._poll.register(wire.fileno(), needs)
+            self._polled = wire, needs
+        return wire
+
+    def _leave(self, now: float) -> None:
+        """A caller is done. Where one that reads is expected, nobody watches: the attendant would read before it."""
+        wire = self.wire
+        expected = self._read_at + EXPECTED
+        free = not self._callers and not self._closed and wire is not None and not wire.pending
+        if not free or now >= expected or not self.conversation.ordered:
+            self._expected = math.inf
+            self._hand_on(now)
+            return
+        self._expected = expected
+        if expected < self._attendant.until:
+            self._attendant.wake()
+
+    def _hand_on(self, now: float) -> None:
+        """Somebody has to go on."""
+        if self._closed:
+            self._changed.notify_all()  # close() waits for the last
+        elif self._polling:
+            wire = self.wire
+            stale = self._polled[0] is not wire or (wire is not None and wire.pending and self._polled[1] != OUT)
+            if stale or not self.conversation.ordered:
+                self._wake()  # to poll for something else
+        elif self._callers:
+            self._changed.notify_all()
+        elif self._expected == math.inf or self.wire is None or self.wire.pending:
+            self._watch()
+            due = None if self.conversation.ordered else self.due(now)
+            if due is not None and due < self._attendant.until:
+                # Over a stream the attendant looks often enough for whatever can become due.
+                self._attendant.wake()
+
+    def _wake(self) -> None:
+        if self._polling and not self._woken:
+            self._woken = True
+            os.write(self._wake_write, b"\0")
+        if self._callers:
+            self._changed.notify_all()
+
+    # What the attendant does.
+
+    def _watch(self) -> None:
+        wire = self.wire
+        if wire is not None:
+            needs = wire.fileno(), selectors.EVENT_READ | selectors.EVENT_WRITE * wire.pending
+        elif self._dial is not None and (dialled := self._dial.descriptor) is not None:
+            needs = dialled, selectors.EVENT_WRITE
+        else:
+            return
+        if needs != self._watched:
+            self._unwatch()
+            self._attendant.watch(self, *needs)
+            self._watched = needs
+
+    def _unwatch(self) -> None:
+        if self._watched is not None:
+            self._attendant.unwatch(self._watched[0])
+            self._watched = None
+
+    def attend_due(self, now: float) -> float | None:
+        """One step if one is due; gives when the next is, None for never."""
+        with self._lock:
+            due = None if self._closed else self.due(now)
+        return due if due is None or due > now else self.attend(ready=False)
+
+    def attend(self, *, ready: bool) -> float | None:
+        """One step; gives when the next is due by the clock, None for never.
+
+        Args:
+            ready: what was watched for happened.
+        """
+        with self._lock:
+            if self._closed:
+                return None
+            now = time.monotonic()
+            conversation = self.conversation
+            before = self.wire, conversation.problem, conversation.joined
+            self._connect(now)
+            if (silent := conversation.silent(now=now)) or (ready and not self._polling):
+                self._receive(now)  # where it was silent: what lies here since this process stood still came in time
+            conversation.tick(now=now)
+            if conversation.wanted and self.wire is not None:
+                self._drop(conversation.trouble)
+            self._send(now)
+            if silent or (self.wire, conversation.problem, conversation.joined) != before:
+                self._wake()
+            if not self._callers and now >= self._expected:
+                self._expected = math.inf  # nobody came
+            self._hand_on(now)
+            return self.due(now)
+
+    @property
+    def waits(self) -> bool:
+        """Whether its peer is to connect to us."""
+        return self._dial is None and self.conversation.ordered
+
+    def take_wire(self, wire: Wire, first: Header, payload: Any) -> None:
+        """The peer connected to us, and its first frame has come."""
+        with self._lock:
+            now = time.monotonic()
+            if self._closed:
+                wire.close()
+                return
+            self._drop("the peer connected anew")
+            self.wire = wire
+            self.conversation.begin(now=now)
+            self.conversation.came(first, payload, now=now)
+            self._receive(now)  # it may have been read along with the first
+            self._send(now)
+            self._wake()
+            self._hand_on(now)
+
+    # What both do.
+
+    def due(self, now: float) -> float | None:
+        """When a step has something to do by the clock."""
+        due = self.conversation.due
+        if self._expected < math.inf:
+            # While a caller is there too, so that none has to wake the attendant when it leaves.
+            expected = now + EXPECTED if self._callers else self._expected
+            due = expected if due is None else min(due, expected)
+        if self.wire is None and self._dial is not None and self._may_connect():
+            due = self._dial.due if due is None else min(self._dial.due, due)
+        return due
+
+    def _may_connect(self) -> bool:
+        return not self._closed and not (self.conversation.incoming.ended and self.conversation.delivered)
+
+    def _connect(self, now: float) -> None:
+        if self._dial is None or self.wire is not None or not self._may_connect():
+            return
+        self._unwatch()
+        made = self._dial.step(now)
+        if made is None:
+            self.conversation.trouble = self._dial.trouble or self.conversation.trouble
+            self._watch()
+            return
+        self.wire = StreamWire(made, longest=self.conversation.limits.message)
+        self.conversation.begin(now=now)
+
+    def _receive(self, now: float) -> None:
+        wire, conversation = self.wire, self.conversation
+        if wire is None:
+            return
+        try:
+            size, whole = 0, False
+            for header, payload in wire.receive():
+                if header is None or payload is None:
+                    conversation.damaged(header, now=now)
+                    continue
+                conversation.came(header, payload, now=now)
+                size, whole = size + len(payload), True
+                if size >= ENOUGH and conversation.incoming.waiting and not wire.holds_more:
+                    break  # what has come is handed on while it lies in the processor's cache
+        except Torn as torn:
+            self._drop(str(torn))
+            return
+        if wire.stirred and not whole:
+            conversation.alive(now=now)
+        wire.stirred = False
+        if self._dial is not None and conversation.joined:
+            self._dial.joined(conversation.outgoing.acknowledged + conversation.incoming.arrived, now=now)
+
+    def _send(self, now: float) -> None:
+        wire, conversation = self.wire, self.conversation
+        if wire is None:
+            return
+        try:
+            if wire.pending and not wire.flush():
+                return
+            while (out := conversation.next_frame(now=now)) is not None and wire.put(*out):
+                pass
+        except Torn as torn:
+            self._cut_off(wire, str(torn), now)
+
+    def _cut_off(self, wire: Wire, why: str, now: float) -> None:
+        """Nothing goes any more; what the peer said before it closed, that it has all and is gone, lies here still."""
+        self._receive(now)
+        if self.wire is wire:
+            self._drop(why)
+
+    def _drop(self, why: str) -> None:
+        wire = self.wire
+        if wire is not None:
+            self._unwatch()
+            self.wire = None
+            wire.close()
+            self.conversation.end(why=why)
+            self._wake()
+            if not self._closed:
+                self._attendant.wake()  # to connect anew
+
+    def close(self) -> None:
+        """Let go of everything, once no caller is left: each is told."""
+        with self._lock:
+            self._closed = True
+            self._wake()
+            while self._callers:
+                self._changed.wait()
+            self._drop("closed")
+            self._unwatch()  # what is dialled
+            self.let_go()
+
+    def let_go(self) -> None:
+        """Close what is left: at the end, or in a forked process."""
+        if self.wire is not None:
+            self.wire.close()
+        if self._dial is not None:
+            self._dial.close()
+        os.close(self._wake_read)
+        os.close(self._wake_write)

@@ -1,0 +1,226 @@
+"""The half of a conversation that sends: what was offered and is not acknowledged, in order. No clock, no socket."""
+
+from __future__ import annotations
+
+import math
+from collections import Counter, deque
+from dataclasses import dataclass
+from typing import Any
+
+from . import frame
+from .digest import digest_of
+from .frame import Kind
+from .health import Counters, RoundTrip
+from .limits import Limits
+
+FLIGHT = 16
+"""Frames on their way before anything is known of a link that loses them."""
+
+
+@dataclass(slots=True, eq=False)
+class Pending:
+    """A frame that is not acknowledged."""
+
+    kind: Kind
+    sequence: int
+    message: int
+    more: bool
+    payload: Any
+    digest: int
+    deadline: float
+    sent_at: float = 0.0
+    times: int = 0
+    asked_at: float = -1.0
+
+
+class Outgoing:
+    """Frames to one epoch of a peer.
+
+    Args:
+        limits: bounds.
+        ordered: whether the wire keeps what it is given in order and sends it again by itself, as a stream does. Then
+            only what is asked for again, or was on a connection that ended, is sent again.
+        largest: payload bytes of one frame.
+
+    Attributes:
+        ended: a goodbye was offered, which is the last.
+    """
+
+    def __init__(
+        self, *, limits: Limits, round_trip: RoundTrip, counters: Counters, ordered: bool, largest: int
+    ) -> None:
+        self._limits, self._round_trip, self._counters = limits, round_trip, counters
+        self._ordered, self._largest = ordered, largest
+        self.room = limits.window
+        self.acknowledged = self.taken = self.offered = self.messages = 0
+        self._frames: deque[Pending] = deque()
+        self._fresh = 0  # index of the first of them that was not sent on this connection
+        self._again: deque[int] = deque()
+        self._untaken: deque[tuple[int, int, int]] = deque()  # sequence, size, message
+        self._outstanding = 0
+        self._flight = float(FLIGHT)
+        self._doubled = 0
+        self.ended = False
+
+    def has_room(self, size: int) -> bool:
+        """Whether a message of so many bytes may be offered now: buffers are bounded, and a goodbye is the last."""
+        if self.ended:
+            return False
+        frames = max(1, -(-size // self._largest))
+        return not self._outstanding or self._outstanding + size + frames * frame.SIZE <= self.room
+
+    def offer(self, payload: Any, *, now: float, kind: Kind = Kind.DATA) -> int:
+        """Take a message over; gives its number. The bytes must stay as they are until they are acknowledged."""
+        view = memoryview(payload)
+        view = view.cast("B") if view.nbytes else memoryview(b"")
+        until = now + self._limits.deadline if kind is Kind.DATA else math.inf  # nobody waits for a goodbye
+        self.ended = kind is Kind.BYE
+        for at in range(0, max(1, len(view)), self._largest):
+            part = view[at : at + self._largest]
+            more = at + self._largest < len(view)
+            self._frames.append(Pending(kind, self.offered, self.messages, more, part, digest_of(part), until))
+            size = len(part) + frame.SIZE
+            self._untaken.append((self.offered, size, self.messages))
+            self._outstanding += size
+            self.offered += 1
+        self.messages += 1
+        return self.messages - 1
+
+    def at_once(self, payload: bytes, *, now: float) -> Pending | None:
+        """Take a message over that is sent now, as one frame; None where it is too long or something is before it."""
+        size = len(payload) + frame.SIZE
+        if (
+            len(payload) > self._largest
+            or self.ended
+            or self._fresh != len(self._frames)
+            or self._again
+            or (self._outstanding and self._outstanding + size > self.room)
+        ):
+            return None
+        sequence, message = self.offered, self.messages
+        until = now + self._limits.deadline
+        made = Pending(Kind.DATA, sequence, message, False, payload, digest_of(payload), until, now, 1)  # not more
+        self._frames.append(made)
+        self._untaken.append((sequence, size, message))
+        self._fresh += 1
+        self._outstanding += size
+        self.offered, self.messages = sequence + 1, message + 1
+        self._counters.sent += 1
+        self._counters.sent_bytes += len(payload)
+        return made
+
+    def next(self, *, now: float) -> Pending | None:
+        """What is to be sent now; it counts as sent."""
+        pending: Pending | None = None
+        while self._again and pending is None:
+            sequence = self._again.popleft()
+            if self.acknowledged <= sequence < self.acknowledged + self._fresh:
+                pending = self._frames[sequence - self.acknowledged]
+        if pending is None:
+            if self._fresh == len(self._frames) or not (self._ordered or self._fresh < self._flight):
+                return None
+            pending = self._frames[self._fresh]
+            self._fresh += 1
+        counters = self._counters
+        counters.sent_again += pending.times > 0
+        counters.sent += 1
+        counters.sent_bytes += len(pending.payload)
+        pending.sent_at = now
+        pending.times += 1
+        return pending
+
+    def heard(self, *, acknowledged: int, taken: int, now: float) -> bool:
+        """The peer said what it has; gives whether that was news."""
+        if acknowledged > self.offered or taken > acknowledged:
+            return False
+        news = False
+        newest: Pending | None = None
+        once = True
+        while self._frames and self.acknowledged < acknowledged:
+            newest = self._frames.popleft()
+            once = once and newest.times == 1
+            self._fresh = max(0, self._fresh - 1)
+            self.acknowledged += 1
+            self._flight += 1 / self._flight if self._flight > FLIGHT else 1
+            news = True
+        if newest is not None:
+            self._doubled = 0
+            # Over a stream an acknowledgement takes its time. Elsewhere it is not known how long one took that waited
+            # at the other end for one before it that was sent again.
+            if once and not self._ordered:
+                self._round_trip.sample(max(0.0, now - newest.sent_at))
+        self.taken = max(self.taken, taken)
+        while self._untaken and self._untaken[0][0] < self.taken:
+            self._outstanding -= self._untaken.popleft()[1]
+            news = True
+        return news
+
+    def again(self, sequence: int, *, now: float, damaged: bool) -> None:
+        """The peer misses one. It is sent at once, unless it was a moment ago and may be on its way."""
+        if not self.acknowledged <= sequence < self.acknowledged + self._fresh:
+            return
+        pending = self._frames[sequence - self.acknowledged]
+        recent = now - max(pending.sent_at if pending.times > 1 else -1.0, pending.asked_at)
+        if not damaged and recent < (self._round_trip.smoothed or self._limits.shortest):
+            return
+        pending.asked_at = now
+        self._again.append(sequence)
+        self._slower()
+
+    def rewind(self) -> None:
+        """A connection ended: whatever is not acknowledged is sent once more, in order."""
+        self._fresh = 0
+        self._again.clear()
+
+    def tick(self, *, now: float) -> None:
+        """Send the oldest again when its time is up; where a wire keeps order, that is the wire's affair."""
+        if self._ordered or not self._fresh or self._again:
+            return
+        oldest = self._frames[0]
+        if now >= oldest.sent_at + self._round_trip.timeout(doubled=self._doubled):
+            self._doubled += 1
+            self._again.append(oldest.sequence)
+            self._slower()
+
+    def _slower(self) -> None:
+        self._flight = max(2.0, self._flight / 2)
+
+    @property
+    def due(self) -> float | None:
+        """When `tick` has something to do next, or something is to be given up on."""
+        if not self._frames:
+            return None
+        oldest = self._frames[0]
+        if self._ordered or not self._fresh:
+            return oldest.deadline
+        return min(oldest.deadline, oldest.sent_at + self._round_trip.timeout(doubled=self._doubled))
+
+    @property
+    def ready(self) -> bool:
+        """Whether `next` would give something."""
+        fresh = self._fresh < len(self._frames) and (self._ordered or self._fresh < self._flight)
+        return bool(self._again) or fresh
+
+    @property
+    def oldest(self) -> Pending | None:
+        """What has waited longest for its acknowledgement."""
+        return self._frames[0] if self._frames else None
+
+    @property
+    def longest(self) -> tuple[int, int]:
+        """The longest message that is not acknowledged, and its bytes; no bytes where there is none."""
+        sizes: Counter[int] = Counter()
+        for pending in self._frames:
+            sizes[pending.message] += len(pending.payload)
+        return max(sizes.items(), key=lambda one: one[1], default=(0, 0))
+
+    @property
+    def unacknowledged(self) -> tuple[int, int] | None:
+        """First and last message that the peer is not known to have."""
+        messages = [pending.message for pending in self._frames if pending.kind is Kind.DATA]
+        return (messages[0], messages[-1]) if messages else None
+
+    @property
+    def untaken(self) -> tuple[int, int] | None:
+        """First and last message that the peer's application is not known to have been given."""
+        return (self._untaken[0][2], self._untaken[-1][2]) if self._untaken else None

@@ -1,0 +1,103 @@
+"""What this library raises.
+
+IntegrityError                 what happened; `failure` says of which class it is
+├── TransferFailed             a message was not delivered, or not unchanged: which one, to whom, what was tried
+│   ├── MessageCorrupt         its digest is not that of its bytes, where nothing can be sent again
+│   ├── MessageLost            given up on: the deadline passed, or the peer is gone for good
+│   └── PeerRestarted          the peer began again, and what it had been sent before is not there any more
+├── OutOfStep                  positions or epochs of a stream do not follow each other
+├── BarrierBroken              not all arrived: it names who is missing
+└── Misused                    the caller's own slip: a message that is too long, a rank that is not of the group
+"""
+
+from __future__ import annotations
+
+import copy
+from typing import Any, Self
+
+from .records import FailureClass
+
+
+class IntegrityError(Exception):
+    """What happened, in words that say what, where, and what was tried.
+
+    Attributes:
+        failure: its class, from which follows what can be done about it.
+    """
+
+    failure: FailureClass = FailureClass.PERSISTENT
+
+    def again(self) -> Self:
+        """The same, to be raised to one more caller.
+
+        One object that is raised to each would keep the frames of all, and whatever they hold, for as long as it lives.
+        """
+        return copy.copy(self)
+
+    def __reduce__(self) -> Any:
+        # Of itself an exception is made anew of its words alone, and the others of these take more.
+        return _made_anew, (type(self), self.args, dict(self.__dict__))
+
+
+def _made_anew(kind: type[IntegrityError], words: tuple[Any, ...], known: dict[str, Any]) -> IntegrityError:
+    made = kind.__new__(kind, *words)
+    made.__dict__.update(known)
+    return made
+
+
+class TransferFailed(IntegrityError):
+    """A message was not delivered, or not unchanged.
+
+    Attributes:
+        peer: who it came from or went to, as it was named to the transport.
+        sequence: number of the first message in that direction that is concerned, from 0; None where it is not known.
+        epoch: of the sender.
+    """
+
+    def __init__(self, words: str, *, peer: str, sequence: int | None = None, epoch: int | None = None) -> None:
+        super().__init__(words)
+        self.peer, self.sequence, self.epoch = peer, sequence, epoch
+
+
+class MessageCorrupt(TransferFailed):
+    """The digest is not that of the bytes, and nothing can be sent again."""
+
+    failure = FailureClass.TRANSIENT
+
+
+class MessageLate(TransferFailed):
+    """The caller's time was up first. Nothing is given up on: the same call again goes on where this one stopped."""
+
+    failure = FailureClass.TRANSIENT
+
+
+class MessageLost(TransferFailed):
+    """Given up on: the deadline passed, or the peer is gone."""
+
+
+class PeerRestarted(TransferFailed):
+    """The peer began again under another epoch; what it had not been given yet is named."""
+
+
+class OutOfStep(IntegrityError):
+    """Positions or epochs of a stream do not follow each other."""
+
+    failure = FailureClass.TRANSIENT
+
+
+class BarrierBroken(IntegrityError):
+    """Not all ranks arrived.
+
+    Attributes:
+        missing: the ranks that did not.
+    """
+
+    def __init__(self, words: str, *, missing: tuple[int, ...]) -> None:
+        super().__init__(words)
+        self.missing = missing
+
+
+class Misused(IntegrityError):
+    """The caller's own slip; nothing was sent, and nothing is lost."""
+
+    failure = FailureClass.PERSISTENT

@@ -1,0 +1,234 @@
+"""The plain records that every part of this library takes and gives: tokens on their way, states, classes, levels.
+
+Standard library alone, and xxhash where a checksum is made.
+"""
+
+from __future__ import annotations
+
+import struct
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from enum import StrEnum
+from typing import Self, TypeAlias
+
+from .digest import hexadecimal
+
+NodeId: TypeAlias = str
+"""Who takes part: an address, a host's name, `rank 1`; whatever the caller's messages shall say."""
+
+
+class Level(StrEnum):
+    """How much is checked. The transport checks alike at `light` and `full`; what `full` adds is beside the bytes."""
+
+    OFF = "off"
+    LIGHT = "light"
+    FULL = "full"
+
+
+class FailureClass(StrEnum):
+    """What a failure is like, from which follows what helps against it.
+
+    * transient: the same thing tried again may work: a lost message, a flipped bit, a late peer.
+    * persistent: trying again does not help, another device or a new start may.
+    * catastrophic: the pipeline as a whole cannot go on.
+    """
+
+    TRANSIENT = "transient"
+    PERSISTENT = "persistent"
+    CATASTROPHIC = "catastrophic"
+
+
+class ValidationStatus(StrEnum):
+    """What is known of a token: nothing yet, that it is as it was made, or that it is not."""
+
+    UNCHECKED = "unchecked"
+    VALID = "valid"
+    CORRUPT = "corrupt"
+
+
+class BarrierStatus(StrEnum):
+    """Where a barrier stands: some are missing, all are there, or the time was up before they were."""
+
+    WAITING = "waiting"
+    COMPLETE = "complete"
+    TIMED_OUT = "timed-out"
+
+
+@dataclass(frozen=True, kw_only=True)
+class TokenChunk:
+    """A token as a stage of a pipeline hands it on.
+
+    Attributes:
+        token_id: its id in the vocabulary; the text follows from ids, never the other way round.
+        text: what the detokenizer gave for it; may be empty while a character of several tokens is not complete.
+        stream: which generation it belongs to: a request's id.
+        finish_reason: null until the last one.
+    """
+
+    token_id: int
+    text: str = ""
+    stream: str = ""
+    finish_reason: str | None = None
+
+
+# Position and epoch, token id, rank; the lengths of stream, text and reason (-1: none), then their UTF-8.
+CHUNK_HEAD = struct.Struct("!QIqIIIi")
+
+
+_HELD = "_held"  # not a field: it is never compared, and a chunk made of another by `replace` has none
+
+
+@dataclass(frozen=True, kw_only=True)
+class EnhancedTokenChunk(TokenChunk):
+    """A token with where it stands, who made it, and the checksum its maker gave it.
+
+    Attributes:
+        sequence_position: its place in its stream, from 0.
+        source_device_rank: the rank that made it.
+        epoch: how often that rank had begun: a token of an earlier epoch is stale.
+        checksum: xxh3 of all this but the timestamp and the status, sixteen lower-case hexadecimal digits.
+        generation_timestamp: when `sealed` made it, by its maker's clock, with its zone; None where that was not said,
+            as of a token that came over a wire. For people: clocks of two hosts are not compared.
+        validation_status: what whoever holds it knows; not part of the checksum, and not sent.
+    """
+
+    sequence_position: int
+    source_device_rank: int
+    epoch: int = 0
+    checksum: str = ""
+    generation_timestamp: datetime | None = None
+    validation_status: ValidationStatus = ValidationStatus.UNCHECKED
+
+    @classmethod
+    def sealed(
+        cls,
+        *,
+        token_id: int,
+        sequence_position: int,
+        source_device_rank: int,
+        epoch: int = 0,
+        text: str = "",
+        stream: str = "",
+        finish_reason: str | None = None,
+    ) -> Self:
+        """A chunk as its maker makes it: with its checksum."""
+        content = _content(sequence_position, epoch, token_id, source_device_rank, stream, text, finish_reason)
+        made = cls(
+            token_id=token_id,
+            text=text,
+            stream=stream,
+            finish_reason=finish_reason,
+            sequence_position=sequence_position,
+            source_device_rank=source_device_rank,
+            epoch=epoch,
+            checksum=hexadecimal(content),
+            generation_timestamp=datetime.now(UTC),
+        )
+        made.__dict__[_HELD] = content
+        return made
+
+    def content(self) -> bytes:
+        """What the checksum covers: the same bytes for the same chunk, on every machine.
+
+        Lone surrogates pass as they are: whether a text is well formed is another question than whether it changed.
+        What made a chunk of bytes, or bytes of a chunk, leaves them with it: no field of it can change.
+        """
+        held: bytes | None = self.__dict__.get(_HELD)
+        if held is not None:
+            return held
+        return _content(
+            self.sequence_position,
+            self.epoch,
+            self.token_id,
+            self.source_device_rank,
+            self.stream,
+            self.text,
+            self.finish_reason,
+        )
+
+    @classmethod
+    def from_content(cls, content: bytes, *, checksum: str) -> Self:
+        """The chunk of which these bytes are the content; with whatever checksum came along.
+
+        Raises:
+            ValueError, struct.error: they are not the content of any.
+        """
+        position, epoch, token_id, rank, named, spelled, why = CHUNK_HEAD.unpack_from(content)
+        texts = content[CHUNK_HEAD.size :]
+        first, second, last = named, named + spelled, named + spelled + max(why, 0)
+        if len(texts) != last or why < -1:
+            raise ValueError(f"{last} bytes of text are announced, and {len(texts)} came")
+        made = cls(
+            token_id=token_id,
+            text=texts[first:second].decode(errors="surrogatepass") if spelled else "",
+            stream=texts[:first].decode(errors="surrogatepass"),
+            finish_reason=texts[second:].decode(errors="surrogatepass") if why >= 0 else None,
+            sequence_position=position,
+            source_device_rank=rank,
+            epoch=epoch,
+            checksum=checksum,
+        )
+        made.__dict__[_HELD] = content
+        return made
+
+    def computed_checksum(self) -> str:
+        """The checksum of what it holds now."""
+        return hexadecimal(self.content())
+
+    @property
+    def intact(self) -> bool:
+        """Whether it holds what its maker made the checksum of; one that has none, or cannot have one, does not."""
+        try:
+            return self.checksum == hexadecimal(self.content())
+        except (struct.error, AttributeError):
+            return False  # an id that is not an integer, a text that is none, a position below 0
+
+
+def _content(position: int, epoch: int, token: int, rank: int, stream: str, text: str, reason: str | None) -> bytes:
+    name, spelled = stream.encode(errors="surrogatepass"), text.encode(errors="surrogatepass")
+    if reason is None:
+        return CHUNK_HEAD.pack(position, epoch, token, rank, len(name), len(spelled), -1) + name + spelled
+    why = reason.encode(errors="surrogatepass")
+    return CHUNK_HEAD.pack(position, epoch, token, rank, len(name), len(spelled), len(why)) + name + spelled + why
+
+
+@dataclass(frozen=True, kw_only=True)
+class SyncState:
+    """Where a barrier stood when it was looked at.
+
+    Attributes:
+        participating_devices: all that have to arrive, in the order of their ranks.
+        sync_timestamp: when it was looked at, by this host's clock.
+        barrier_status: where it stands.
+        timeout_remaining: seconds that are left; 0 when none are.
+        name, sequence, epoch: which barrier, and which of its turns, under which epoch of the group.
+        missing: the ranks that have not arrived.
+    """
+
+    participating_devices: tuple[NodeId, ...]
+    sync_timestamp: datetime
+    barrier_status: BarrierStatus
+    timeout_remaining: float
+    name: str = ""
+    sequence: int = 0
+    epoch: int = 0
+    missing: tuple[int, ...] = ()
+
+
+@dataclass(frozen=True, kw_only=True)
+class TransferResult:
+    """A message that its receiver has, whole and unchanged.
+
+    Attributes:
+        peer: who has it.
+        sequence: its number, from 0.
+        epoch: of its sender.
+        seconds: from the call until it was acknowledged.
+        sent_again: frames to that peer that were sent again meanwhile.
+    """
+
+    peer: NodeId
+    sequence: int
+    epoch: int
+    seconds: float
+    sent_again: int

@@ -1,0 +1,182 @@
+"""SequenceIntegrityChecker: that ids come once, in order, without a gap, and are the same ids at both ends.
+
+Whoever makes the tokens and whoever gets them keep one each. Both chain xxh3 over the ids: the digest after n ids is
+that of the digest before and of the n-th id. So one number says whether all ids up to a step are the same at both ends,
+and where they are not, log2(n) numbers say which was the first that is not.
+"""
+
+from __future__ import annotations
+
+import struct
+from array import array
+from collections.abc import Callable, Iterable
+
+from .digest import digest, digest_of
+from .problem import OutOfStep
+from .records import EnhancedTokenChunk
+from .validation import VALID, SequenceValidationResult, ValidationError, ValidationResult
+
+_LINK = struct.Struct("<Qq").pack  # the digest before, and the id
+LARGEST = 2**63
+
+
+class SequenceIntegrityChecker:
+    """One end of a stream: which ids it holds, and what comes next.
+
+    Kept are 16 bytes for each token. Not for several threads at once.
+
+    Args:
+        stream: the request's id: ids of another stream are another chain.
+        epoch: how often its maker had begun.
+
+    Attributes:
+        stream, epoch: the same.
+    """
+
+    def __init__(self, *, stream: str = "", epoch: int = 0) -> None:
+        self.stream, self.epoch = stream, epoch
+        self._ids = array("q")
+        self._digests = array("Q", [digest(stream.encode(errors="surrogatepass"))])
+
+    @property
+    def position(self) -> int:
+        """The position that comes next, which is also how many ids are held."""
+        return len(self._ids)
+
+    @property
+    def ids(self) -> list[int]:
+        """The ids that are held."""
+        return self._ids.tolist()
+
+    def id_at(self, position: int) -> int:
+        """The id at one of them."""
+        return self._ids[position]
+
+    @property
+    def digest(self) -> int:
+        """Of all ids that are held, and of the stream's name."""
+        return self._digests[-1]
+
+    def digest_at(self, length: int) -> int:
+        """Of the first `length` ids.
+
+        Raises:
+            OutOfStep: there are not that many yet.
+        """
+        if not 0 <= length <= self.position:
+            raise OutOfStep(f"stream {self.stream!r}: asked for the digest of {length} ids, and holds {self.position}")
+        return self._digests[length]
+
+    def append(self, token_id: int) -> int:
+        """Take the next id, on the side that makes them; gives the digest with it.
+
+        Raises:
+            OverflowError, TypeError: not an integer of 64 bits; nothing is taken.
+        """
+        self._ids.append(token_id)
+        made = digest_of(_LINK(self._digests[-1], token_id))
+        self._digests.append(made)
+        return made
+
+    def check(self, chunk: EnhancedTokenChunk) -> ValidationResult:
+        """Take the next chunk, on the side that gets them. One that is not next is not taken, and changes nothing."""
+        at, due = chunk.sequence_position, len(self._ids)
+        if chunk.stream != self.stream or chunk.epoch != self.epoch:
+            return self._elsewhere(chunk)
+        if at != due:
+            return self._not_next(chunk, due)
+        token_id = chunk.token_id
+        if type(token_id) is not int or not -LARGEST <= token_id < LARGEST:
+            words = f"the id at position {at} is {token_id!r}, not an integer of 64 bits"
+            return ValidationResult(error_type=ValidationError.NOT_AN_INTEGER, words=words, position=at)
+        self.append(token_id)
+        return VALID
+
+    def check_sequence(self, chunks: Iterable[EnhancedTokenChunk]) -> SequenceValidationResult:
+        """Take them one after the other; what is not next is passed over, and named."""
+        results = [self.check(chunk) for chunk in chunks]
+        failures = tuple(result for result in results if not result.is_valid)
+        return SequenceValidationResult(length=len(results), failures=failures)
+
+    def begin(self, *, epoch: int, position: int) -> None:
+        """Go on under a later epoch from a position that is held: the ids from there on are dropped.
+
+        Raises:
+            OutOfStep: the epoch is not later, or the ids before the position are not here.
+        """
+        if epoch <= self.epoch:
+            raise OutOfStep(f"stream {self.stream!r}: epoch {epoch} is not later than {self.epoch}, which it is in")
+        if not 0 <= position <= self.position:
+            raise OutOfStep(
+                f"stream {self.stream!r}: epoch {epoch} goes on at position {position}, {self.position} ids are held"
+            )
+        self.epoch = epoch
+        del self._ids[position:]
+        del self._digests[position + 1 :]
+
+    def agree(self, *, length: int, digest: int) -> ValidationResult:
+        """Whether the other end, which holds `length` ids of that digest, holds what this one holds, and no less.
+
+        Equal lengths and equal digests are the only agreement: an end that has fewer ids is a gap.
+        """
+        if length != self.position:
+            words = f"stream {self.stream!r}: the other end holds {length} ids, this one {self.position}"
+            return ValidationResult(
+                error_type=ValidationError.GAP, words=words, position=max(0, min(length, self.position))
+            )
+        if digest != self.digest:
+            words = (
+                f"stream {self.stream!r}: the first {length} ids are not the same at both ends: "
+                f"xxh3 {digest:016x} there, {self.digest:016x} here"
+            )
+            return ValidationResult(error_type=ValidationError.DIGEST, words=words)
+        return VALID
+
+    def first_difference(self, ask: Callable[[int], int], *, length: int) -> int | None:
+        """The first position whose ids differ, or that one end lacks; None where both ends hold the same.
+
+        Args:
+            ask: the other end's `digest_at`, asked log2 of the length times.
+            length: how many ids the other end holds.
+
+        Raises:
+            OutOfStep: the other end chains another stream.
+        """
+        if ask(0) != self._digests[0]:
+            raise OutOfStep(f"the other end does not hold stream {self.stream!r}: its chain begins otherwise")
+        same, differs = 0, min(length, self.position) + 1
+        if ask(differs - 1) == self._digests[differs - 1]:
+            return None if length == self.position else differs - 1
+        while differs - same > 1:
+            middle = (same + differs) // 2
+            if ask(middle) == self._digests[middle]:
+                same = middle
+            else:
+                differs = middle
+        return same
+
+    def _elsewhere(self, chunk: EnhancedTokenChunk) -> ValidationResult:
+        if chunk.stream != self.stream:
+            error, words = ValidationError.ANOTHER_STREAM, f"a chunk of stream {chunk.stream!r} came to {self.stream!r}"
+        elif chunk.epoch < self.epoch:
+            error = ValidationError.STALE_EPOCH
+            words = f"a chunk of epoch {chunk.epoch} came in epoch {self.epoch}: it is from before a restart"
+        else:
+            error = ValidationError.UNKNOWN_EPOCH
+            words = f"a chunk of epoch {chunk.epoch} came in epoch {self.epoch}: nobody said that it began"
+        return ValidationResult(error_type=error, words=words, position=chunk.sequence_position)
+
+    def _not_next(self, chunk: EnhancedTokenChunk, due: int) -> ValidationResult:
+        at = chunk.sequence_position
+        if at > due:
+            last = "" if at == due + 1 else f" to {at - 1}"
+            error, words = ValidationError.GAP, f"position {at} came: position {due}{last} did not"
+            at = due
+        elif at >= 0 and self._ids[at] == chunk.token_id:
+            error, words = ValidationError.DUPLICATE, f"position {at} came again, with the same id"
+        elif at >= 0:
+            error = ValidationError.CONFLICT
+            words = f"position {at} came again, with id {chunk.token_id} where it was {self._ids[at]}"
+        else:
+            error, words = ValidationError.GAP, f"position {at} came: positions count from 0"
+        return ValidationResult(error_type=error, words=words, position=at)

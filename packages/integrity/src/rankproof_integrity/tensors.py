@@ -1,0 +1,317 @@
+"""Tensors over the send and recv of an engine, each with a seal: what came is what was sent, or it is one clear error.
+
+An engine's recv cannot be tried again: the sender has gone on, and a second call takes the next message. So nothing is
+sent twice here; a mismatch is detected and said. Bytes that have to survive a bad wire go by ReliableMessageTransport.
+"""
+
+from __future__ import annotations
+
+import struct
+import sys
+from collections.abc import Sequence
+from typing import Any
+
+from .digest import digest, digest_of
+from .problem import MessageCorrupt, Misused, OutOfStep
+
+SEAL = 7
+"""Words of 32 bits: sequence, epoch, length in bytes modulo 2^32, digest in two, form, xor of the six before."""
+WORD, SALT = 2**32, 0x5EA1
+TOGETHER = 64 * 1024
+"""Bytes of a tensor up to which torch sends the seal with it in one message: a call costs more than a copy."""
+ROOMS = 8
+"""Sizes of small tensors whose buffers are kept: a decode step sends the same sizes again and again."""
+QUANTIZED = "it is quantized: send tensor.int_repr(), and its scale"
+Words = Sequence[int]
+Room = tuple[Any, memoryview, memoryview, Any, int]
+_WORDS = struct.Struct(f"={SEAL}q")  # as torch lays out its int64
+
+
+class _Seals:
+    """The numbers of what goes to and comes from each rank."""
+
+    def __init__(self, *, rank: int, epoch: int) -> None:
+        self.rank, self.epoch = rank, epoch % 2**31
+        self._sent: dict[int, int] = {}
+        self._received: dict[int, int] = {}
+
+    def seal(self, data: Any, *, form: int, to: int) -> Words:
+        """What is sent after the bytes."""
+        sequence = self._sent.get(to, 0)
+        self._sent[to] = sequence + 1
+        number, found, size = sequence % 2**31, digest(data), memoryview(data).nbytes % WORD
+        high, low = found // WORD, found % WORD
+        return [number, self.epoch, size, high, low, form, number ^ self.epoch ^ size ^ high ^ low ^ form ^ SALT]
+
+    def check(self, data: Any, words: Words, *, form: int, of: Any, source: int) -> None:
+        """Hold what came, as the tensor `of`, against its seal.
+
+        Raises:
+            MessageCorrupt: it has changed.
+            OutOfStep: it is another message than the next.
+            Misused: it is of another dtype or shape.
+        """
+        sequence = self._received.get(source, 0)
+        self._received[source] = sequence + 1
+        size, found = memoryview(data).nbytes, digest(data)
+        number, epoch, length, high, low, sealed, check = words
+        if number ^ epoch ^ length ^ high ^ low ^ sealed ^ SALT != check:
+            number = -1
+        elif (number, epoch, length) == (sequence % 2**31, self.epoch, size % WORD) and high * WORD + low == found:
+            if sealed == form:
+                return
+            raise Misused(
+                f"tensor {sequence} from rank {source} to rank {self.rank} came unchanged, {size} bytes, and was sent "
+                f"{_differs(of, sealed, form)}: both ranks have to name the same shape and dtype"
+            )
+        which = f"tensor {sequence} from rank {source} to rank {self.rank}"
+        if number < 0:
+            raise MessageCorrupt(
+                f"the seal of {which} came damaged; what it was sent with is not known",
+                peer=f"rank {source}",
+                sequence=sequence,
+                epoch=self.epoch,
+            )
+        if number != sequence % 2**31 or epoch != self.epoch:
+            raise OutOfStep(
+                f"{which} was expected under epoch {self.epoch}, and tensor {number} of epoch {epoch} came: the "
+                f"two ranks are not in step"
+            )
+        raise MessageCorrupt(
+            f"{which} changed on its way: {size} bytes came with digest {found:016x}, and {length} were sent with "
+            f"{high * WORD + low:016x}. It is not sent again over an engine's send and recv",
+            peer=f"rank {source}",
+            sequence=sequence,
+            epoch=self.epoch,
+        )
+
+
+def form_of(tensor: Any) -> int:
+    """Its dtype and its shape in a word: half of it is of each."""
+    return _half(str(tensor.dtype)) << 16 | _half(repr(tuple(tensor.shape)))
+
+
+def _half(said: str) -> int:
+    return digest_of(said.encode()) % 2**16
+
+
+def _differs(of: Any, sealed: int, form: int) -> str:
+    """In what a sender's tensor was another than the receiver's, in words."""
+    if sealed >> 16 == form >> 16:
+        return f"in another shape than {tuple(of.shape)}"
+    kind = type(of.dtype)
+    known = {str(one) for one in vars(sys.modules[kind.__module__]).values() if type(one) is kind}
+    sent = next((name for name in sorted(known) if _half(name) == sealed >> 16), "another dtype")
+    return f"as {sent} and taken as {of.dtype}"
+
+
+class TorchTensors:
+    """Over torch.distributed's send and recv. Give it the group's epoch: the same on all ranks, greater at each start.
+
+    A thread may send while another receives; two that send to one rank, or receive from one, get in each other's way.
+
+    Args:
+        rank: of this process in the default group.
+        epoch: of the group.
+        group: a process group; None: the default one.
+    """
+
+    def __init__(self, *, rank: int, epoch: int = 1, group: Any = None) -> None:
+        import torch
+        import torch.distributed
+
+        self._torch: Any = torch
+        self._seals = _Seals(rank=rank, epoch=epoch)
+        self._group = group
+        self._rooms: dict[tuple[Any, Any], Room] = {}
+
+    def send(self, tensor: Any, *, to: int) -> None:
+        """Send a tensor of any shape, strides, dtype and device to a rank; one on a GPU is copied to be digested.
+
+        Raises:
+            Misused: it is not a tensor, or not one whose elements lie in memory (sparse, quantized, on "meta"); nothing
+                was sent.
+        """
+        distributed = self._torch.distributed
+        try:
+            if tensor.nbytes <= TOGETHER:
+                key = tensor.shape, tensor.dtype
+                # A room is taken out while it is used, so that no other thread has it.
+                room = self._rooms.pop(key, None) or self._room(tensor)
+                both, data, place, like, form = room
+                like.copy_(tensor.detach() if tensor.requires_grad else tensor)
+            else:
+                room, whole = None, tensor.detach().resolve_conj().resolve_neg().contiguous()
+                data, form = torch_bytes(whole), form_of(tensor)
+        except (AttributeError, TypeError, RuntimeError) as error:
+            raise Misused(_no_tensor(tensor, "sent", error)) from error
+        words = self._seals.seal(data, form=form, to=to)
+        if room is not None:
+            _WORDS.pack_into(place, 0, *words)
+            distributed.send(both if tensor.is_cpu else both.to(tensor.device), dst=to, group=self._group)
+            if len(self._rooms) >= ROOMS:
+                self._rooms.clear()
+            self._rooms[key] = room
+            return
+        distributed.send(whole, dst=to, group=self._group)
+        distributed.send(
+            self._torch.tensor(words, dtype=self._torch.int64, device=whole.device), dst=to, group=self._group
+        )
+
+    def receive(self, tensor: Any, *, source: int) -> None:
+        """Fill a contiguous tensor, of the shape and dtype that is sent, from a rank.
+
+        Raises:
+            MessageCorrupt: it is not what was sent; the tensor holds what came.
+            OutOfStep: it is not the next one.
+            Misused: the tensor cannot be filled (it is not contiguous, sparse, on "meta"), and nothing was received; or
+                another dtype or shape was sent, and the tensor holds what came.
+        """
+        torch = self._torch
+        try:
+            if not tensor.is_contiguous():
+                raise Misused(
+                    f"a tensor that is to be filled must be contiguous; this one has strides {tensor.stride()}"
+                )
+            small, cpu = tensor.nbytes <= TOGETHER, tensor.is_cpu
+            key = tensor.shape, tensor.dtype
+            room = (self._rooms.pop(key, None) or self._room(tensor)) if small else None
+            refused = tensor.layout is not torch.strided or (not cpu and tensor.is_meta)
+            refused = refused or (not small and (tensor.is_conj() or tensor.is_neg()))
+        except (AttributeError, TypeError, RuntimeError) as error:
+            raise Misused(_no_tensor(tensor, "filled", error)) from error
+        if refused:
+            raise Misused(_no_tensor(tensor, "filled", "it has no memory of its own, or conjugates or negates it"))
+        if room is None:
+            torch.distributed.recv(tensor, src=source, group=self._group)
+            seal = torch.empty(SEAL, dtype=torch.int64, device=tensor.device)
+            torch.distributed.recv(seal, src=source, group=self._group)
+            words = [int(word) for word in seal.tolist()]
+            self._seals.check(torch_bytes(tensor), words, form=form_of(tensor), of=tensor, source=source)
+            return
+        both, data, place, like, form = room
+        if cpu:
+            torch.distributed.recv(both, src=source, group=self._group)
+        else:
+            came = torch.empty(8 * SEAL + tensor.nbytes, dtype=torch.uint8, device=tensor.device)
+            torch.distributed.recv(came, src=source, group=self._group)
+            both.copy_(came)
+        (tensor.detach() if tensor.requires_grad else tensor).copy_(like)
+        self._seals.check(data, _WORDS.unpack_from(place), form=form, of=tensor, source=source)
+        if len(self._rooms) >= ROOMS:
+            self._rooms.clear()
+        self._rooms[key] = room
+
+    def _room(self, tensor: Any) -> Room:
+        """Where a seal and so many bytes are made or taken: whole, the bytes, the seal, the bytes as that tensor, form.
+
+        Torch copies into and out of the last but one, for a view of a tensor's own bytes would be made anew for each.
+
+        Raises:
+            TypeError: the elements of such a tensor do not lie in memory as they are.
+        """
+        if tensor.is_quantized:
+            raise TypeError(QUANTIZED)
+        both = self._torch.empty(8 * SEAL + tensor.nbytes, dtype=self._torch.uint8)
+        view = torch_bytes(both)
+        like = both[8 * SEAL :].view(tensor.dtype).view(tensor.shape)
+        return both, view[8 * SEAL :], view[: 8 * SEAL], like, form_of(tensor)
+
+
+def _no_tensor(tensor: Any, what: str, why: object) -> str:
+    kind = type(tensor)
+    said = str(why).partition("\n")[0].rstrip(".")
+    return (
+        f"{kind.__module__}.{kind.__qualname__} cannot be {what}: {said}. Give a tensor whose elements lie in memory "
+        f"as they are (tensor.to_dense(), torch.from_numpy(array))"
+    )
+
+
+def torch_bytes(tensor: Any) -> memoryview:
+    """The bytes of a tensor of any shape, strides and dtype, in the order of its indices.
+
+    Those of a contiguous one in the CPU's memory are where they lie; others are copied.
+
+    Raises:
+        Misused: its elements do not lie in memory as they are.
+    """
+    # By numpy where it has the dtype: each call of torch's takes several times as long as one of numpy's, and those
+    # take as long as one of Python's own.
+    try:
+        array = tensor.numpy()
+        try:
+            return memoryview(array).cast("B")
+        except TypeError:
+            pass  # of no elements, not contiguous
+    except (AttributeError, TypeError, RuntimeError):  # on another device; bfloat16, and floats of 8 bits; a gradient
+        array = _copied(tensor)
+    return memoryview(array.ravel().view("u1"))
+
+
+def _copied(tensor: Any) -> Any:
+    import torch
+
+    if getattr(tensor, "is_quantized", False):
+        raise Misused(_no_tensor(tensor, "sent", QUANTIZED))
+    try:
+        plain = tensor.detach().resolve_conj().resolve_neg().cpu().contiguous()
+        return plain.reshape(-1).view(torch.uint8).numpy()
+    except (AttributeError, TypeError, RuntimeError) as error:
+        raise Misused(_no_tensor(tensor, "sent", error)) from error
+
+
+class MlxTensors:
+    """Over mlx.core.distributed's send and recv.
+
+    Args:
+        rank: of this process in the group.
+        epoch: of the group: the same on all ranks, greater at each start.
+        group: an `mlx.core.distributed.Group`; None: the default one.
+    """
+
+    def __init__(self, *, rank: int, epoch: int = 1, group: Any = None) -> None:
+        self._seals = _Seals(rank=rank, epoch=epoch)
+        self._group = group
+
+    def send(self, array: Any, *, to: int) -> None:
+        """Send an array to a rank; it is evaluated.
+
+        Raises:
+            Misused: it is not an array of MLX; nothing was sent.
+        """
+        import mlx.core as mx
+
+        if not isinstance(array, mx.array):
+            kind = f"{type(array).__module__}.{type(array).__qualname__}"
+            raise Misused(f"{kind} cannot be sent: it is no array of MLX; give mx.array(…)")
+        mx.eval(array)
+        seal = self._seals.seal(_mlx_bytes(array), form=form_of(array), to=to)
+        mx.eval(mx.distributed.send(array, to, group=self._group))
+        mx.eval(mx.distributed.send(mx.array(list(seal), dtype=mx.uint32), to, group=self._group))
+
+    def receive(self, *, shape: tuple[int, ...], dtype: Any, source: int) -> Any:
+        """An array of that shape and dtype from a rank.
+
+        Raises:
+            MessageCorrupt: it is not what was sent.
+            OutOfStep: it is not the next one.
+            Misused: another dtype or shape was sent, of as many bytes.
+        """
+        import mlx.core as mx
+
+        array = mx.distributed.recv(shape, dtype, source, group=self._group)
+        mx.eval(array)
+        seal = mx.distributed.recv((SEAL,), mx.uint32, source, group=self._group)
+        mx.eval(seal)
+        words: Any = seal.tolist()
+        form = form_of(array)
+        self._seals.check(_mlx_bytes(array), [int(word) for word in words], form=form, of=array, source=source)
+        return array
+
+
+def _mlx_bytes(array: Any) -> Any:
+    """The bytes of an evaluated array, in the order of its indices."""
+    import mlx.core as mx
+
+    flat: Any = mx.contiguous(array).reshape(-1).view(mx.uint8)
+    return memoryview(flat).cast("B")

@@ -1,0 +1,187 @@
+"""TokenValidator: whether ids can be ids of this vocabulary, at this place of a stream. Facts only.
+
+An id that is in range may still be the wrong one: that is for the digests of both ends (`SequenceIntegrityChecker`).
+"""
+
+from __future__ import annotations
+
+import operator
+import sys
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from enum import StrEnum
+from typing import Any, Self
+
+from .problem import Misused
+from .records import EnhancedTokenChunk
+from .validation import VALID, SequenceValidationResult, ValidationError, ValidationResult
+
+ARRAYS = ("numpy", "torch", "mlx")
+
+
+class Place(StrEnum):
+    """Where in a stream a special id may stand."""
+
+    FIRST = "first"
+    LAST = "last"
+    ANYWHERE = "anywhere"
+    NOWHERE = "nowhere"
+
+
+class TokenValidator:
+    """Judges ids by what is known of their vocabulary.
+
+    Args:
+        vocabulary: how many ids there are, of the tokenizer: the rows of an embedding are often more, and an id in that
+            padding has no token.
+        unassigned: ids below that which have no token.
+        special: where each special id may stand. One that is not named may stand anywhere.
+        longest: how many tokens a stream may have; None for any number.
+
+    Raises:
+        Misused: an id of `special` or `unassigned` is not of the vocabulary, or a number is below 1.
+    """
+
+    def __init__(
+        self,
+        *,
+        vocabulary: int,
+        unassigned: Collection[int] = (),
+        special: Mapping[int, Place] | None = None,
+        longest: int | None = None,
+    ) -> None:
+        self.vocabulary, self.longest = vocabulary, sys.maxsize if longest is None else longest
+        self._unassigned = frozenset(unassigned)
+        self._place = {one: Place(place) for one, place in (special or {}).items() if place != Place.ANYWHERE}
+        self._marked = self._unassigned | self._place.keys()
+        if vocabulary < 1 or self.longest < 1:
+            raise Misused(f"a vocabulary of {vocabulary} ids and streams of {longest} tokens hold nothing to validate")
+        if wrong := sorted(one for one in self._marked if not 0 <= one < vocabulary):
+            raise Misused(f"ids {wrong[:5]} are not of a vocabulary of {vocabulary} ids: name those that it has")
+
+    @classmethod
+    def of(cls, tokenizer: Any, *, special: Mapping[int, Place] | None = None, longest: int | None = None) -> Self:
+        """The validator of a tokenizer of `tokenizers` or transformers: its ids, without the holes between them.
+
+        Args:
+            tokenizer: anything with `get_vocab()`, from token to id.
+            special: where each special id may stand.
+            longest: how many tokens a stream may have.
+        """
+        ids = set(tokenizer.get_vocab().values())
+        size = max(ids) + 1
+        return cls(vocabulary=size, unassigned=set(range(size)) - ids, special=special, longest=longest)
+
+    def validate_id(self, token_id: Any, position: int = 0) -> ValidationResult:
+        """One id at one position of its stream.
+
+        Args:
+            token_id: an int, or what stands for one exactly (a scalar of numpy, torch or MLX).
+            position: from 0.
+        """
+        if (
+            type(token_id) is int
+            and 0 <= token_id < self.vocabulary
+            and token_id not in self._marked
+            and position < self.longest
+        ):
+            return VALID
+        return self._judged(token_id, position)
+
+    def validate_token(self, chunk: EnhancedTokenChunk) -> ValidationResult:
+        """The id and the position of a chunk. Whether it changed on its way is another question: `chunk.intact`."""
+        return self.validate_id(chunk.token_id, chunk.sequence_position)
+
+    def validate_sequence(self, chunks: Iterable[EnhancedTokenChunk]) -> SequenceValidationResult:
+        """All chunks of a stream, in the order given: each by itself, and that none stands behind one that ends it."""
+        failures, length, end = [], 0, None
+        for chunk in chunks:
+            length += 1
+            result = self.validate_token(chunk)
+            if end is not None and result.is_valid:
+                result = self._after(end, chunk.sequence_position)
+            if not result.is_valid:
+                failures.append(result)
+            elif self._place.get(chunk.token_id) is Place.LAST:
+                end = chunk.sequence_position
+        return SequenceValidationResult(length=length, failures=tuple(failures))
+
+    def validate_ids(self, ids: Sequence[int] | Any, *, start: int = 0) -> SequenceValidationResult:
+        """Ids in their order, the first at position `start`.
+
+        Args:
+            ids: a sequence of ints, or an array of one dimension and an integer dtype, of numpy, torch or MLX.
+            start: position of the first.
+
+        Raises:
+            Misused: an array of another shape.
+        """
+        if type(ids).__module__.partition(".")[0] in ARRAYS:
+            return self._array(ids, start)
+        results = [self.validate_id(one, start + index) for index, one in enumerate(ids)]
+        failures = [result for result in results if not result.is_valid]
+        ends = (index for index, one in enumerate(ids) if results[index].is_valid and self.ends(one))
+        end = next(ends, None)
+        if end is not None and end + 1 < len(ids):
+            failures.append(self._after(start + end, start + end + 1))
+        return SequenceValidationResult(length=len(ids), failures=tuple(failures))
+
+    def ends(self, token_id: int) -> bool:
+        """Whether this id ends its stream."""
+        return self._place.get(token_id) is Place.LAST
+
+    def _array(self, ids: Any, start: int) -> SequenceValidationResult:
+        import numpy as np
+
+        values = np.asarray(ids.detach().cpu() if hasattr(ids, "detach") else ids)
+        if values.ndim != 1:
+            raise Misused(f"ids are of the shape {values.shape}: give each stream by itself, as one dimension")
+        if values.dtype.kind not in "iu":
+            words = f"ids are of the dtype {values.dtype}, not of integers"
+            return SequenceValidationResult(
+                length=len(values), failures=(_wrong(ValidationError.NOT_AN_INTEGER, words, start),)
+            )
+        doubtful = (values < 0) | (values >= self.vocabulary)
+        if self._marked:
+            doubtful |= np.isin(values, np.fromiter(self._marked, dtype=np.int64))
+        doubtful[max(0, self.longest - start) :] = True
+        where = np.flatnonzero(doubtful)
+        results = [(int(index), self.validate_id(int(values[index]), start + int(index))) for index in where]
+        failures = [result for _, result in results if not result.is_valid]
+        end = next((at for at, result in results if result.is_valid and self.ends(int(values[at]))), None)
+        if end is not None and end + 1 < len(values):
+            failures.append(self._after(start + end, start + end + 1))
+        return SequenceValidationResult(length=len(values), failures=tuple(failures))
+
+    def _judged(self, token_id: Any, position: int) -> ValidationResult:
+        truth = isinstance(token_id, bool) or "bool" in str(getattr(token_id, "dtype", ""))
+        try:
+            number = operator.index(token_id)
+        except TypeError:
+            truth = True
+        if truth:
+            words = (
+                f"the id at position {position} is {token_id!r}, of the type {type(token_id).__name__}, not an integer"
+            )
+            return _wrong(ValidationError.NOT_AN_INTEGER, words, position)
+        where = f"id {number} at position {position}"
+        if not 0 <= number < self.vocabulary:
+            words = f"{where} is not of this vocabulary, whose ids are 0 to {self.vocabulary - 1}"
+            return _wrong(ValidationError.OUT_OF_VOCABULARY, words, position)
+        if number in self._unassigned:
+            return _wrong(ValidationError.UNASSIGNED, f"{where} has no token in this vocabulary", position)
+        if position >= self.longest:
+            words = f"{where} is past the end of a stream of at most {self.longest} tokens"
+            return _wrong(ValidationError.TOO_LONG, words, position)
+        place = self._place.get(number, Place.ANYWHERE)
+        if place is Place.NOWHERE or (place is Place.FIRST and position > 0):
+            words = f"{where} is a special id that may stand {place.value} in a stream"
+            return _wrong(ValidationError.SPECIAL_OUT_OF_PLACE, words, position)
+        return VALID
+
+    def _after(self, end: int, position: int) -> ValidationResult:
+        words = f"a token at position {position} follows the one at position {end}, which ended the stream"
+        return _wrong(ValidationError.AFTER_END, words, position)
+
+
+def _wrong(error: ValidationError, words: str, position: int) -> ValidationResult:
+    return ValidationResult(error_type=error, words=words, position=position)

@@ -1,0 +1,428 @@
+"""Messages between nodes: unchanged, once, in order, within a bound; or one error that says which one is not.
+
+Against accidents, not against people: peers are not authenticated.
+
+with ReliableMessageTransport(node="rank 0") as transport:
+address = transport.listen(("127.0.0.1", 0))        # and tell rank 1, however ranks tell each other
+transport.expect("rank 1")
+transport.send(b"...", to="rank 1")
+answer = transport.receive(source="rank 1", timeout=30).data
+"""
+
+from __future__ import annotations
+
+import contextlib
+import itertools
+import os
+import socket
+import threading
+import time
+from collections.abc import Callable
+from types import TracebackType
+from typing import Any, Self
+
+from .attendant import Attendant
+from .conversation import Conversation
+from .forks import held
+from .goodbye import goodbye, interrupts
+from .health import LinkHealth, NetworkHealthMonitor
+from .incoming import Message
+from .limits import Limits
+from .line import Line
+from .lookup import Lookup
+from .loops import LoopCalls
+from .payload import unchanging
+from .problem import MessageLate, MessageLost, Misused, TransferFailed
+from .records import NodeId, TransferResult
+from .wire import Address, DatagramWire, address_of, demand_local, dialled, listening
+
+ValidatedMessage = Message
+THREAD = "integrity-close"
+
+
+class ReliableMessageTransport:
+    """The messages of one node.
+
+    Streams (TCP, or sockets in the file system) are connected anew when they break, and go on after the last frame
+    that was acknowledged. Over datagrams frames are sent until they are acknowledged. What cannot be delivered within
+    `limits.deadline` ends the conversation with that peer by one error; `renew` begins another one.
+
+    Args:
+        node: this node's name; the peer has to expect it.
+        epoch: how often the node began: an integer greater than all it had before; or what is asked for such a one, at
+            the start and at each `renew`. The time in nanoseconds where none is given; `next_epoch` of a store, asked
+            each time, is safe also where clocks are set back.
+        limits: bounds.
+        monitor: where health is written; one of its own where none is given.
+    """
+
+    def __init__(
+        self,
+        *,
+        node: NodeId,
+        epoch: int | Callable[[], int] | None = None,
+        limits: Limits | None = None,
+        monitor: NetworkHealthMonitor | None = None,
+    ) -> None:
+        if "\n" in node:
+            raise Misused(f"a node's name is one line: {node!r}")
+        self.node = node
+        self.limits = Limits() if limits is None else limits
+        self.monitor = monitor or NetworkHealthMonitor(shortest=self.limits.shortest, longest=self.limits.longest)
+        given = itertools.count(epoch).__next__ if isinstance(epoch, int) else epoch
+        self._epochs: Callable[[], int] = time.time_ns if given is None else given
+        self.epoch = self._epochs()
+        if not 0 < self.epoch < 2**64:
+            raise Misused(f"an epoch is greater than 0 and less than 2^64: {self.epoch}")
+        self._lines: dict[NodeId, Line] = {}
+        self._lock = threading.Lock()
+        self._attendant = Attendant(node=node, lines=self._lines, limits=self.limits)
+        self._closed = self._closing = False
+        self._end = threading.RLock()  # a signal's handler may close while its thread does
+        self._failed: TransferFailed | None = None
+        self._calls = LoopCalls()
+        self._process = os.getpid()
+        held(self)
+
+    # Who there is.
+
+    def listen(self, address: Address = ("127.0.0.1", 0), *, insecure: bool = False) -> Address:
+        """Let peers connect to this address; gives it as it became, with the port that was free where 0 was asked.
+
+        Args:
+            address: a host and a port, or the path of a socket.
+            insecure: accepts an address that other machines can reach. Nobody proves who he is: whoever reaches it and
+                knows two nodes' names can replace a message. It is logged.
+
+        Raises:
+            Misused: other machines can reach the address, and `insecure` is not given.
+        """
+        if self._closed:
+            raise Misused(f"the transport of {self.node} {self._gone()}")
+        address = address_of(address)
+        listener = listening(address, insecure=insecure)
+        self._attendant.listen(listener)
+        if isinstance(address, str):
+            return address
+        name = listener.getsockname()
+        return str(name[0]), int(name[1])
+
+    def expect(self, peer: NodeId) -> None:
+        """This peer will connect to us."""
+        self._add(peer, Line(self._conversation(peer, ordered=True), attendant=self._attendant))
+
+    def connect(self, peer: NodeId, address: Address | Callable[[], Address]) -> None:
+        """Connect to a peer that listens, now or later, and again whenever the connection breaks. Does not wait.
+
+        Args:
+            peer: its name.
+            address: where it listens; or what is asked at each try, in a thread, for a peer that may come back
+                elsewhere. It raises OSError while nobody knows.
+        """
+        where = Lookup(address if callable(address) else address_of(address))
+
+        def dial() -> socket.socket:
+            return dialled(where.found())
+
+        conversation = self._conversation(peer, ordered=True)
+        conversation.settled = not callable(address)
+        self._add(peer, Line(conversation, attendant=self._attendant, dial=dial))
+
+    def datagrams(
+        self, peer: NodeId, bound: socket.socket, address: Address, *, largest: int = 1400, insecure: bool = False
+    ) -> None:
+        """Talk to a peer by datagrams.
+
+        Args:
+            peer: its name.
+            bound: a datagram socket of ours, bound to where the peer sends to; the transport's from now on.
+            address: where the peer is bound.
+            largest: bytes of one datagram; what the way there carries unbroken.
+            insecure: as for `listen`: a sender's address can be forged.
+
+        Raises:
+            Misused: other machines can reach the socket, and `insecure` is not given.
+        """
+        demand_local(bound, insecure=insecure)
+        bound.connect(address)
+        wire = DatagramWire(bound, largest=largest)
+        conversation = self._conversation(peer, ordered=False, largest=wire.largest)
+        self._add(peer, Line(conversation, attendant=self._attendant, wire=wire))
+
+    def _conversation(self, peer: NodeId, *, ordered: bool, largest: int = 2**31) -> Conversation:
+        return Conversation(
+            node=self.node,
+            peer=peer,
+            epoch=self.epoch,
+            limits=self.limits,
+            monitor=self.monitor,
+            ordered=ordered,
+            largest=largest,
+        )
+
+    def _add(self, peer: NodeId, line: Line) -> None:
+        with self._lock:
+            if self._closed or peer in self._lines or peer == self.node or "\n" in peer:
+                line.close()
+                why = self._gone() if self._closed else f"has a line to {peer!r} already, or cannot have one"
+                raise Misused(f"the transport of {self.node} {why}")
+            self._lines[peer] = line
+        self._attendant.wake()
+
+    def _line(self, peer: NodeId) -> Line:
+        if self._closed:
+            raise Misused(f"the transport of {self.node} {self._gone()}")
+        if (line := self._lines.get(peer)) is None:
+            known = ", ".join(sorted(self._lines)) or "nobody"
+            raise Misused(f"{self.node} has no line to {peer!r}; it has lines to: {known}")
+        return line
+
+    def _gone(self) -> str:
+        if self._process == os.getpid():
+            return "is closed"
+        return f"is process {self._process}'s, from which this one was forked: make another, with a greater epoch, here"
+
+    def let_go(self) -> None:
+        """See `Held`."""
+        if not self._closed:
+            self._closed = self._closing = True
+            self._end, self._lock = threading.RLock(), threading.Lock()
+            for line in self._lines.values():
+                line.let_go()
+            self._attendant.let_go()
+
+    # Messages.
+
+    def send(self, data: Any, *, to: NodeId, timeout: float | None = None) -> int:
+        """Send a message; returns once it is on its way, or waits for room. Gives its number.
+
+        Args:
+            data: a buffer. Contiguous read-only ones (bytes) are sent from where they lie and must not change; what
+                could be changed is copied, and what has gaps, in the order of its indices. Of a tensor of torch give
+                `torch_bytes`.
+            to: the peer.
+            timeout: seconds to wait for room, where the peer takes nothing; `limits.deadline` where none is given.
+
+        Raises:
+            MessageLate: there was no room in time; the message was not taken over.
+            TransferFailed: what ended the conversation: it says which message was lost.
+            Misused: no such peer, or it is too long, or not a buffer, or its bytes are not all that it holds (objects,
+                a mask). Nothing was sent, and the next message goes.
+        """
+        line = self._line(to)
+        payload = data if type(data) is bytes else unchanging(data)
+        if type(payload) is bytes and (sent := line.send(payload)) is not None:
+            return sent
+        wait = self.limits.deadline if timeout is None else timeout
+        conversation, until = line.conversation, time.monotonic() + wait
+        number = line.until(lambda now: conversation.offer(payload, now=now), deadline=until, sends=True)
+        if number is None:
+            out = line.conversation.outgoing
+            first, last = out.untaken or (0, 0)
+            raise MessageLate(
+                f"message {out.messages} to {to} was not sent: {to} has not taken messages {first} to {last} for "
+                f"{wait:g} s, and no more than {out.room} bytes wait for it{self._trouble(line)}",
+                peer=to,
+                sequence=out.messages,
+                epoch=line.conversation.epoch,
+            )
+        return number
+
+    def receive(self, *, source: NodeId, timeout: float | None = None) -> Message:
+        """The next message of a peer.
+
+        Args:
+            source: the peer.
+            timeout: seconds; `limits.deadline` where none is given.
+
+        Raises:
+            MessageLate: none came in time; asking again goes on where this stopped.
+            TransferFailed: none will come: what ended the conversation, after all that had arrived was given.
+        """
+        line = self._line(source)
+        wait, begin = self.limits.deadline if timeout is None else timeout, time.monotonic()
+        message = line.receive(now=begin, seconds=wait)
+        return self._received(line, source, wait, begin) if message is None else message
+
+    def _received(self, line: Line, source: NodeId, wait: float, begin: float) -> Message:
+        conversation = line.conversation
+
+        def found(now: float) -> Message | None:
+            message = conversation.take(now=now) if conversation.incoming.waiting else None
+            if message is None and conversation.problem is not None:
+                raise conversation.problem.again()
+            if message is None and conversation.incoming.ended:
+                count = conversation.incoming.messages
+                raise MessageLost(
+                    f"no message {count} from {source}: it closed after sending {count}",
+                    peer=source,
+                    sequence=count,
+                    epoch=conversation.peer_epoch,
+                )
+            return message
+
+        message = line.until(found, deadline=begin + wait)
+        if message is None:
+            count = conversation.incoming.messages
+            raise MessageLate(
+                f"message {count} from {source} did not come within {wait:g} s{self._trouble(line)}",
+                peer=source,
+                sequence=count,
+                epoch=conversation.peer_epoch,
+            )
+        return message
+
+    def flush(self, *, to: NodeId, timeout: float | None = None) -> None:
+        """Wait until the peer has all that was sent.
+
+        Raises:
+            MessageLate: it has not within `timeout` seconds (`limits.deadline`); it is tried further.
+            TransferFailed: it will not.
+        """
+        line = self._line(to)
+        conversation = line.conversation
+        wait = self.limits.deadline if timeout is None else timeout
+
+        def found(now: float) -> bool | None:
+            del now
+            if conversation.problem is not None:
+                raise conversation.problem.again()
+            conversation.hurry()
+            return conversation.delivered or None
+
+        if line.until(found, deadline=time.monotonic() + wait) is None:
+            oldest = conversation.outgoing.oldest
+            number = None if oldest is None else oldest.message
+            raise MessageLate(
+                f"message {number} to {to} was not acknowledged within {wait:g} s{self._trouble(line)}",
+                peer=to,
+                sequence=number,
+                epoch=conversation.epoch,
+            )
+
+    def renew(self, peer: NodeId) -> None:
+        """Begin a new conversation with a peer after an error ended the last: numbers begin at 0 on both sides."""
+        line = self._line(peer)
+        epoch = max(self._epochs(), line.conversation.epoch + 1)
+
+        def found(now: float) -> bool:
+            line.conversation.renew(epoch=epoch, now=now)
+            return True
+
+        line.until(found, deadline=time.monotonic())
+        self._calls.renew(peer)
+        self._attendant.wake()
+
+    def _trouble(self, line: Line) -> str:
+        conversation = line.conversation
+        state = "connected" if conversation.joined else "not connected"
+        trouble = f"; last trouble: {conversation.trouble}" if conversation.trouble else ""
+        if self._attendant.refused and line.waits and not conversation.joined:
+            trouble += f"; refused: {self._attendant.refused}"
+        return f" ({state}, {conversation.counters.connections} connections so far{trouble})"
+
+    def connected(self, peer: NodeId) -> bool:
+        """Whether both know each other, and no error ended it."""
+        conversation = self._line(peer).conversation
+        return conversation.joined and conversation.problem is None
+
+    def health(self, peer: NodeId) -> LinkHealth:
+        """How the link to a peer does."""
+        self._line(peer)
+        return self.monitor.health(peer)
+
+    # The names of the design, for callers that run an event loop.
+
+    async def send_with_validation(self, data: Any, destination: NodeId) -> TransferResult:
+        """Send a message and wait until the peer has it, its digest checked there.
+
+        Messages go in the order in which they are awaited. One that is cancelled once it was is sent all the same.
+
+        Raises:
+            TransferFailed: as `send` and `flush`.
+        """
+        line, payload = self._line(destination), unchanging(data)
+        begin, before = time.monotonic(), line.conversation.counters.sent_again
+        until = begin + self.limits.deadline
+
+        def offer() -> int:
+            return self.send(payload, to=destination, timeout=max(0.0, until - time.monotonic()))
+
+        def then(number: int) -> TransferResult:
+            self.flush(to=destination)
+            conversation, seconds = line.conversation, time.monotonic() - begin
+            again = conversation.counters.sent_again - before
+            return TransferResult(
+                peer=destination, sequence=number, epoch=conversation.epoch, seconds=seconds, sent_again=again
+            )
+
+        return await self._calls.send(destination, offer, then)
+
+    async def receive_with_validation(self, source: NodeId) -> ValidatedMessage:
+        """The next message of a peer, its digest checked; of several who wait, who asked first is given the first.
+
+        One that comes after this was cancelled is given to the next.
+
+        Raises:
+            TransferFailed: as `receive`.
+        """
+        line, begin = self._line(source), time.monotonic()
+        return await self._calls.receive(source, lambda: self._received(line, source, self.limits.deadline, begin))
+
+    # The end.
+
+    def close(self, *, timeout: float | None = None) -> None:
+        """Deliver what was sent, say goodbye, and close; once: who calls it while another does waits for that one.
+
+        A signal's handler that interrupts a call of the same thread does not wait: this goes on in another thread, and
+        the call ends with `Misused`. What failed is raised to who closes after it.
+
+        Args:
+            timeout: seconds for all peers together; `limits.deadline` where none is given.
+
+        Raises:
+            TransferFailed: something that was sent is not known to have arrived. All is closed then too.
+        """
+        if not self._closing and interrupts(self._lines.values()):
+            threading.Thread(target=self._close_beside, args=(timeout,), name=THREAD).start()
+            return
+        with self._end:
+            if self._closing:
+                failed, self._failed = self._failed, None
+                if failed is not None:
+                    raise failed
+                return
+            self._closing = True
+            self._close(time.monotonic() + (self.limits.deadline if timeout is None else timeout))
+
+    def _close_beside(self, timeout: float | None) -> None:
+        with self._end:
+            try:
+                self.close(timeout=timeout)
+            except TransferFailed as error:
+                self._failed = error
+
+    def _close(self, deadline: float) -> None:
+        try:
+            failed = [fault for line in self._lines.values() if (fault := goodbye(line, deadline)) is not None]
+        finally:  # also where somebody had no patience
+            self._closed = True
+            self._attendant.stop()
+            for line in self._lines.values():
+                line.close()
+            self._attendant.close()
+            self._calls.close()
+        if failed:
+            raise failed[0]
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if kind is None:
+            self.close()
+            return
+        with contextlib.suppress(TransferFailed):  # the error that is on its way says more
+            self.close(timeout=0.2)

@@ -1,0 +1,102 @@
+"""Who can reach a transport: nobody beyond this machine, unless the caller accepts strangers."""
+
+from __future__ import annotations
+
+import logging
+import socket
+from pathlib import Path
+
+import pytest
+
+from rankproof_integrity import ReliableMessageTransport
+from rankproof_integrity.devices import DeviceCommunicationManager
+from rankproof_integrity.problem import Misused
+from rankproof_integrity.store import MemoryStore
+
+EVERYWHERE = ["0.0.0.0", "0", "::", "::ffff:0.0.0.0"]  # noqa: S104 - refused, which is what is tested
+HERE = ["127.0.0.1", "localhost", "127.8.9.10", "::1", "::ffff:127.0.0.1"]
+
+
+@pytest.mark.parametrize("host", EVERYWHERE)
+def test_an_address_that_others_reach_is_refused(host: str) -> None:
+    """Before anybody could connect; the error says what a stranger could do, and what to do."""
+    with ReliableMessageTransport(node="a") as transport:
+        with pytest.raises(Misused, match=r"Listen on 127\.0\.0\.1, or pass insecure=True"):
+            transport.listen((host, 0))
+        assert not transport._attendant._listeners
+
+
+@pytest.mark.parametrize("host", EVERYWHERE)
+def test_who_accepts_strangers_gets_a_warning(host: str, caplog: pytest.LogCaptureFixture) -> None:
+    """The address and what it means are logged."""
+    with ReliableMessageTransport(node="a") as transport, caplog.at_level(logging.WARNING, "rankproof_integrity"):
+        _, port = transport.listen((host, 0), insecure=True)
+    assert f"port {port} can be reached from other machines, and peers are not authenticated" in caplog.text
+
+
+@pytest.mark.parametrize("host", HERE)
+def test_loopback_is_silent(host: str, caplog: pytest.LogCaptureFixture) -> None:
+    """However it is written, and without an address at all."""
+    with ReliableMessageTransport(node="a") as transport:
+        transport.listen((host, 0))
+        assert transport.listen()[0] == "127.0.0.1"
+    assert caplog.text == ""
+
+
+def test_a_socket_in_the_file_system_is_silent(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    """No other machine reaches it."""
+    with ReliableMessageTransport(node="a") as transport:
+        transport.listen(str(tmp_path / "a"))
+    assert caplog.text == ""
+
+
+def test_datagrams_from_everywhere_are_refused() -> None:
+    """The address of who sends them can be forged."""
+    with (
+        ReliableMessageTransport(node="a") as transport,
+        socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as bound,
+    ):
+        bound.bind(("0.0.0.0", 0))  # noqa: S104 - refused, which is what is tested
+        with pytest.raises(Misused, match="insecure=True"):
+            transport.datagrams("b", bound, ("127.0.0.1", 9))
+
+
+def test_the_lines_of_a_rank_ask_too() -> None:
+    """What is bound decides, not the text: a name that means every address is no local one."""
+    with pytest.raises(Misused, match="can be reached from other machines"):
+        DeviceCommunicationManager(store=MemoryStore(), rank=0, world_size=1, address=("0", 0))
+
+
+@pytest.mark.parametrize("family", ["AF_NETLINK", "AF_PACKET"])
+def test_a_socket_of_a_family_that_is_not_known_is_refused(family: str) -> None:
+    """Whether others reach it is not known, so nothing is said of it but that."""
+    try:
+        made = socket.socket(getattr(socket, family), socket.SOCK_RAW)
+    except (AttributeError, OSError):
+        pytest.skip(f"no {family} here")
+    words = f"a socket of {family} is none whose reach is known here"
+    with made, ReliableMessageTransport(node="a") as transport, pytest.raises(Misused, match=words):
+        transport.datagrams("b", made, ("127.0.0.1", 9))
+
+
+@pytest.mark.parametrize("address", ["", (), None, (None, 0), ("127.0.0.1", -1), b"x", "host:80"])
+def test_what_is_no_address_of_a_rank_is_refused(address: object) -> None:
+    """In words, and before anything is opened."""
+    with pytest.raises(Misused, match="an address is a host and a port"):
+        DeviceCommunicationManager(store=MemoryStore(), rank=0, world_size=1, address=address)  # type: ignore[arg-type]
+
+
+def test_localhost_that_is_mapped_elsewhere_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What decides is the address that is bound, whatever a name says."""
+    plain = socket.socket.bind
+    elsewhere = ("0.0.0.0", 0)  # noqa: S104 - refused, which is what is tested
+
+    class Mapped(socket.socket):
+        def bind(self, address: object) -> None:
+            plain(self, elsewhere if address == ("localhost", 0) else address)  # type: ignore[arg-type]
+
+    monkeypatch.setattr(socket, "socket", Mapped)
+    with ReliableMessageTransport(node="a") as transport:
+        with pytest.raises(Misused, match="can be reached from other machines"):
+            transport.listen(("localhost", 0))
+        assert transport.listen(("127.0.0.1", 0))[0] == "127.0.0.1"
