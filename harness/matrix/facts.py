@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Annotated, Any, Literal
+from typing import Annotated, Literal
 
-from pydantic import Field, SerializerFunctionWrapHandler, model_serializer
+from pydantic import Field
 
 from harness.forms.model import Model
 from harness.record.facts import SignerFacts, Source
@@ -13,9 +13,7 @@ from harness.series.series import FOLDER, SUFFIX
 
 PATH = "evidence/matrix.json"
 STANDARD = "standard.py"
-FORMAT: Literal[2] = 2
-Format = Literal[1, 2]
-"""Since 2 a part may have another file of subjects than standard.py, and the report says more on its first page."""
+FORMAT: Literal[1] = 1
 
 Digest = Annotated[str, Field(pattern=r"^[0-9a-f]{64}$")]
 
@@ -79,7 +77,7 @@ class MatrixFacts(Model):
         unused: kinds of checks that no case of it needs: on no backend, or not on the one that is named.
     """
 
-    format: Format
+    format: Literal[1]
     rankproof: str
     id: str
     made: str
@@ -101,14 +99,6 @@ class MatrixFacts(Model):
     def what(self) -> str:
         """What it is called in messages."""
         return "matrix"
-
-    @model_serializer(mode="wrap")
-    def _as_its_format(self, write: SerializerFunctionWrapHandler) -> dict[str, Any]:
-        """A record of an older format stays the same bytes."""
-        found: dict[str, Any] = write(self)
-        if self.format == 1:
-            del found["subjects"]
-        return found
 
     def subject_of(self, file: str) -> str | None:
         """The sha256 that a file of subjects must have; None where the matrix names no such file."""

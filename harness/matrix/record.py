@@ -9,12 +9,13 @@ from __future__ import annotations
 import json
 from collections import Counter
 from collections.abc import Collection, Sequence
+from typing import Literal
 
 from pydantic import Field
 
 from harness.forms.model import Model
 from harness.matrix.facts import PATH as FACTS
-from harness.matrix.facts import Format, MatrixFacts, PartFacts
+from harness.matrix.facts import MatrixFacts, PartFacts
 from harness.matrix.ground import HANG
 from harness.matrix.part import flaw, part_record
 from harness.record.model import PATH, Record, RecordError, read_model
@@ -91,7 +92,7 @@ class MatrixCell(Model):
 class MatrixRecord(Model):
     """The record of a matrix: `results.json`."""
 
-    format: Format
+    format: Literal[1]
     facts: MatrixFacts
     verdict: Word
     cells: list[MatrixCell]

@@ -30,11 +30,6 @@ from harness.stats.rates import lower_bound, upper_bound
 
 RECORD = Evidence(PATH)
 MOST_NAMES = 8
-MORE = (
-    ' "At most" is the upper bound of the share of false alarms. Where the effect says "with a defect", the fault '
-    "strikes the clean trials too, in which the subject takes it well: what has to be seen is the subject with a "
-    "defect, which takes it badly."
-)
 HEADER = (
     "fault",
     "backend",
@@ -62,17 +57,17 @@ def _blocks(record: MatrixRecord, digest: str) -> Iterator[Block]:
     yield Paragraph(Strong(record.verdict), ": ", Claim(_answer(record), (RECORD,)))
     # The verifier reads the time from exactly this line.
     yield Paragraph("Made: ", Verbatim(facts.made))
-    if facts.format > 1:
-        yield BulletList(tuple(_first(record)))
-    # A backtick in a text is one: the first format had them.
-    least, more = ("`at least`", "") if facts.format == 1 else ('"At least"', MORE)
+    yield BulletList(tuple(_first(record)))
     yield Note(
         "A trial counts as injected when the fault was put into it, as proved when events show that it took effect, "
         "as detected when a check failed, and as rightly named when every check that has to see it failed on exactly "
         "the ranks it reached, by the stated error, signal, code or place, and nothing else was the cause. A masked "
         "fault is tolerated when every check held although it is proved; that the same checks can fail there is shown "
-        f"by a subject that is broken on purpose. {least} is the lower bound of that share of all injected, at "
-        f"{CONFIDENCE:.0%} confidence. A false alarm is a check that failed in a trial without a fault.{more}"
+        'by a subject that is broken on purpose. "At least" is the lower bound of that share of all injected, at '
+        f"{CONFIDENCE:.0%} confidence. A false alarm is a check that failed in a trial without a fault. "
+        '"At most" is the upper bound of the share of false alarms. Where the effect says "with a defect", the fault '
+        "strikes the clean trials too, in which the subject takes it well: what has to be seen is the subject with a "
+        "defect, which takes it badly."
     )
     yield Figure(figure.PATH, "Faults against the checks that have to see them, a square for each backend")
     yield Heading(2, "Every fault")

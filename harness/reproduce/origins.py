@@ -8,7 +8,6 @@ from pathlib import Path
 from harness.record.facts import PATCH_FOLDER
 from harness.reproduce.report_copy import ReportCopy
 from harness.run.arms.provenance import (
-    EMPTY,
     Living,
     Origin,
     Recorded,
@@ -22,9 +21,9 @@ from harness.run.arms.revision import GitRepository, RevisionError
 
 
 def recorded(copy: ReportCopy) -> dict[str, Origin]:
-    """What the report says of each arm; of a run that did not record it nothing is known."""
+    """What the report says of each arm."""
     said = copy.record.run.provenance
-    return {name: Living(EMPTY) if said is None else Recorded(said[name]) for name in copy.record.arms}
+    return {name: Recorded(said[name]) for name in copy.record.arms}
 
 
 def standing_at(copy: ReportCopy, folder: Path) -> dict[str, Origin]:

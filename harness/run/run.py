@@ -53,7 +53,6 @@ from harness.run.replay import RecordReplay
 from harness.scenario import LoadedScenario, Problem, Scenario, ScenarioError, override
 from harness.starters.ray import NoCluster
 from harness.stats.cell_facts import CellFacts
-from harness.stats.unshown import EDITION
 from harness.trust import footer, statement
 from harness.trust.key import Signer
 from harness.trust.replay import CannotRender
@@ -222,7 +221,6 @@ def run(
             },
             machines=made.machines,
             farm=made.farm,
-            edition=EDITION,
             texts_left=library.keep(folder, made.trials.loaded, environments, of=made.differing, arms=compared(staged)),
             cells=[CellFacts(id=cell.id, skipped=skipped.get(cell.id), **made.of(cell)) for cell in preparation.cells],
         )

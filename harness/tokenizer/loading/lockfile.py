@@ -7,11 +7,11 @@ import json
 import os
 import secrets
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any
 
 from pydantic import AfterValidator, Field, JsonValue, Strict
 
-from harness.forms.fields import Sha256
+from harness.forms.fields import SchemaVersion, Sha256
 from harness.forms.model import Model, parse_json
 from harness.forms.regular_file import read_regular
 from harness.tokenizer.identity import Identity
@@ -59,7 +59,6 @@ class Lock(Model):
     """The lock file. Closed and strict: an unknown key, a second spelling or a digest that does not follow is an error.
 
     Attributes:
-        schema_: 2; files of schema 1, which hold no models, are read too.
         repository: its name on the hub; None for a lock made from a folder.
         commit: 40 hex digits; None for a folder.
         files: every tokenizer file, sorted by path, with size and sha256. A file that is not here does not exist.
@@ -70,7 +69,7 @@ class Lock(Model):
         models: model files that the tokenizer was locked for, such as GGUF files, sorted by path.
     """
 
-    schema_: Literal[1, 2] = Field(alias="schema")
+    schema_: SchemaVersion = Field(alias="schema")
     repository: Annotated[str, AfterValidator(checked_repository)] | None
     commit: Commit | None
     files: Files
@@ -106,8 +105,6 @@ def read(path: Path) -> Lock:
     together = [(lock.repository, lock.commit), *((one.repository, one.commit) for one in lock.models)]
     if any((repository is None) != (commit is None) for repository, commit in together):
         raise SourceRefused(f"{path} is not a lock file: repository and commit belong together")
-    if lock.schema_ == 1 and lock.models:
-        raise SourceRefused(f"{path} is not a lock file: models belong to schema 2, and it says schema 1")
     return lock
 
 

@@ -57,8 +57,7 @@ class Manifest(Model):
     """What a snapshot in the cache holds: exactly these files, and no other.
 
     Attributes:
-        chosen: whether they were asked for by name, and need not be the whole tokenizer; None in older snapshots, which
-            did not say.
+        chosen: whether they were asked for by name, and need not be the whole tokenizer.
     """
 
     schema_: SchemaVersion = Field(alias="schema")
@@ -66,7 +65,7 @@ class Manifest(Model):
     repository: str
     commit: Commit
     files: Files
-    chosen: bool | None = None
+    chosen: bool
 
 
 def sizes(folder: Path, *, only_tokenizer_files: bool) -> list[tuple[str, int]]:
