@@ -69,6 +69,7 @@ class EncodingValidator:
             return VALID
         try:
             _, used = codecs.utf_8_decode(whole, "strict", False)  # not final
+            _demand_begun(whole, used)
         except UnicodeDecodeError as error:
             at = self._offset + error.start
             near = whole[max(0, error.start - SHOWN) : error.start + SHOWN]
@@ -194,6 +195,22 @@ def validate_text(text: str) -> ValidationResult:
 def common_prefix(a: Sequence[object], b: Sequence[object]) -> int:
     """How long two sequences begin alike."""
     return next((at for at, (one, other) in enumerate(zip(a, b, strict=False)) if one != other), min(len(a), len(b)))
+
+
+def _demand_begun(whole: bytes, used: int) -> None:
+    """Refuse what is left behind `used` where no byte to come makes a character of it.
+
+    Python's decoder waits for the third byte of a surrogate, and refuses it only then.
+
+    Raises:
+        UnicodeDecodeError: at the place in `whole`.
+    """
+    try:
+        whole[used:].decode()
+    except UnicodeDecodeError as error:
+        if used + error.end < len(whole):
+            place = used + error.start
+            raise UnicodeDecodeError("utf-8", whole, place, place + 1, error.reason) from None
 
 
 def _surrogate(text: str) -> int | None:
