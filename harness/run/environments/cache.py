@@ -41,7 +41,7 @@ from harness.scenario.environment import bare
 
 VARIABLE = "RANKPROOF_ENVIRONMENTS"
 STAMP = "stamp.json"
-FORMAT = 1
+FORMAT = 2
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -81,7 +81,7 @@ class Loaded:
         """
         kind = type(self.tokenizer)
         return Lock(
-            schema=1,
+            schema=2,
             repository=self.source.name if isinstance(self.source, HubRepository) else None,
             commit=self.commit,
             files=self.files,
