@@ -291,7 +291,8 @@ def types(session: nox.Session) -> None:
     """Check the types with mypy --strict."""
     scripts = ("docs/prose.py", "docs/reference.py", "locks/interpreter.py", "locks/lock.py", "locks/wheels.py")
     environment = ready(session)
-    environment.run(session, "-m", "mypy", "--strict", *(session.posargs or ["harness", "noxfile.py", "tests/house", *scripts]))
+    checked = session.posargs or ["harness", "noxfile.py", "tests/house", *scripts]
+    environment.run(session, "-m", "mypy", "--strict", *checked)
     if not session.posargs:
         # By its own name too: as harness/_integrity, a link, it was checked along with the rest.
         environment.run(session, "-m", "mypy", "--strict", "packages/integrity/src")
