@@ -122,6 +122,7 @@ def record(
                 "inputs": [],
                 "arguments": {"candidate": {}, "control": {}},
                 "room": {"home": "room", "kept": [], "compiled": []},
+                "provenance": {},
                 "source": {
                     "commit": "ab" * 20,
                     "tree": "cd" * 20,

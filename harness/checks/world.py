@@ -224,18 +224,16 @@ def _kept(history: History) -> Finding:
 
 
 def _why_stopped(history: History, rank: int) -> str:
-    """Why the harness stopped a rank, as far as it told: the records of earlier versions do not say who had failed."""
+    """Why the harness stopped a rank, as far as it told."""
     values = history.noted("world.stopped")[0].event.values
-    failed, deadline = values.get("failed"), history.noted("world.deadline")
-    if not isinstance(failed, list):
-        return "it hung until the deadline" if deadline else "it did not end after another rank had failed"
-    if deadline:
+    failed = values.get("failed")
+    if history.noted("world.deadline"):
         return "it had not ended at the deadline"
     if values.get("why") == "hang" and history.noted("world.still"):
         return "it was stopped: its world stood still"
     if values.get("why") == "hang":
         return "it was stopped: a hang was looked for, and could not be shown any more"
-    if any(one != rank for one in failed):
+    if isinstance(failed, list) and any(one != rank for one in failed):
         return "it did not end after another rank had failed"
     if history.noted(MACHINE_LOST) or history.noted(MACHINE_ENDED):
         return "it did not end after a machine of its world was lost"

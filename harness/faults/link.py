@@ -139,8 +139,7 @@ class LinkFault(FaultAtEvent):
         if not all(type(number) is int for number in numbers) or not 1 <= numbers[1] <= numbers[0]:  # type: ignore[operator]
             shown = f"it was done to {numbers[1]} of {numbers[0]} packets that passed"
             return proof.missed(history, rank=rank, what=shown)
-        # The wires of runs before edition 5 did not count it; of later ones `harness.stats.wires` demands it.
-        payload = counted.event.values.get("payload", 1)
+        payload = counted.event.values.get("payload")
         if type(payload) is not int or not 1 <= payload <= numbers[1]:  # type: ignore[operator]
             shown = f"it was done to {numbers[1]} packets, and none carried new payload of a rank or began a connection"
             return proof.missed(history, rank=rank, what=shown)

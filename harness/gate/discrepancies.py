@@ -185,8 +185,6 @@ def strangers(record: Record, basis: Basis, read: Read) -> tuple[tuple[str, ...]
     """
     if record.scenario.program:
         return (), ()  # nobody told what a program loaded, and another rule says so
-    if record.run.provenance is None:
-        return ("it does not tell what ranks loaded beside the arm's folder: run it again with this version",), ()
     brought = frozenset(digest for one in record.run.inputs for digest in one.files.values())
     reasons: dict[str, None] = {}
     made: dict[str, str] = {}
@@ -201,11 +199,6 @@ def strangers(record: Record, basis: Basis, read: Read) -> tuple[tuple[str, ...]
             reasons[f"{name}: its revision cannot be compared: {error}"] = None
             continue
         said, own = record.run.provenance[name], record.run.environments.get(name)
-        if said.installed is None:
-            reasons["it does not tell all files of the packages that ranks loaded: run it again with this version"] = (
-                None
-            )
-            continue
         roots, files = tree.compared(lists, said.installed)
         built = {one.name for one in said.installed if tree.unnamed.may_have_built(one)}
         source = Source(

@@ -16,7 +16,6 @@ from harness.forms.text import plural
 from harness.gate.basis import Basis
 from harness.gate.policy import Required
 from harness.gate.reports import Report, some
-from harness.stats.unshown import EDITION
 from harness.stats.verdict import CellVerdict
 
 # Clocks of two machines differ a little; a report from the day after tomorrow is something else.
@@ -192,15 +191,6 @@ def _plugins(basis: Basis, _required: Required, report: Report) -> Ruling:
     return "MET", f"{counts}, by the policy" if used or there else "the record lists no plug-in, used or imported"
 
 
-def _edition(_basis: Basis, _required: Required, report: Report) -> Ruling:
-    """A signer states the edition of a report, and with it the rules by which it is judged."""
-    edition = report.record.run.edition
-    if edition < EDITION:
-        why = f"edition {edition} is judged by earlier rules than edition {EDITION}"
-        return "REFUSED", f"{why}: run the scenario again with this version"
-    return "MET", f"edition {edition}"
-
-
 def _jobs(basis: Basis, _required: Required, report: Report) -> Ruling:
     most, jobs = basis.policy.max_jobs, report.record.run.jobs
     if most is not None and jobs > most:
@@ -267,7 +257,6 @@ RULES: dict[str, Rule] = {
     "age": _age,
     "challenge": _challenge,
     "plugins": _plugins,
-    "edition": _edition,
     "jobs": _jobs,
     "nix": _nix,
     "lock": _lock,

@@ -23,7 +23,7 @@ from harness.ledger.shares import BUNDLES, NONE, NotShares, Shares, packed, unpa
 
 ARTEFACT = "collectives.ledger"
 """Name of the artefact that is a rank's ledger; no rank keeps another one under it."""
-MAGIC = b"RPLEDG\x00\x02"
+MAGIC = b"RPLEDG\x00\x01"
 # magic, bytes of a record, rank, world size, why not observed, pid, records there is room for, place and bytes of the
 # texts, bytes of them that are used, place of the records, texts that were not held, calls of children, world, place of
 # the digests, digests there is room for (none: not asked for), why not digested, whether C wrote, calls not digested

@@ -37,8 +37,7 @@ class Shares:
 
     Attributes:
         gives: elements of what goes to each member, in their order in the group; one number where all get as many. Of
-            several arrays, those of each. Empty where they follow from the elements of the call, and in the ledgers of
-            before they were written.
+            several arrays, those of each. Empty where they follow from the elements of the call.
         takes: the same of what comes from each member.
         unheld: whether the ledger could not hold one of these.
     """

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Annotated, Literal
 
-from pydantic import Field, JsonValue, SerializerFunctionWrapHandler, model_serializer
+from pydantic import Field
 
 from harness.forms.model import Model
 from harness.numeric.comparison import Told
@@ -88,12 +88,6 @@ class RankParity(Model):
     flips: Count = 0
     flip: Flip | None = None
 
-    @model_serializer(mode="wrap")
-    def _as_before(self, handler: SerializerFunctionWrapHandler) -> dict[str, JsonValue]:
-        """Without what accounts did not tell before it was asked for, where there is none of it."""
-        found: dict[str, JsonValue] = handler(self)
-        return {name: value for name, value in found.items() if name not in ("router", "near") or value is not None}
-
 
 class Parity(Told):
     """A world held against the reference.
@@ -117,9 +111,3 @@ class Parity(Told):
     unseen: Count = 0
     choices: Count = 0
     needles: Needles | None = None
-
-    @model_serializer(mode="wrap")
-    def _as_before(self, handler: SerializerFunctionWrapHandler) -> dict[str, JsonValue]:
-        """Without what accounts did not tell before it was asked for, where there is none of it."""
-        found: dict[str, JsonValue] = handler(self)
-        return {name: value for name, value in found.items() if name not in ("unseen", "choices", "needles") or value}

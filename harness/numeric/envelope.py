@@ -10,7 +10,7 @@ import math
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Annotated, Any, Literal, NamedTuple
 
-from pydantic import Field, JsonValue, SerializerFunctionWrapHandler, model_serializer
+from pydantic import Field
 
 from harness.forms.model import Model
 from harness.numeric.array import NotAnArray
@@ -75,12 +75,6 @@ class Envelope(Model):
     half: Distance
     most: Distance
     odd: Count | None = None
-
-    @model_serializer(mode="wrap")
-    def _as_before(self, handler: SerializerFunctionWrapHandler) -> dict[str, JsonValue]:
-        """Without what no account told before it was asked for, where there is none of it."""
-        found: dict[str, JsonValue] = handler(self)
-        return {name: value for name, value in found.items() if name != "odd" or value is not None}
 
     def allows(self, slack: Slack) -> tuple[float, float]:
         """What another run may differ by: at half of its positions, and at any.

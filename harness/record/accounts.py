@@ -10,11 +10,10 @@ from harness.forms.extras import missing
 from harness.forms.strict_json import JSON
 from harness.history import ARTEFACTS_ACCOUNTED, History
 from harness.numeric.arrays import ArrayFile
-from harness.record.artefacts import path_of, stated_before
+from harness.record.artefacts import path_of
 from harness.record.model import RecordError
 from harness.scenario import Scenario
 from harness.stats.ends import harness_error
-from harness.stats.unshown import EDITION_OF_THE_KNOWN
 
 
 class Accounts:
@@ -25,8 +24,7 @@ class Accounts:
         left: how many were not, because an artefact is not in the evidence, or NumPy is not here.
     """
 
-    def __init__(self, scenario: Scenario, read: Callable[[str], bytes], *, edition: int) -> None:
-        self._edition = edition
+    def __init__(self, scenario: Scenario, read: Callable[[str], bytes]) -> None:
         self._checks = {check.id: check for check in accounted(scenario.checks)}
         self._read = read
         self._can = missing("numpy") is None
@@ -62,8 +60,6 @@ class Accounts:
                 continue
             self.made += 1
             (again,) = note_accounts([check], history, file=self._file)
-            if self._edition < EDITION_OF_THE_KNOWN:
-                again = stated_before(values, again)
             if canonical(again) != canonical(dict(values)):
                 raise RecordError(f"{evidence}, line {line}: the artefacts give check {name} another account")
 

@@ -14,7 +14,6 @@ from harness.scenario import Scenario
 from harness.scenario.environment import bare
 from harness.stats.counterparts import Counterparts, spread
 from harness.stats.provenance import FOLDER, TOOL, ArmEnvironment, Source, path_of, releases
-from harness.stats.unshown import EDITION_OF_THE_KNOWN
 from harness.stats.verdict import Judgement
 
 
@@ -135,7 +134,7 @@ def repositories(
     environments: Mapping[str, ArmEnvironment],
     arms: Mapping[str, Collection[str]],
 ) -> dict[str, Source]:
-    """What the repository of each arm holds of the code that was not staged; nothing where the run does not tell.
+    """What the repository of each arm holds of the code that was not staged.
 
     Args:
         scenario: what was asked.
@@ -144,12 +143,8 @@ def repositories(
         arms: the files of each arm's folder.
 
     Raises:
-        RecordError: it tells of some arms only, or of none where an environment was made from a checkout.
+        RecordError: it does not tell of each arm.
     """
-    if run.provenance is None:
-        if any(made.checkouts for made in run.environments.values()):
-            raise RecordError("a package was built from a checkout, and the run does not tell what ranks loaded of it")
-        return {}
     if sorted(run.provenance) != sorted(run.arguments):
         raise RecordError("the run does not tell for each arm what its repository holds")
     brought = frozenset(digest for one in run.inputs for digest in one.files.values())
@@ -165,17 +160,13 @@ def repositories(
             checkouts=environments[arm].checkouts if arm in environments else {},
             installed=scenario.subject.of == "installed",
             differing=others,
-            counterparts=_counterparts(run, facts, arms[arm]),
+            counterparts=_counterparts(facts, arms[arm]),
         )
         for arm, facts in run.provenance.items()
     }
 
 
-def _counterparts(run: RunFacts, facts: SourceFacts, files: Collection[str]) -> Counterparts | None:
-    if facts.roots is None or facts.installed is None:
-        if run.edition >= EDITION_OF_THE_KNOWN:
-            raise RecordError("the run does not tell which installed packages its repositories hold")
-        return None
+def _counterparts(facts: SourceFacts, files: Collection[str]) -> Counterparts:
     roots = {name: [(prefix, folder) for prefix, folder in places] for name, places in facts.roots.items()}
     return Counterparts(roots=roots, files=facts.files, installed=facts.installed, hidden=spread(files))
 

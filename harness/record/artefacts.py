@@ -23,16 +23,12 @@ from harness.numeric.arrays import ArrayFile
 from harness.record.model import RecordError
 from harness.scenario import Scenario
 from harness.stats.ends import harness_error
-from harness.stats.unshown import EDITION_OF_THE_KNOWN
 
 FOLDER = "evidence/artefacts"
 LARGE = 1 << 30
 """Bytes of the largest file that is an artefact."""
 PER_TRIAL, PER_RUN = 32 << 20, 256 << 20
-"""Bytes of artefacts that the evidence holds. Of what is beyond, it holds digest, shape and comparison.
-
-A version that keeps more has to go on taking the runs of those that kept less.
-"""
+"""Bytes of artefacts that the evidence holds. Of what is beyond, it holds digest, shape and comparison."""
 
 
 def path_of(values: Mapping[str, JSON]) -> str:
@@ -47,24 +43,6 @@ def room_of(scenario: Scenario) -> int:
     return PER_RUN if asked is None else min(asked, PER_RUN)
 
 
-def stated_before(stated: Mapping[str, JSON], again: Mapping[str, JSON]) -> dict[str, JSON]:
-    """What is worked out again, without the keys that an event of an earlier edition does not have."""
-    kept: dict[str, JSON] = {}
-    for key, value in again.items():
-        if key not in stated:
-            continue
-        kept[key] = _stated_value(stated[key], value)
-    return kept
-
-
-def _stated_value(stated: JSON, again: JSON) -> JSON:
-    if isinstance(stated, dict) and isinstance(again, dict):
-        return stated_before(stated, again)
-    if isinstance(stated, list) and isinstance(again, list) and len(stated) == len(again):
-        return [_stated_value(one, other) for one, other in zip(stated, again, strict=True)]
-    return again
-
-
 class Arrays:
     """Those of one run, heard trial by trial.
 
@@ -73,8 +51,7 @@ class Arrays:
         left: how many were not, because an array is not in the evidence, or NumPy is not here.
     """
 
-    def __init__(self, scenario: Scenario, read: Callable[[str], bytes], *, edition: int) -> None:
-        self._edition = edition
+    def __init__(self, scenario: Scenario, read: Callable[[str], bytes]) -> None:
         self._checks = {check.id: check for check in compares_arrays(scenario.checks)}
         self._changes = [fault for fault in scenario.faults if isinstance(fault, PerturbFault) and fault.artefact]
         self._read = read
@@ -83,7 +60,7 @@ class Arrays:
         self._known: dict[tuple[str, str, str], dict[str, JSON] | str] = {}
         self._can = missing("numpy") is None
         self._most = room_of(scenario)
-        self._needled = needled(scenario.checks) if edition >= EDITION_OF_THE_KNOWN else []
+        self._needled = needled(scenario.checks)
         self._pricked: Known = {}
         self._refused: set[tuple[str, str]] = set()
         self._untried: dict[tuple[str, str], str] = {}
@@ -258,8 +235,6 @@ class Arrays:
             return stated.get("why") is None or comparison is not None
         if not isinstance(comparison, dict):
             return True
-        if self._edition < EDITION_OF_THE_KNOWN:
-            found = stated_before(comparison, found)
         return not check.agrees(comparison, found)
 
 

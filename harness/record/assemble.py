@@ -65,7 +65,6 @@ from harness.stats.cell_facts import CellFacts
 from harness.stats.outcome import Arm, reference_folders, trial_folder
 from harness.stats.profile import profile
 from harness.stats.provenance import FOLDER as LOADED_FOLDER
-from harness.stats.unshown import EDITION, EDITION_OF_THE_KNOWN
 from harness.stats.verdict import ArmCode, Judgement, judge
 from harness.stats.wires import without_payload
 
@@ -131,8 +130,8 @@ def assemble(read: Read, names: Collection[str], *, described: Callable[[str], N
         for arm, summary in arms.items()
     }
     witness, ledgers, frames = Witness(run, read), Ledgers(scenario, read), Frames(arms, read)
-    arrays = Arrays(scenario, read, edition=run.edition)
-    accounts, hangs = Accounts(scenario, read, edition=run.edition), Hangs(scenario, arms, read, edition=run.edition)
+    arrays = Arrays(scenario, read)
+    accounts, hangs = Accounts(scenario, read), Hangs(scenario, arms, read)
     others = differing(scenario, run.environments, {arm: one.named for arm, one in environments.items()})
     libraries, changed = Libraries(run, others, read, arms=compared(arms)), Changed(arms, read)
 
@@ -142,7 +141,7 @@ def assemble(read: Read, names: Collection[str], *, described: Callable[[str], N
         if evidence not in heard:  # cells may share a reference
             heard.add(evidence)
             held = (witness.hear, arrays.hear, ledgers.hear, accounts.hear, frames.hear, hangs.hear)
-            for hear_trial in (*held, partial(_demand_payload, run), partial(demand_strikes, scenario)):
+            for hear_trial in (*held, _demand_payload, partial(demand_strikes, scenario)):
                 hear_trial(evidence, history)
             libraries.hear(history)
             changed.hear(history)
@@ -157,7 +156,6 @@ def assemble(read: Read, names: Collection[str], *, described: Callable[[str], N
             names=names,
             heard=hear,
             measures=run.farm is None,
-            edition=run.edition,
         )
     except PluginFailed as error:
         raise Unknown(f"it cannot be judged again: {error}") from None
@@ -166,14 +164,14 @@ def assemble(read: Read, names: Collection[str], *, described: Callable[[str], N
     witness.demand()
     _demand_told(scenario, run, judgement, read, names)
     arrays.demand(names)
-    parts = arrays.description, ledgers.description, accounts.description, _older(run.edition)
+    parts = arrays.description, ledgers.description, accounts.description
     if again := ", ".join(filter(None, parts)):
         described(again)
     return Record(
         run=run,
         scenario=about,
         arms=arms,
-        changed=changed.lines(changed_environment(scenario, run), edition=run.edition),
+        changed=changed.lines(changed_environment(scenario, run)),
         libraries=libraries.changes(names),
         judgement=judgement,
         comparison=_comparison(scenario, run, arms, judgement, read, names),
@@ -187,10 +185,9 @@ def _demand_told(scenario: Scenario, run: RunFacts, judgement: Judgement, read: 
     demand_releases(scenario, run, judgement, read)
 
 
-def _demand_payload(run: RunFacts, evidence: str, history: History) -> None:
-    """Refuse a trial whose wire does not count the packets that carried new payload, as wires did before edition 5."""
-    lacking = without_payload(history) if run.edition >= EDITION_OF_THE_KNOWN else None
-    if lacking is not None:
+def _demand_payload(evidence: str, history: History) -> None:
+    """Refuse a trial whose wire does not count the packets that carried new payload."""
+    if (lacking := without_payload(history)) is not None:
         raise RecordError(f"{evidence}, line {lacking.line}: the wire does not count packets with new payload")
 
 
@@ -222,11 +219,6 @@ def _comparison(
                 f"the {name} is other code than that of the run it reproduces, and the run does not say so"
             )
     return compare(scenario, reproduced, run, profile(scenario, judgement.cells, read=read))
-
-
-def _older(edition: int) -> str:
-    """That sentences are left out which later reports say; empty for the newest."""
-    return f"told as reports of edition {edition} did, this is {EDITION}" if edition < EDITION else ""
 
 
 def _arms(scenario: Scenario, run: RunFacts, read: Read, names: Collection[str]) -> dict[str, ArmSummary]:

@@ -12,8 +12,6 @@ from harness.record.model import ArmSummary
 from harness.scenario import CALLED
 
 LINES = 200
-# Of two commits of another project most files that differ were loaded by nobody: what was is shown first.
-EDITION_OF_LOADED = 4
 FILE_LINES, LOADED_LINES = 200, 600
 
 
@@ -33,11 +31,11 @@ class Changed:
                     if isinstance(module, dict) and isinstance(file := module.get("file"), str):
                         self._loaded.add(file)
 
-    def lines(self, environment: Sequence[str], *, edition: int) -> list[str]:
+    def lines(self, environment: Sequence[str]) -> list[str]:
         """The diff: arguments, environments, files.
 
-        From edition 4 on those files come first that ranks loaded, the shortest diff of them first, and no file takes
-        the place of all others.
+        Files that ranks loaded come first, the shortest diff of them first, and no file takes the place of all others:
+        of two commits of another project most files that differ were loaded by nobody.
         """
         other, _ = compared(self._arms)
         if other not in self._arms:
@@ -52,7 +50,7 @@ class Changed:
             for file in sorted(before.files.keys() | after.files.keys())
             if before.files.get(file) != after.files.get(file)
         ]
-        mine = [file for file in differ if file in self._loaded] if edition >= EDITION_OF_LOADED else []
+        mine = [file for file in differ if file in self._loaded]
         if not mine:
             for file in differ:
                 lines += self._diff(other, file)

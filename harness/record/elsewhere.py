@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Annotated, Literal
 
-from pydantic import Field, JsonValue, SerializerFunctionWrapHandler, model_serializer
+from pydantic import Field
 
 from harness.forms.model import Model
 
@@ -51,13 +51,6 @@ class MachinesFacts(Model):
     ready: float
     made_here: bool = False
     starter: Literal["ray"] | None = None
-
-    @model_serializer(mode="wrap")
-    def _as_before(self, handler: SerializerFunctionWrapHandler) -> dict[str, JsonValue]:
-        """Of machines that were there, and that ssh reached, nothing more is said, as in records from before."""
-        found: dict[str, JsonValue] = handler(self)
-        unsaid = {"made_here": False, "starter": None}
-        return {name: value for name, value in found.items() if name not in unsaid or value != unsaid[name]}
 
 
 class NodeFacts(Model):

@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 from typing import Annotated, Literal
 
-from pydantic import Field, JsonValue, SerializerFunctionWrapHandler, model_serializer
+from pydantic import Field, JsonValue
 
 from harness.forms.digest import sha256
 from harness.forms.model import Model
@@ -117,12 +117,6 @@ class Environment(Model):
     other_variables: int
     packages: list[Package]
     start_files: list[StartFile] = Field(default_factory=list)
-
-    @model_serializer(mode="wrap")
-    def _without_start_files(self, handler: SerializerFunctionWrapHandler) -> dict[str, JsonValue]:
-        """Where there were none, and in records from before they were kept, nothing is said of them."""
-        found: dict[str, JsonValue] = handler(self)
-        return {name: value for name, value in found.items() if name != "start_files" or value}
 
 
 class Source(Model):
@@ -255,12 +249,6 @@ class ArmEnvironmentFacts(Model):
     checkouts: dict[str, CheckoutFacts] = Field(default_factory=dict)
     start_files: list[StartFile] = Field(default_factory=list)
 
-    @model_serializer(mode="wrap")
-    def _without_start_files(self, handler: SerializerFunctionWrapHandler) -> dict[str, JsonValue]:
-        """Where there are none, and in records from before they were kept, nothing is said of them."""
-        found: dict[str, JsonValue] = handler(self)
-        return {name: value for name, value in found.items() if name != "start_files" or value}
-
     @property
     def digest(self) -> str:
         """One digest of all that is said here, which trials bear."""
@@ -325,20 +313,14 @@ class SourceFacts(Model):
             those that were installed from a folder of it.
         files: path to sha256, of every file that one of those in question may be.
         roots: import name to the places that hold it, of the names that ranks loaded: what the path of an import begins
-            with, and what stands for that in the repository. None before edition 5.
-        installed: the distributions of the arm's environment with such names, with their files; None before edition 5.
+            with, and what stands for that in the repository.
+        installed: the distributions of the arm's environment with such names, with their files.
     """
 
     declared: list[str]
     files: dict[str, str]
-    roots: dict[str, list[Annotated[list[str], Field(min_length=2, max_length=2)]]] | None = None
-    installed: list[InstalledCopy] | None = None
-
-    @model_serializer(mode="wrap")
-    def _as_before(self, handler: SerializerFunctionWrapHandler) -> dict[str, JsonValue]:
-        """What earlier editions could not say is not said of them."""
-        found: dict[str, JsonValue] = handler(self)
-        return {name: value for name, value in found.items() if value is not None}
+    roots: dict[str, list[Annotated[list[str], Field(min_length=2, max_length=2)]]]
+    installed: list[InstalledCopy]
 
 
 class SignerFacts(Model):
@@ -369,7 +351,6 @@ class RunFacts(Model):
         texts_left: sha256 of each library module that differs between the arms and whose text is not in the evidence,
             with its size in bytes; None where no file of that content was found any more.
         farm: where its trials were made; None for this machine.
-        edition: of the sentences that its report says: `harness.stats.unshown.EDITION`.
     """
 
     format: Literal[1]
@@ -393,18 +374,10 @@ class RunFacts(Model):
     environments: dict[str, ArmEnvironmentFacts] = Field(default_factory=dict)
     reproduces: Reproduces | None = None
     room: RoomFacts
-    provenance: dict[str, SourceFacts] | None = None
+    provenance: dict[str, SourceFacts]
     plugins: list[Plugin] = Field(default_factory=list)
     imported: list[Imported] = Field(default_factory=list)
     machines: MachinesFacts | None = None
     texts_left: dict[str, int | None] = Field(default_factory=dict)
     farm: FarmFacts | None = None
-    edition: Annotated[int, Field(ge=1)] = 1
     cells: list[CellFacts]
-
-    @model_serializer(mode="wrap")
-    def _as_before(self, handler: SerializerFunctionWrapHandler) -> dict[str, JsonValue]:
-        """What runs did not say before they could is not said of those that have none of it."""
-        found: dict[str, JsonValue] = handler(self)
-        unsaid: dict[str, JsonValue] = {"imported": [], "machines": None, "farm": None, "edition": 1}
-        return {name: value for name, value in found.items() if name not in unsaid or value != unsaid[name]}

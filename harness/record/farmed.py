@@ -12,17 +12,13 @@ from harness.forms.distribution import normal
 from harness.forms.strict_json import JSON
 from harness.reason import RefusalWord, VoidCode
 from harness.record.facts import Package, RunFacts
-from harness.record.model import Contradiction, RecordError, Unknown
+from harness.record.model import Contradiction, RecordError
 from harness.record.skips import unmet
 from harness.scenario import Scenario
 from harness.stats.outcome import LOST, NODE_LOST, Trial
-from harness.stats.unshown import EDITION
 
 # Installs packages, or is brought along: no rank imports it from there.
 BROUGHT = frozenset({"rankproof", "pip", "setuptools", "wheel"})
-
-# The first edition of reports that are of runs made elsewhere: an earlier one would leave sentences out.
-EDITION_ELSEWHERE = 2
 
 
 def digest_of(packages: Sequence[Package]) -> str:
@@ -66,18 +62,11 @@ class _Offered:
 
 
 def demand_over_machines(scenario: Scenario, run: RunFacts) -> None:
-    """What a run says of its machines, and of the edition of its report, is what a run can say.
+    """What a run says of its machines is what a run can say.
 
     Raises:
         RecordError: it is not.
-        Unknown: another version made it.
     """
-    if run.edition > EDITION:
-        raise Unknown(f"its report is of edition {run.edition}, and this version knows {EDITION}: use the one it names")
-    if run.machines is None and run.farm is None:
-        return
-    if run.edition < EDITION_ELSEWHERE:
-        raise RecordError(f"no report of edition {run.edition} is of a run over machines or nodes")
     if run.machines is None:
         return
     if run.farm is not None or run.environments or run.jobs != 1 or scenario.world.hosts > 1 or scenario.hub:

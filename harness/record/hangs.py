@@ -17,7 +17,6 @@ from harness.record.frames import loaded_files
 from harness.record.model import ArmSummary, Contradiction
 from harness.scenario import HangsAt, Scenario, cells
 from harness.stats.hang import WATCHED, samples_of
-from harness.stats.unshown import EDITION_OF_THE_KNOWN
 
 # Calls that end by themselves, whatever they are given.
 SLEEPS = ("nanosleep",)
@@ -31,13 +30,10 @@ ROUNDED = 0.01
 class Hangs:
     """The proofs of hangs, held against the scenario, the other events and the files of the arm."""
 
-    def __init__(
-        self, scenario: Scenario, arms: Mapping[str, ArmSummary], read: Callable[[str], bytes], *, edition: int
-    ) -> None:
+    def __init__(self, scenario: Scenario, arms: Mapping[str, ArmSummary], read: Callable[[str], bytes]) -> None:
         self._scenario = scenario
         self._arms = arms
         self._read = read
-        self._is_asked = edition >= EDITION_OF_THE_KNOWN
         self._files: dict[str, _Source | None] = {}
 
     def hear(self, evidence: str, history: History) -> None:
@@ -46,8 +42,6 @@ class Hangs:
         Raises:
             Contradiction: no run writes such a proof.
         """
-        if not self._is_asked:
-            return
         for why in self._flaws(history):
             raise Contradiction(RefusalWord.EVENTS_OF_ANOTHER_TRIAL, f"{evidence}: {why}")
 

@@ -6,7 +6,7 @@ import json
 from functools import cache
 from typing import TypeVar
 
-from pydantic import Field, SerializerFunctionWrapHandler, model_serializer
+from pydantic import Field
 
 from harness.forms.model import Model, parse_json
 from harness.forms.strict_json import JSON
@@ -80,12 +80,6 @@ class ScenarioSummary(Model):
     def the(self, name: str) -> str:
         """The same within a sentence: `the candidate`, `b`."""
         return self.called.get(name) or f"the {name}"
-
-    @model_serializer(mode="wrap")
-    def _without_hosts(self, handler: SerializerFunctionWrapHandler) -> dict[str, JSON]:
-        """A record of ranks on the machine as it is says nothing of hosts."""
-        found: dict[str, JSON] = handler(self)
-        return {name: value for name, value in found.items() if self.hosts > 1 or name not in ("hosts", "placement")}
 
 
 class ArmSummary(Model):

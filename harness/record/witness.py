@@ -22,7 +22,7 @@ from harness.reason import RefusalWord
 from harness.record.elsewhere import MachinesFacts
 from harness.record.facts import RunFacts
 from harness.record.farmed import Places, clock_of, demand_kind, lanes_of, replaced
-from harness.record.model import Contradiction, RecordError, Unknown
+from harness.record.model import Contradiction, RecordError
 from harness.record.sources import KEY as RECIPE
 from harness.scenario import Cell, Scenario, derive_seed, reference_of
 from harness.scenario.placement import machines_of
@@ -245,15 +245,12 @@ def demand_own(
 
     Raises:
         Contradiction: it says another.
-        Unknown: it does not say what it is made of.
         RecordError: it is not a first line.
     """
     begun: dict[tuple[int | None, int], str] = {}
     places = Places(run)
     for evidence, own in _own(scenario, planned, run.machines):
         begin = _first_event(read(evidence), evidence)
-        if RECIPE not in begin.values:
-            raise Unknown(f"{evidence} does not say what its trial is made of: another version made it")
         spellings = {
             **own,
             "scenario": scenario.id,

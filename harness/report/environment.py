@@ -25,7 +25,6 @@ from harness.report.blocks import (
     Text,
     Verbatim,
 )
-from harness.stats.unshown import EDITION_OF_THE_KNOWN
 
 RUN = Evidence(facts.PATH)
 
@@ -89,11 +88,9 @@ def environment_section(record: Record) -> list[Block]:
     packages = "\n".join(f"{package.name}=={package.version}" for package in here.packages)
     count = f"{plural(len(here.packages), 'package')} of the harness"
     if not seen:
-        # A program may import them all the same: from edition 5 on it is not said that it did not.
-        is_known = run.edition >= EDITION_OF_THE_KNOWN
+        # A program may import them all the same: it is not said that it did not.
         where = f"Listed in the evidence: {count}. Ranks were programs, or had environments of their own."
-        before = f"{count}, which no rank of an arm saw, are listed in the evidence."
-        section.append(Paragraph(Claim(where if is_known else before, (RUN,))))
+        section.append(Paragraph(Claim(where, (RUN,))))
     variables_of_run = f"{plural(len(here.variables), 'variable')}"
     section.append(
         Details(

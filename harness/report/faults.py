@@ -23,7 +23,6 @@ from harness.report.blocks import (
 )
 from harness.report.words import worst_first
 from harness.stats.outcome import Strike, Trial
-from harness.stats.unshown import EDITION_OF_THE_KNOWN
 from harness.stats.verdict import CellVerdict
 
 VOIDS_SHOWN = 10
@@ -49,12 +48,10 @@ def faults_section(record: Record) -> list[Block]:
     ]
     ran = [cell for cell in worst_first(record.judgement.cells) if cell.candidate is not None]
     section += first_open((Foreign(cell.id), tuple(_cell(record, cell))) for cell in ran)
-    proof = "A fault counts only where the events prove that it took effect."
-    if record.run.edition >= EDITION_OF_THE_KNOWN:
-        proof = (
-            "A fault counts only where events show that it took effect. What is done inside a rank is shown by the "
-            "rank's own word, what is done from outside by the process that did it."
-        )
+    proof = (
+        "A fault counts only where events show that it took effect. What is done inside a rank is shown by the "
+        "rank's own word, what is done from outside by the process that did it."
+    )
     void = (
         "A trial of the candidate without the proof is void if its checks hold, and failed if they do not; a trial of "
         "the control without it counts only if it had failed before the fault struck or was over."

@@ -10,13 +10,7 @@ from harness.record.model import Record
 from harness.report.blocks import Block, BulletList, Claim, Evidence, Foreign, Heading, Paragraph, Part, Verbatim
 from harness.report.words import percent
 from harness.scenario.placement import machines_of
-from harness.stats.unshown import EDITION_OF_THE_KNOWN
 
-WARM_BEFORE = (
-    "Ranks were forked from a server that had imported torch and transformers: races during import, the hash seed and "
-    "cold memory are not exercised (start: fresh does)."
-)
-"""What reports of editions before 5 say, also where neither library was there."""
 WARM = (
     "Ranks were forked from a server that may have imported libraries before: races during import, the hash seed and "
     "cold memory are not exercised (start: fresh does)."
@@ -25,11 +19,6 @@ SHARED = (
     "The subject's code shares a process with what reports on it: pids, exit codes and resource use come from the "
     "process that forked the rank, every other event from the rank itself. All of them run as one user: a subject that "
     "sets out to deceive its harness is not defended against."
-)
-ROOM = (
-    "The bound takes trials as independent. Home folder, caches and temporary folder were laid out anew before each "
-    "world; what a subject keeps elsewhere from trial to trial is not undone: at a path that it spells out, such as "
-    "/tmp/name, in shared memory, or in a service."
 )
 ROOM_OF_ALL = (
     "The bound takes trials as independent. Home folder, caches and temporary folder were laid out anew before each "
@@ -42,10 +31,6 @@ HOME_OF_ALL = (
 )
 LEFT_FOR_THE_OTHER = (
     "That also holds between {first} and {second}: where they agree, one may have read what the other left behind."
-)
-SHARED_HOME = (
-    "The bound takes trials as independent, and all of them had the user's own home folder, caches and temporary "
-    "folder (world.home: shared): what one left there, the next one found."
 )
 LOADED = (
     "Modules imported from the arm's folder are evidenced by their digest, packages by what their RECORD says, and "
@@ -108,9 +93,8 @@ def limits_section(record: Record) -> list[Block]:
     if sizes:
         noun = "world size" if len(sizes) == 1 else "world sizes"
         items.append(f"Only {noun} {', '.join(map(str, sizes))} on {', '.join(backends)} were run.")
-    is_known = record.run.edition >= EDITION_OF_THE_KNOWN
     if record.run.start == "warm":
-        items.append(WARM if is_known else WARM_BEFORE)
+        items.append(WARM)
     if record.run.source.dirty is not False:
         items.append(
             "The tree was changed since the commit, or git could not say: the commit does not identify what ran."
@@ -121,14 +105,12 @@ def limits_section(record: Record) -> list[Block]:
         if not given.pinned
     ]
     if record.run.environment.gpu is None:
-        items.append("nvidia-smi named no GPU." if is_known else "No GPU was used.")
+        items.append("nvidia-smi named no GPU.")
     if record.scenario.called:
         items.append(COMPARED)
     if record.scenario.use is not None:
         items.append(READY.format(use=record.scenario.use))
     items += _of_code(record)
-    room_before = SHARED_HOME if record.run.room.home == "shared" else ROOM
-    room = _left_behind(record) if is_known else room_before
     hosts = record.scenario.hosts
     where = TEST_HOSTS.format(count=hosts) if hosts > 1 else ONE_MACHINE
     if record.run.farm is not None:
@@ -138,7 +120,7 @@ def limits_section(record: Record) -> list[Block]:
         where = MACHINES.format(count=_of_machines(over, placed), listed=len(over.machines))
     if record.run.machines is not None and record.run.machines.made_here:
         where = f"{where} {TEST_MACHINES}"
-    items += [where, SHARED, LOADED, room, TIME]
+    items += [where, SHARED, LOADED, _left_behind(record), TIME]
     return [Heading(2, "What this does not show"), BulletList(tuple(items)), *_printed(record)]
 
 

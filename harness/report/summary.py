@@ -33,7 +33,6 @@ from harness.report.figures import GRID
 from harness.report.words import answer, percent, ranks_in_words, worst_first
 from harness.stats.outcome import Trial
 from harness.stats.tally import Tally, Way
-from harness.stats.unshown import EDITION_OF_THE_KNOWN
 from harness.stats.verdict import CellVerdict
 
 RUN = Evidence(facts.PATH)
@@ -43,8 +42,6 @@ UNSHOWN_SHOWN = 2
 PLACE_LIMIT = 240
 SENTENCE_LIMIT = 240
 REASON_LIMIT = 640
-# What reports of editions before 5 say.
-VOID_BEFORE = "it is replaced and not counted"
 UPSTREAM = "A finding about somebody else's code: it counts for no release."
 
 
@@ -72,15 +69,13 @@ def summary(record: Record) -> list[Block]:
     if judgement.reasons:
         reasons = tuple(Foreign(reason, REASON_LIMIT) for reason in judgement.reasons)
         blocks += [Paragraph("Reasons:"), BulletList(reasons)]
-    is_known = record.run.edition >= EDITION_OF_THE_KNOWN
-    replaced = "it is not counted, and replaced as often as max_voids allows" if is_known else VOID_BEFORE
     return [
         *blocks,
         Figure(GRID, "Every trial as a square; its shape says what became of it."),
         Note(
             "The bound is the one-sided Clopper-Pearson upper bound at the scenario's confidence; p is Fisher's exact "
             f"test, one-sided, {arms[1]} against {arms[0]}. A void trial is one that the harness itself spoiled, or "
-            f"whose fault has no proof; {replaced}."
+            "whose fault has no proof; it is not counted, and replaced as often as max_voids allows."
         ),
         # The verifier looks for exactly this line.
         Paragraph("Made: ", Verbatim(record.run.made)),

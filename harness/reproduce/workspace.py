@@ -16,7 +16,6 @@ from harness.record.facts import PATCH_FOLDER
 from harness.reproduce.report_copy import ReportCopy
 from harness.run.arms import patch
 from harness.run.arms.provenance import (
-    EMPTY,
     Living,
     Origin,
     Recorded,
@@ -91,9 +90,9 @@ def _change(target: Path, changes: bytes, *, commit: str) -> None:
 
 
 def recorded(copy: ReportCopy) -> dict[str, Origin]:
-    """What the report says of each arm; of a run that did not record it nothing is known."""
+    """What the report says of each arm."""
     said = copy.record.run.provenance
-    return {name: Living(EMPTY) if said is None else Recorded(said[name]) for name in copy.record.arms}
+    return {name: Recorded(said[name]) for name in copy.record.arms}
 
 
 def standing_at(copy: ReportCopy, folder: Path) -> dict[str, Origin]:

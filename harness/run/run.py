@@ -49,7 +49,6 @@ from harness.run.replay import RecordReplay
 from harness.run.trials import MadeTrials, make
 from harness.scenario import LoadedScenario, Problem, Scenario, ScenarioError
 from harness.stats.cell_facts import CellFacts
-from harness.stats.unshown import EDITION
 from harness.trust import footer, statement
 from harness.trust.key import Signer
 from harness.trust.replay import CannotRender
@@ -193,7 +192,6 @@ def _facts(plan: RunPlan, made: MadeTrials, *, reproduces: Reproduces | None, se
         provenance=provenance,
         machines=made.machines,
         farm=made.farm,
-        edition=EDITION,
         texts_left=library.keep(
             folder, loaded, environments, of=plan.trials.differing, arms=compared(ingredients.arms)
         ),

@@ -33,18 +33,7 @@ CAUSES = (
     ("what was sent is not what came", ("transfers-intact",)),
     ("what ranks have to agree on differs", ("agree",)),
 )
-CAUSES_BEFORE = (
-    *_OF_ALL,
-    ("a collective is wrong", ("ledger-agrees", "collective-correct")),
-    ("what was sent is not what came", ("transfers-intact",)),
-    ("a replicated decision differs", ("agree",)),
-)
-"""In reports of an earlier edition: ledgers that agree show nothing of what a collective gives, and not every value on
-which ranks agree is a decision."""
 ONE = "wrong already in a world of one"
-EDITION_COMPARED = 3
-"""The first edition in which causes claim no more than was compared: a smaller world is wrong where its output was, not
-where it crashed; calls in step show nothing of what a collective gives; who told no tokens generated no others."""
 TOKENS = "the ranks generate different tokens"
 
 
@@ -98,11 +87,11 @@ def output_checks(checks: Sequence[Check]) -> list[Check]:
 
 
 def attribute(
-    scenario: Scenario, index: int, evidence: str, findings: Sequence[Finding], history: History, *, edition: int
+    scenario: Scenario, index: int, evidence: str, findings: Sequence[Finding], history: History
 ) -> Attribution | None:
     """What one trial tells by itself; None where none of its outputs is wrong.
 
-    A check that could compare nothing shows no wrong output. What is claimed depends on the report's `edition`.
+    A check that could compare nothing shows no wrong output.
     """
     by_id = {finding.check: finding for finding in findings}
     wrong = [
@@ -113,11 +102,11 @@ def attribute(
     if not wrong:
         return None
     causes = []
-    for what, kinds in CAUSES if edition >= EDITION_COMPARED else CAUSES_BEFORE:
+    for what, kinds in CAUSES:
         asked = [by_id[check.id] for check in scenario.checks if check.kind in kinds]
         causes.append(_cause(what, asked, kinds))
     if history.size > 1:
-        causes += _of_tokens([tokens_of(history, rank) for rank in range(history.size)], edition=edition)
+        causes += _of_tokens([tokens_of(history, rank) for rank in range(history.size)])
     return Attribution(
         index=index,
         evidence=evidence,
@@ -135,12 +124,10 @@ def attribute_first(
     trial: Trial,
     findings: Sequence[Finding],
     history: History,
-    *,
-    edition: int,
 ) -> None:
     """Attribute the first failed trial of an arm in which an output is wrong."""
     if arm not in found and trial.outcome == "fail":
-        one = attribute(scenario, trial.index, trial.evidence, findings, history, edition=edition)
+        one = attribute(scenario, trial.index, trial.evidence, findings, history)
         found.update({arm: one} if one is not None else {})
 
 
@@ -158,18 +145,16 @@ def _cause(what: str, asked: Sequence[Finding], kinds: Sequence[str]) -> Cause:
     return Cause(word="excluded", what=what, why=f"check {names} holds on every rank it asks")
 
 
-def _of_tokens(said: Sequence[Mapping[int, list[int]]], *, edition: int) -> list[Cause]:
+def _of_tokens(said: Sequence[Mapping[int, list[int]]]) -> list[Cause]:
     """Whether the ranks generated the same; nothing where none says what it generated."""
     if not any(said):
         return []
     telling = [rank for rank, tokens in enumerate(said) if tokens]
-    first = telling[0] if edition >= EDITION_COMPARED else 0
-    odd = [rank for rank, tokens in enumerate(said) if tokens != said[first]]
-    silent = [rank for rank in odd if rank not in telling] if edition >= EDITION_COMPARED else []
-    if other := [rank for rank in odd if rank not in silent]:
+    first = telling[0]
+    if other := [rank for rank in telling if said[rank] != said[first]]:
         why = f"{numbered('rank', other)} generated others than rank {first}"
         return [Cause(word="found", what=TOKENS, why=why)]
-    if silent:
+    if silent := [rank for rank, tokens in enumerate(said) if not tokens]:
         return [Cause(word="open", what=TOKENS, why=f"{numbered('rank', silent)} told of none")]
     return [Cause(word="excluded", what=TOKENS, why="every rank generated the same")]
 
@@ -239,14 +224,10 @@ def climb(
     cells: Sequence[Cell],
     found: Sequence[Mapping[Arm, Attribution]],
     arms: Sequence[Mapping[Arm, Tally]],
-    *,
-    edition: int,
 ) -> list[dict[Arm, Attribution]]:
-    """The attributions of all cells, with what smaller worlds tell of each, as a report of an edition says it."""
+    """The attributions of all cells, with what smaller worlds tell of each."""
 
-    def compared(arm: Arm, one: Attribution) -> dict[str, Attribution]:
-        if edition < EDITION_COMPARED:  # whatever failed was wrong
-            return {cell.id: one for cell, counts in zip(cells, arms, strict=True) if _failed(counts.get(arm), one)}
+    def compared(arm: Arm) -> dict[str, Attribution]:
         return {cell.id: own[arm] for cell, own in zip(cells, found, strict=True) if arm in own}
 
     return [
@@ -255,13 +236,9 @@ def climb(
                 one,
                 cell,
                 [(other, counts.get(arm)) for other, counts in zip(cells, arms, strict=True)],
-                compared=compared(arm, one),
+                compared=compared(arm),
             )
             for arm, one in own.items()
         }
         for cell, own in zip(cells, found, strict=True)
     ]
-
-
-def _failed(counts: Tally | None, one: Attribution) -> bool:
-    return counts is not None and _wrong(counts, one.checks) > 0

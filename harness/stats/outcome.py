@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any, Literal
 
-from pydantic import Field, JsonValue, SerializerFunctionWrapHandler, model_serializer
+from pydantic import Field
 
 from harness.checks import Finding, RankFinding, judge_trial
 from harness.faults import Proved, of_arm, prove
@@ -90,13 +90,6 @@ class Trial(Model):
     strikes: list[Strike] = Field(default_factory=list)
     node: int | None = None
     apart: bool = False
-
-    @model_serializer(mode="wrap")
-    def _as_before(self, handler: SerializerFunctionWrapHandler) -> dict[str, JsonValue]:
-        """A trial of one machine that was not farmed says nothing of others, as trials did before any was."""
-        found: dict[str, JsonValue] = handler(self)
-        unsaid = {"node": None, "apart": False}
-        return {name: value for name, value in found.items() if name not in unsaid or value != unsaid[name]}
 
 
 def trial_folder(slug: str, arm: str, index: int) -> str:

@@ -67,7 +67,7 @@ class Source:
         checkouts: those of them that were built from a commit.
         installed: whether the scenario says that the subject is what is installed.
         differing: normal names of the distributions that differ between the arms, whose files are told in full.
-        counterparts: what the files of installed packages have to equal; None in a record of an earlier edition.
+        counterparts: what the files of installed packages have to equal.
     """
 
     declared: Collection[str]
@@ -78,7 +78,7 @@ class Source:
     checkouts: Mapping[str, Checkout] = field(default_factory=dict)
     installed: bool = False
     differing: Collection[str] = ()
-    counterparts: Counterparts | None = None
+    counterparts: Counterparts = field(default_factory=lambda: Counterparts(roots={}, files={}, installed=()))
 
     def holds(self, file: str, sha256: str) -> bool:
         """Whether the repository has this content under a path that ends like this one."""
@@ -294,7 +294,7 @@ def _came(installed: Mapping[str, str], others: Iterable[Mapping[str, Any]]) -> 
 def _not_the_repositorys(came: Iterable[tuple[str, str, str]], source: Source, made: dict[str, str]) -> Iterator[str]:
     """InstalledCopy distributions that are the repository's by their import names, and are not as it has them."""
     known = source.counterparts
-    if known is None or source.installed:
+    if source.installed:
         return
     for package, name, version in came:
         if name in source.named or name in source.checkouts or (name == TOOL and TOOL not in source.declared):
@@ -333,8 +333,7 @@ def _is_whole(installed: InstalledCopy, package: str) -> bool:
 
 def _changed(other: Mapping[str, Any], files: Mapping[str, str], source: Source) -> Iterator[str]:
     """Files that a rank loaded with another content than their distribution had at the run's end."""
-    known = source.counterparts
-    found = known.distribution(other["distribution"], other["version"]) if known is not None else None
+    found = source.counterparts.distribution(other["distribution"], other["version"])
     for file, sha256 in files.items() if found is not None else ():
         if found is not None and found.files.get(file, "") not in ("", sha256):
             yield f"{file} of {found.name} {found.version} is not what it was when a rank loaded it"
@@ -382,7 +381,7 @@ def _judge(other: Mapping[str, Any], files: Mapping[str, str], source: Source) -
 def _places_of(other: Mapping[str, Any], files: Mapping[str, str], source: Source) -> list[Place]:
     """The places in the repository of which the files of one package are copies, where its import name has any."""
     known, distribution = source.counterparts, other["distribution"]
-    if known is None or distribution in source.named or (other["record"] == "tool" and TOOL not in source.declared):
+    if distribution in source.named or (other["record"] == "tool" and TOOL not in source.declared):
         return []
     package = str(other["package"])
     found = known.distribution(distribution, other["version"])
@@ -394,9 +393,9 @@ def _places_of(other: Mapping[str, Any], files: Mapping[str, str], source: Sourc
 def _held(file: str, sha256: str, other: Mapping[str, Any], places: Collection[Place], source: Source) -> str | None:
     """Whether a file is the repository's: None where it is not; where only its build wrote it, words that say so."""
     known, package = source.counterparts, top_of(file)
-    if known is None or not places:
+    if not places:
         # Of a distribution that the repository declares, a copy in any of its folders proves nothing.
-        unmapped = known is not None and other["distribution"] in source.declared
+        unmapped = other["distribution"] in source.declared
         return "" if source.holds_alone(file, sha256) and not unmapped else None
     if list(known.differing({file: sha256}, places, package)):
         return None

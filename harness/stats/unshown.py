@@ -39,19 +39,6 @@ CELLS_MOST = 6
 LINES_MOST = 20
 LINES_READ = 1000
 LINE_LIMIT = 300
-EDITION = 5
-"""What is told grows: from 2 on, what ledgers cannot see, and artefacts that the evidence has no room for.
-
-From 3 on ledgers hold the splits of an all-to-all, which reports of 2 say they do not see; from 4 on, what comparing
-logits leaves open, and what `matrix.exclude` leaves out, and of the files in which two arms differ those are shown
-first that ranks loaded. From 5 on, what was refuted from outside is judged and said as it is known: packages are held
-against the repository by their import names, and tolerances are tried with wrong arrays.
-
-A report of an earlier edition is judged and rendered as it was made.
-"""
-EDITION_OF_SPLITS = 3
-EDITION_OF_PARITY = 4
-EDITION_OF_THE_KNOWN = 5
 
 
 class Printed(Model):
@@ -75,8 +62,8 @@ class Printed(Model):
 class Unshown:
     """Takes the judged trials of a scenario one after the other, and tells what they leave open."""
 
-    def __init__(self, scenario: Scenario, *, edition: int) -> None:
-        self._scenario, self.edition = scenario, edition
+    def __init__(self, scenario: Scenario) -> None:
+        self._scenario = scenario
         self._axes = list(scenario.matrix.further)
         self._names = [check.id for check in scenario.checks]
         self._cells: dict[str, Cell] = {}
@@ -144,9 +131,8 @@ class Unshown:
             if cell.ranks > 1:
                 self._talked[cell.id] = self._talked.get(cell.id, False) or _has_talked(history)
                 self._called[cell.id] = self._called.get(cell.id, False) or _has_called(history)
-            if self.edition >= EDITION_OF_PARITY and cell.id not in self._unseen:
-                axes = cell.axes if self.edition >= EDITION_OF_THE_KNOWN else None
-                self._unseen[cell.id] = unseen(self._scenario, history, axes=axes)
+            if cell.id not in self._unseen:
+                self._unseen[cell.id] = unseen(self._scenario, history, axes=cell.axes)
             self._take_logs(cell, trial, read=read, names=names)
 
     def take_references(self, arm: str, histories: Iterable[History]) -> None:
@@ -170,8 +156,7 @@ class Unshown:
         left += self._by_cell({cell.id: OF_ONE for cell in self._cells.values() if cell.ranks == 1})
         left += self._by_cell({name: self._unfailed(name) for name in self._cells if self._controls[name]})
         left += self._by_cell({name: self._wanted(name) for name in self._cells})
-        if self.edition >= EDITION_OF_THE_KNOWN:
-            left += self._by_cell({name: self._silent(name) for name, talked in self._talked.items() if not talked})
+        left += self._by_cell({name: self._silent(name) for name, talked in self._talked.items() if not talked})
         left += [sentence for name in self._scenario.show if (sentence := self._not_reported(name))]
         left += [sentence for axis in self._axes if (sentence := self._changed_nothing(axis))]
         left += [
@@ -181,7 +166,7 @@ class Unshown:
         ]
         left += [sentence] if (sentence := self._same_bits()) else []
         left += self._of_hangs()
-        if self.edition >= EDITION_OF_THE_KNOWN and (sentence := self._never_varied()):
+        if sentence := self._never_varied():
             left.append(sentence)
         left += [
             f"fault {fault} struck after the last event that a check asks for, in {count} of {self._struck[fault]} "
@@ -189,10 +174,10 @@ class Unshown:
             for fault, count in sorted(self._after.items())
             if count
         ]
-        left += self._alike_at_both_ends() if self.edition > 1 else []
+        left += self._alike_at_both_ends()
         if self._scenario.digests == "eager":
             left.append("calls of MLX were evaluated one by one to be digested: how they run lazily is not shown")
-        if self._not_held and self.edition > 1:
+        if self._not_held:
             many = plural(self._not_held, "artefact")
             left.append(
                 f"{many} of ranks are not in the evidence, whose room was limited: what checks made of them stands in "
@@ -206,7 +191,7 @@ class Unshown:
 
     def _of_hangs(self) -> list[str]:
         """What the proof of a hang leaves open, where one was proved."""
-        if self.edition < EDITION_OF_THE_KNOWN or not self._hung:
+        if not self._hung:
             return []
         told = [
             (
@@ -226,7 +211,7 @@ class Unshown:
 
     def _left_unseen(self) -> list[str]:
         """What comparing logits leaves open, and the combinations that nobody tried."""
-        if self.edition < EDITION_OF_PARITY or not self._cells:
+        if not self._cells:
             return []
         return [*self._each_by_cell(self._unseen), *filter(None, [left_out(self._scenario)])]
 
@@ -237,17 +222,15 @@ class Unshown:
         return [sentence for own in by_cell for sentence in own]
 
     def _alike_at_both_ends(self) -> list[str]:
-        """What ledgers and digests do not see: arrays for another purpose, and splits, which no ledger held once."""
+        """What ledgers and digests do not see: arrays for another purpose."""
         checks = self._scenario.checks
-        ledgers = ", ".join(check.id for check in checks if isinstance(check, LedgerAgreesCheck))
         asked = ", ".join(check.id for check in checks if isinstance(check, LedgerAgreesCheck | TransfersIntactCheck))
         places = (
             f"two receives without tags, of one shape and type, that the subject swapped are not seen by {asked}: "
             "every call has its other end, and every byte arrives as it was sent; of payloads that the subject codes, "
             "collective-correct tells whose they are"
         )
-        splits = f"splits of an all-to-all that contradict each other are not seen by {ledgers}"
-        return [places] * bool(asked) + [splits] * (bool(ledgers) and self.edition < EDITION_OF_SPLITS)
+        return [places] if asked else []
 
     def _by_cell(self, sentences: Mapping[str, str]) -> list[str]:
         """Each sentence once, with the cells it is about where it is not about all."""
@@ -291,7 +274,7 @@ class Unshown:
             is_want = not finding.reason and all(part.want(compares=compared) for part in parts)
             is_want = is_want and finding.check != stated
             is_empty = not finding.reason and all(_says_nothing(check, history, part.rank) for part in parts)
-            if self.edition >= EDITION_OF_THE_KNOWN and (is_want or is_empty):
+            if is_want or is_empty:
                 self._wanting[cell.id].add(finding.check)
             else:
                 self._failed[cell.id].add(finding.check)
@@ -336,8 +319,8 @@ class Unshown:
         arms: tuple[Arm, ...] = ("candidate", "control")
         if all(len({self._reported.get((cell.id, arm)) for cell in group}) == 1 for group in groups for arm in arms):
             # No other trial was looked at for this.
-            where = " in the first trial of each cell" if self.edition >= EDITION_OF_THE_KNOWN else ""
-            return f"the axis {axis} changed nothing that ranks reported{where}: nothing shows that it was used"
+            where = "in the first trial of each cell"
+            return f"the axis {axis} changed nothing that ranks reported {where}: nothing shows that it was used"
         if any(name == axis for _, name in self._swallowed):
             return _swallowed(None, axis)
         return ""
@@ -405,10 +388,9 @@ class Unshown:
             return ""
         noun, what = ("check", "it compares") if len(names) == 1 else ("checks", "they compare")
         # Of a trial that failed a check, the others may have differed too.
-        which = " that passed" if self.edition >= EDITION_OF_THE_KNOWN else ""
         return (
-            f"b gave the bits of a in every trial{which}, by the {noun} {', '.join(names)}: nothing shows that what "
-            f"{what} depends on what differs between a and b"
+            f"b gave the bits of a in every trial that passed, by the {noun} {', '.join(names)}: nothing shows that "
+            f"what {what} depends on what differs between a and b"
         )
 
     def _take_alike(self, history: History) -> None:

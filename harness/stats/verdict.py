@@ -11,7 +11,7 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, S
 from dataclasses import dataclass
 from functools import cached_property
 
-from pydantic import Field, JsonValue, SerializerFunctionWrapHandler, model_serializer
+from pydantic import Field
 
 from harness.checks.finding import canonical
 from harness.forms.digest import fold
@@ -29,7 +29,7 @@ from harness.stats.outcome import Arm, Trial
 from harness.stats.stated import StatedEnd, stated_ends
 from harness.stats.tally import Tally, Word, decide, tally, tally_control
 from harness.stats.teeth import Teeth
-from harness.stats.unshown import EDITION, EDITION_OF_THE_KNOWN, Printed, Unshown
+from harness.stats.unshown import Printed, Unshown
 from harness.stats.watches import Watches
 
 ORDER: tuple[Word, ...] = ("FAIL", "INCONCLUSIVE", "PASS")
@@ -42,7 +42,7 @@ class CellVerdict(Model):
     `outside` lists modules, with their sha256, that came from neither the arm's folder nor the environment's packages.
     `control_holds` is whether the control is stated to hold here: it fails in other cells.
     `attributions` say of each arm whose output was wrong what that comes from, as far as the run tells.
-    `ran` is None in a record from before ranks told what they had loaded.
+    `ran` is None in a cell that was skipped.
     `hosts` is on how many machines its ranks are meant to be; None where the scenario does not say.
     """
 
@@ -63,12 +63,6 @@ class CellVerdict(Model):
     reference: references.Reference | None = None
     control_holds: bool = False
     attributions: dict[Arm, Attribution] = Field(default_factory=dict)
-
-    @model_serializer(mode="wrap")
-    def _without_hosts(self, handler: SerializerFunctionWrapHandler) -> dict[str, JsonValue]:
-        """Of a cell that is wherever the run has it nothing is said of hosts, as in records from before."""
-        found: dict[str, JsonValue] = handler(self)
-        return {name: value for name, value in found.items() if self.hosts is not None or name != "hosts"}
 
     @property
     def arms(self) -> Mapping[Arm, Tally]:
@@ -96,7 +90,7 @@ class ArmCode:
     """What an arm is made of: the sha256 of each file of its staged folder, the entry's arguments, its environment.
 
     `source` is the folder of the evidence in which its files lie.
-    `origin` is what its repository holds of the code that was not staged; None in a record that does not tell.
+    `origin` is what its repository holds of the code that was not staged; None where nobody asks which code ran.
     """
 
     files: Mapping[str, str]
@@ -142,7 +136,6 @@ def judge(
     names: Collection[str],
     heard: Callable[[str, History], None] = lambda _evidence, _history: None,
     measures: bool = True,
-    edition: int = EDITION,
 ) -> Judgement:
     """Judge a scenario from its evidence.
 
@@ -154,12 +147,12 @@ def judge(
         names: the paths there are.
         heard: called with each trial, by the path of its events.
         measures: whether the trials were made where times and memory of one can be set beside another's.
-        edition: of what is told to be not shown, and of attributions.
 
     Raises:
         EventError: an `events.jsonl` cannot be read.
     """
-    unshown, cells = Unshown(scenario, edition=edition), list(cells)
+    cells = list(cells)
+    unshown = Unshown(scenario)
     teeth = Teeth(scenario)
     shows = control_must_fail(scenario, (cell for cell, facts in cells if facts.skipped is None))
     verdicts = [
@@ -182,12 +175,10 @@ def judge(
         [cell for cell, _ in cells],
         [one.attributions for one in verdicts],
         [one.arms for one in verdicts],
-        edition=edition,
     )
     verdicts = [one.model_copy(update={"attributions": own}) for one, own in zip(verdicts, climbed, strict=True)]
-    if edition >= EDITION_OF_THE_KNOWN:
-        verdicts = [_toothless(one, teeth) for one in verdicts]
-    tolerances = {one.id: teeth.left_open(one.id) for one in verdicts} if edition >= EDITION_OF_THE_KNOWN else {}
+    verdicts = [_toothless(one, teeth) for one in verdicts]
+    tolerances = {one.id: teeth.left_open(one.id) for one in verdicts}
     word = merge(cell.verdict for cell in verdicts)
     reasons = [f"{cell.id}: {reason}" for cell in verdicts for reason in cell.reasons]
     expected = scenario.expects or "PASS"
@@ -266,7 +257,7 @@ def _judge_cell(
                     VerdictReason(VerdictCode.CODE_NOT_PROVED, _not_proved(why))
                     for why in ran.hear(arm, origin, history)
                 )
-            attribute_first(attributed, arm, scenario, trial, findings, history, edition=unshown.edition)
+            attribute_first(attributed, arm, scenario, trial, findings, history)
             if trial.outcome != "void":
                 for key, value in measured.values(measures, history).items():
                     values[arm].setdefault(key, []).append(value)
@@ -279,7 +270,7 @@ def _judge_cell(
     hung: dict[Arm, shown_trial.HungTrial] = {}
     attributed: dict[Arm, Attribution] = {}
     ends: defaultdict[StatedEnd, list[int]] = defaultdict(list)
-    watches = Watches(scenario, cell, is_asked=unshown.edition >= EDITION_OF_THE_KNOWN)
+    watches = Watches(scenario, cell)
     ran = provenance.Ran(read=read, names=names)
     values: dict[Arm, dict[tuple[str, int], list[float]]] = {"candidate": {}, "control": {}}
     histories, summary = references.read_reference(scenario, cell, read=read)

@@ -26,12 +26,11 @@ class Watches:
         silence: the longest silence of the candidate's trials that passed, in seconds; 0 where no hang is stated.
     """
 
-    def __init__(self, scenario: Scenario, cell: Cell, *, is_asked: bool) -> None:
-        """Begin; `is_asked` is whether the report's edition asks for a trial that was watched."""
+    def __init__(self, scenario: Scenario, cell: Cell) -> None:
         control = scenario.subject.control
         stated = control.must_fail if control is not None else None
         self._hang = stated.hang if stated is not None else None
-        self._is_asked = is_asked and stated is not None and self._hang is not None and stated.applies(cell.values)
+        self._is_asked = stated is not None and self._hang is not None and stated.applies(cell.values)
         self._within = stated.within if stated is not None else 0.0
         # Seconds for which each trial stood still that hung as stated, by its number.
         self._stood: dict[int, float] = {}

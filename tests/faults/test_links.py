@@ -368,7 +368,7 @@ def test_evidence_that_lacks_something_proves_nothing(
 
 @pytest.mark.parametrize("lacks", [False, True])
 def test_a_wire_that_does_not_count_payload_is_named(flipped: Struck, lacks: bool) -> None:
-    """Wires of earlier editions did not count it: whoever leaves it out of a newer trial is refused by its line."""
+    """Whoever leaves it out of a trial is refused by its line."""
     left = [
         event._replace(values={key: value for key, value in event.values.items() if not lacks or key != "payload"})
         for event in (seen.event for seen in flipped.history.seen)

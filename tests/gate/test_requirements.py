@@ -18,7 +18,6 @@ from harness.gate.requirements import Requirement, requirements
 from harness.reason import Skip, SkipCode
 from harness.record.facts import RevisionFacts
 from harness.record.model import Record
-from harness.stats.unshown import EDITION
 from harness.stats.verdict import CellVerdict
 from tests.gate.conftest import CELLS, POLICY, SCENARIO, Copy, Keys, Place, not_met, row
 from tests.run.repositories import git
@@ -44,14 +43,6 @@ def test_a_copy_that_is_signed_again_opens_it_too(place: Place, copy: Make) -> N
     """What these tests change is all that differs: an unchanged copy opens the gate."""
     copy().sign()
     assert not_met(place.gate()) == {}
-
-
-def test_a_report_of_an_earlier_edition_is_refused(place: Place, copy: Make) -> None:
-    """The signer states the edition, so the rules of an earlier one never open the gate."""
-    copy().facts(edition=EDITION - 1).sign()
-    found = place.gate()
-    assert not_met(found) == {"edition": "REFUSED"}
-    assert "run the scenario again" in row(found, "edition").reason
 
 
 STRANGE = {"distribution": "brings-mine", "version": "1.0", "sha256": "0" * 64}

@@ -14,7 +14,6 @@ from harness.gate.reports import Report
 from harness.gate.rules import RULES, Ruling, holds
 from harness.record.facts import RevisionFacts
 from harness.scenario import parse_scenario
-from harness.stats.unshown import EDITION
 from harness.trust.signers import SignerPolicy
 from tests.gate.conftest import SCENARIO
 from tests.records import cell, record
@@ -62,7 +61,7 @@ def basis(*lines: str, require: str = f'{{scenario: meet, cells: ["{CELL}"]}}', 
 
 def report(*cells: dict[str, Any], run: dict[str, Any] | None = None, **more: Any) -> Report:
     """A report of these cells, or of one that passed beside a control that failed; by today's rules."""
-    found = record(*cells, run={"edition": EDITION, **(run or {})}, **more)
+    found = record(*cells, run=run, **more)
     return Report(place="x", record=found, signer="ci", key="SHA256:x", roles=("ci",))
 
 
@@ -110,7 +109,7 @@ def test_one_rule_that_is_not_met_is_enough_for_a_report_not_to_hold() -> None:
 
 def test_every_rule_of_the_documentation_is_asked() -> None:
     """A rule that is left out of the table would be met by everything."""
-    asked = "commit tree code verdict cells control trials age challenge plugins edition jobs nix lock start_files"
+    asked = "commit tree code verdict cells control trials age challenge plugins jobs nix lock start_files"
     assert list(RULES) == asked.split()
 
 
@@ -379,13 +378,6 @@ def test_the_row_of_plugins_counts_them() -> None:
     counts = "1 plug-in used, 0 distributions with plug-ins imported, by the policy"
     assert ruled("plugins", listed, report(run={"plugins": [USED]})) == ("MET", counts)
     assert ruled("plugins", listed, report()) == ("MET", "the record lists no plug-in, used or imported")
-
-
-def test_an_earlier_edition_is_refused_and_this_one_is_not() -> None:
-    """The edition decides by which rules a report is judged: an earlier one never opens the gate."""
-    assert ruled("edition", basis(), report()) == ("MET", f"edition {EDITION}")
-    word, reason = ruled("edition", basis(), report(run={"edition": EDITION - 1}))
-    assert (word, "run the scenario again" in reason) == ("REFUSED", True)
 
 
 def test_as_many_worlds_at_a_time_as_are_allowed() -> None:

@@ -13,7 +13,6 @@ from harness.scenario import Cell, Scenario, parse_scenario
 from harness.stats.attribution import ONE, Attribution, attribute, on_rungs
 from harness.stats.outcome import Failure, Trial
 from harness.stats.tally import Tally
-from harness.stats.unshown import EDITION
 from tests.ladder.cases import CLEAN
 
 SCENARIO: Scenario = parse_scenario(
@@ -54,7 +53,7 @@ def attributed(walk: Walk, defect: str) -> str:
             continue
         parts = tuple(RankFinding(rank=rank, passed=not counts.failed) for rank in range(cell.ranks))
         finding, seen = Finding(check=SAME, kind="equivalent", ranks=parts), History([], size=cell.ranks)
-        found = attribute(SCENARIO, 0, "", [finding], seen, edition=EDITION)
+        found = attribute(SCENARIO, 0, "", [finding], seen)
         if found is None:
             return f"over {cell.ranks} nothing is wrong"
         compared[cell.id] = found

@@ -103,7 +103,7 @@ def test_a_call_that_every_rank_had_refused_is_no_difference(states: tuple[str, 
 
 
 def test_what_is_not_known_is_no_difference_and_no_agreement() -> None:
-    """Ledgers of before state nothing, which is as it was; what one could not hold is told, and is not agreement."""
+    """A ledger that states nothing contradicts nobody; what one could not hold is told, and is not agreement."""
     assert difference(split(elements=3), split(elements=9), split(elements=6)) is None
     lost = call("all_to_all_single", shares=Shares((4,), unheld=True))
     calls = [call("all_to_all_single", shares=Shares((4,), (4,))), lost]

@@ -1,11 +1,9 @@
-"""What changed between the arms: what ranks loaded comes first, and reports of before stay as they were."""
+"""What changed between the arms: what ranks loaded comes first."""
 
 from __future__ import annotations
 
 from types import SimpleNamespace
 from typing import Any
-
-import pytest
 
 from harness.events import Event
 from harness.history import History
@@ -44,7 +42,7 @@ def files(lines: list[str]) -> list[str]:
 
 def test_what_ranks_loaded_comes_first() -> None:
     """The shortest first; no file takes the place of all others; what nobody loaded is counted."""
-    lines = changed("model.py", "engine.py", "same.py").lines([], edition=4)
+    lines = changed("model.py", "engine.py", "same.py").lines([])
     assert files(lines) == ["engine.py", "model.py"]
     assert "+right" in lines
     assert lines[-1].startswith("... (1 more file differs that no rank loaded")
@@ -53,9 +51,8 @@ def test_what_ranks_loaded_comes_first() -> None:
     assert sum(line in ("-before", "+after") for line in lines) < FILE_LINES
 
 
-@pytest.mark.parametrize(("edition", "loaded"), [(3, ("engine.py",)), (4, ())])
-def test_where_nobody_tells_they_come_by_name(edition: int, loaded: tuple[str, ...]) -> None:
-    """So it was before edition 4, and is where no rank loaded a file that differs, as of programs."""
-    lines = changed(*loaded).lines([], edition=edition)
+def test_where_nobody_tells_they_come_by_name() -> None:
+    """So it is where no rank loaded a file that differs, as of programs."""
+    lines = changed().lines([])
     assert files(lines) == ["a_download.py"]
     assert len(lines) == LINES + 1

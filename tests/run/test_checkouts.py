@@ -178,7 +178,7 @@ def other_wheel(facts: dict[str, Any]) -> None:
 
 
 def silent(facts: dict[str, Any]) -> None:
-    facts["provenance"] = None
+    facts["provenance"].pop("candidate")
 
 
 WHEEL = "evidence/environment/candidate/own-1.0-py3-none-any.whl"
@@ -264,7 +264,7 @@ def test_a_forged_checkout_is_refused(scenario: Write, rankproof: Run, offered: 
     assert f"made by the build of own, in no file of commit {head[:12]}" in verdict(no_such_file)
     assert "does not account for: evidence/environment/candidate/own-1.0-py3-none-any.whl" in verdict(no_checkout)
     assert "is not the wheel that own was installed from" in verdict(other_wheel)
-    assert "the run does not tell what ranks loaded of it" in verdict(silent)
+    assert "does not tell for each arm what its repository holds" in verdict(silent)
 
     files = evident((ran.folder / WHEEL).read_bytes())
     text = b"NUMBER = 2 # other\n"

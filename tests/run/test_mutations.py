@@ -142,12 +142,12 @@ def test_a_kind_that_is_not_known_is_not_judged(place: Place, old: str, new: str
     assert what in found.message
 
 
-def test_a_trial_that_says_nothing_of_what_it_is_made_of_is_not_judged(place: Place) -> None:
-    """A record from before trials said so was not forged; it is not judged either."""
+def test_a_trial_that_says_nothing_of_what_it_is_made_of_is_refused(place: Place) -> None:
+    """No run writes such a trial: it is refused like one that is made of something else."""
     copy = place.copy()
     for path in copy.every:
         first, *rest = read(path)
         first["values"].pop("recipe")
         write(path, [first, *rest])
     forge.work_out(copy.folder)
-    assert place.sign(copy).word == "NOT JUDGED"
+    assert place.sign(copy).word == "EVENTS OF ANOTHER TRIAL"

@@ -8,11 +8,19 @@ from typing import Any
 
 import pytest
 
+from harness.stats.counterparts import Counterparts, InstalledCopy
 from harness.stats.provenance import Source, judge
 
 CODE, OLD, NOTHING = ("a" * 64, "b" * 64, hashlib.sha256().hexdigest())
 REPOSITORY = {"src/engine/core.py": CODE, "engines/torch/core.py": OLD}
 Given = dict[str, Any]
+FINDER = "__editable___engine_1_0_finder.py"
+
+
+def known(*installed: str) -> Given:
+    """Where the repository has the engine, and the files of its distribution in the arm's environment."""
+    copies = [InstalledCopy(name="engine", version="1.0", files=dict.fromkeys(installed, CODE))]
+    return {"counterparts": Counterparts(roots={"engine": [("", "src/")]}, files=REPOSITORY, installed=copies)}
 
 
 def told(record: str, *, file: str = "engine/core.py", sha256: str = OLD, name: str | None = "engine") -> bytes:
@@ -26,14 +34,14 @@ def unproven(listing: bytes, *, declared: tuple[str, ...] = ("engine",), **more:
 
 
 PROVED: dict[str, tuple[bytes, Given]] = {
-    "the repository's content": (told("as", sha256=CODE), {}),
+    "the repository's content": (told("as", sha256=CODE), known("engine/core.py")),
     "the same from no distribution": (told("absent", sha256=CODE, name=None), {}),
     "no content at all": (told("absent", sha256=NOTHING, name=None), {}),
     "a package nobody declares": (told("as"), {"declared": ()}),
     "a package the scenario names": (told("as"), {"named": ("engine",)}),
     "a model's own code": (told("absent", name=None), {"inputs": (OLD,)}),
     "what a plug-in brings into ranks": (told("absent", name=None), {"plugins": (OLD,)}),
-    "an editable install's redirection": (told("as", file="__editable___engine_1_0_finder.py"), {}),
+    "an editable install's redirection": (told("as", file=FINDER), known("__editable___engine_1_0_finder.pth")),
     "what is installed on purpose": (told("as"), {"installed": True}),
     "the same, editable": (told("absent"), {"installed": True}),
     "the Rankproof that runs": (told("tool", name="rankproof"), {}),

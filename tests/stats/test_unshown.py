@@ -14,7 +14,6 @@ from harness.report.limits import limits_section
 from harness.scenario import cells, parse_scenario
 from harness.stats.cell_facts import CellFacts
 from harness.stats.outcome import EVENTS, trial_folder
-from harness.stats.unshown import EDITION
 from harness.stats.verdict import ArmCode, Judgement, judge
 from tests.checks.conftest import healthy
 from tests.records import record
@@ -75,7 +74,6 @@ def judged(
     change: Callable[[Mapping[str, object]], Change] = lambda _: lambda event: event,
     logs: Mapping[str, bytes] | None = None,
     count: int = 4,
-    edition: int = EDITION,
 ) -> Judgement:
     """Judge every cell of a scenario, of trials that are all the same; `change` makes a cell's events its own."""
     asked = parse_scenario(text.encode(), name="it")
@@ -89,7 +87,7 @@ def judged(
             places = [f"{trial_folder(cell.slug, arm, index)}/{EVENTS}" for index in range(count)]
             files.update(dict.fromkeys(places, lines))
         planned.append((cell, CellFacts(id=cell.id, skipped=None, **counts)))
-    return judge(asked, planned, arms=ARMS, read=files.__getitem__, names=files, edition=edition)
+    return judge(asked, planned, arms=ARMS, read=files.__getitem__, names=files)
 
 
 def test_a_run_in_which_everything_is_shown_leaves_nothing_open() -> None:
@@ -133,22 +131,19 @@ def test_a_check_that_no_control_failed_is_named() -> None:
 
 
 def test_what_ledgers_and_digests_cannot_see_is_told() -> None:
-    """Two equal receives in each other's place, which coded payloads alone see; splits, which no ledger held once."""
+    """Two equal receives in each other's place, which coded payloads alone see."""
     told = "swapped are not seen by step, whole: every call has its other end, and every byte arrives as it was sent"
     asked = "  - {id: step, kind: ledger-agrees, ranks: every}\n  - {id: whole, kind: transfers-intact, ranks: every}\n"
     text = TEXT.replace("observe: [collectives]", "observe: [collectives, digests]") + asked
     assert [told in sentence for sentence in judged(text).unshown].count(True) == 1
-    splits = "Splits of an all-to-all that contradict each other are not seen by step."
-    assert [splits in judged(text, edition=edition).unshown for edition in (1, 2, 3)] == [False, True, False]
-    for said in (judged(TEXT), judged(text, edition=1)):  # reports of the first edition did not tell it
-        assert not any(told in sentence or "Splits" in sentence for sentence in said.unshown)
+    assert not any(told in sentence for sentence in judged(TEXT).unshown)
 
 
-def test_combinations_that_are_left_out_are_told_from_edition_4_on() -> None:
-    """A cell that fails can be left out: by name, and not in a report that was made before this was told."""
+def test_combinations_that_are_left_out_are_told() -> None:
+    """A cell that fails can be left out: by name."""
     text = TEXT.replace("ranks: [2], backend: [gloo]", "ranks: [2, 3], backend: [gloo], exclude: [{ranks: 3}]")
     said = "Matrix.exclude leaves out what nothing is shown about: ranks=3."
-    assert [said in judged(text, edition=edition).unshown for edition in (3, 4)] == [False, True]
+    assert said in judged(text).unshown
     assert not any("exclude" in sentence for sentence in judged(TEXT).unshown)
 
 
@@ -341,7 +336,6 @@ def test_a_world_that_never_talks_is_told(noted: list[Event], told: str) -> None
     found = judged(TEXT, candidate=lambda size: [*healthy(size), *noted])
     for words in (SILENT, ALONE):
         assert any(sentence.startswith(words) for sentence in found.unshown) is (words == told)
-    assert not any(SILENT in sentence for sentence in judged(TEXT, candidate=healthy, edition=EDITION - 1).unshown)
 
 
 def test_a_world_that_nobody_observed_is_told() -> None:
@@ -370,7 +364,6 @@ def test_a_check_that_failed_for_want_of_a_value_is_named() -> None:
         "wrong value."
     )
     assert said in found.unshown
-    assert said not in judged(text, control=silent, edition=EDITION - 1).unshown
 
     def wrong(_: int) -> list[Event]:
         return [event._replace(values={"text": "x"}) if event.name == "decode" else event for event in broken()]

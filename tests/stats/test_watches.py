@@ -37,16 +37,14 @@ def history(**values: Any) -> History:
     return History([Event(ns=1, by="harness", name=name, values=values)], size=2)
 
 
-def judged(
-    *stood: float | str | None, spins: bool = False, is_asked: bool = True
-) -> tuple[list[Trial], str, list[int]]:
+def judged(*stood: float | str | None, spins: bool = False) -> tuple[list[Trial], str, list[int]]:
     """Trials that stood still for so many seconds, were not proved for a reason, or (None) lasted too long.
 
     Returns them with what is said, and which count.
     """
     text = SCENARIO.replace("SPINS", f"spins: {str(spins).lower()}")
     scenario = parse_scenario(text.encode(), name="s.yaml")
-    watches = Watches(scenario, cells(scenario)[0], is_asked=is_asked)
+    watches = Watches(scenario, cells(scenario)[0])
     trials = []
     for index, one in enumerate(stood):
         proved = isinstance(one, float)
@@ -119,14 +117,6 @@ def test_of_a_loop_every_trial_is_watched() -> None:
     assert "two trials looped for 10 s each" in said
 
 
-def test_an_earlier_edition_is_judged_as_it_was() -> None:
-    """A report from before says nothing of watches, and its verdict stays."""
-    found, said, ends = judged(2.4, "why", is_asked=False)
-    assert [trial.as_stated for trial in found] == [True, False]
-    assert said == "It hung."
-    assert ends == [0]
-
-
 def begun(*, within: str = "10s", hang: bool = True) -> Watches:
     """What watches a cell, whose control must hang or just fail its check."""
     text = SCENARIO.replace("SPINS", "spins: false").replace("10s", within)
@@ -135,7 +125,7 @@ def begun(*, within: str = "10s", hang: bool = True) -> Watches:
         end = text.index("within: ") + len(f"within: {within}}}")
         text = text[:start] + "must_fail: {check: heard, ranks: every}" + text[end:]
     scenario = parse_scenario(text.encode(), name="s.yaml")
-    return Watches(scenario, cells(scenario)[0], is_asked=True)
+    return Watches(scenario, cells(scenario)[0])
 
 
 def silent(seconds: float) -> History:

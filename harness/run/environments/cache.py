@@ -41,7 +41,7 @@ from harness.scenario.environment import bare
 
 VARIABLE = "RANKPROOF_ENVIRONMENTS"
 STAMP = "stamp.json"
-FORMAT = 2
+FORMAT = 1
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -7,9 +7,9 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping
-from typing import Annotated, Any, ClassVar, Literal
+from typing import Annotated, ClassVar, Literal
 
-from pydantic import Field, SerializerFunctionWrapHandler, model_serializer
+from pydantic import Field
 
 from harness.scenario import Scenario
 from harness.series.matrix.ground import HANG
@@ -18,9 +18,7 @@ from harness.series.series import Digest, SeriesFacts, SeriesPart
 
 PATH = "evidence/matrix.json"
 STANDARD = "standard.py"
-FORMAT: Literal[2] = 2
-Format = Literal[1, 2]
-"""Since 2 a part may have another file of subjects than standard.py, and the report says more on its first page."""
+FORMAT: Literal[1] = 1
 
 
 class MatrixPart(SeriesPart):
@@ -77,7 +75,7 @@ class MatrixFacts(SeriesFacts):
 
     kind: ClassVar[str] = "matrix"
 
-    format: Format
+    format: Literal[1]
     seeds: Annotated[int, Field(ge=1)]
     seed: str
     sample: bool
@@ -88,14 +86,6 @@ class MatrixFacts(SeriesFacts):
     parts: list[MatrixPart]
     without: dict[str, str]
     unused: list[str]
-
-    @model_serializer(mode="wrap")
-    def _as_its_format(self, write: SerializerFunctionWrapHandler) -> dict[str, Any]:
-        """A record of an older format stays the same bytes."""
-        written: dict[str, Any] = write(self)
-        if self.format == 1:
-            del written["subjects"]
-        return written
 
     def subject_of(self, file: str) -> str | None:
         """The sha256 that a file of subjects must have; None where the matrix names no such file."""

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Collection, Sequence
+from typing import Literal
 
 from pydantic import Field
 
@@ -15,7 +16,7 @@ from harness.forms.model import Model
 from harness.record.model import Record, RecordError, read_model
 from harness.scenario import Scenario
 from harness.series.matrix.facts import PATH as FACTS
-from harness.series.matrix.facts import Format, MatrixFacts, MatrixPart, flaw, other_code, unlike
+from harness.series.matrix.facts import MatrixFacts, MatrixPart, flaw, other_code, unlike
 from harness.series.matrix.ground import HANG
 from harness.series.replay import Listed, demand_named, part_record
 from harness.series.series import Read, SeriesRecord
@@ -90,7 +91,7 @@ class MatrixCell(Model):
 class MatrixRecord(SeriesRecord):
     """The record of a matrix: `results.json`."""
 
-    format: Format
+    format: Literal[1]
     facts: MatrixFacts
     verdict: Word
     cells: list[MatrixCell]

@@ -48,11 +48,6 @@ SIGNS = {
     "skipped": ("", svg.PAPER, svg.FAINT, "could not run here"),
 }
 MOST_NAMES = 8
-MORE = (
-    ' "At most" is the upper bound of the share of false alarms. Where the effect says "with a defect", the fault '
-    "strikes the clean trials too, in which the subject takes it well: what has to be seen is the subject with a "
-    "defect, which takes it badly."
-)
 HEADER = (
     "fault",
     "backend",
@@ -86,19 +81,17 @@ def render(record: MatrixRecord, *, manifest_digest: str) -> bytes:
 
 
 def _blocks(record: MatrixRecord) -> Iterator[Block]:
-    facts = record.facts
-    if facts.format > 1:
-        yield BulletList(tuple(_first(record)))
-    # A backtick in a text is one: the first format had them.
-    least = "`at least`" if facts.format == 1 else '"At least"'
-    more = "" if facts.format == 1 else MORE
+    yield BulletList(tuple(_first(record)))
     yield Note(
         "A trial counts as injected when the fault was put into it, as proved when events show that it took effect, "
         "as detected when a check failed, and as rightly named when every check that has to see it failed on exactly "
         "the ranks it reached, by the stated error, signal, code or place, and nothing else was the cause. A masked "
         "fault is tolerated when every check held although it is proved; that the same checks can fail there is shown "
-        f"by a subject that is broken on purpose. {least} is the lower bound of that share of all injected, at "
-        f"{CONFIDENCE:.0%} confidence. A false alarm is a check that failed in a trial without a fault.{more}"
+        'by a subject that is broken on purpose. "At least" is the lower bound of that share of all injected, at '
+        f"{CONFIDENCE:.0%} confidence. A false alarm is a check that failed in a trial without a fault. "
+        '"At most" is the upper bound of the share of false alarms. Where the effect says "with a defect", the fault '
+        "strikes the clean trials too, in which the subject takes it well: what has to be seen is the subject with a "
+        "defect, which takes it badly."
     )
     yield Figure(FIGURE, "Faults against the checks that have to see them, a square for each backend")
     yield Heading(2, "Every fault")

@@ -81,7 +81,7 @@ class Loaded:
         """
         kind = type(self.tokenizer)
         return Lock(
-            schema=2,
+            schema=1,
             repository=self.source.name if isinstance(self.source, HubRepository) else None,
             commit=self.commit,
             files=self.files,

@@ -14,7 +14,7 @@ import secrets
 import stat
 from collections.abc import Iterable
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any
 
 from pydantic import AfterValidator, Field, JsonValue, Strict
 
@@ -66,8 +66,7 @@ class SnapshotManifest(Model):
     """The manifest of a snapshot in the cache: exactly these files, and no other.
 
     Attributes:
-        chosen: whether they were asked for by name, and need not be the whole tokenizer; None in older snapshots, which
-            did not say.
+        chosen: whether they were asked for by name, and need not be the whole tokenizer.
     """
 
     schema_: SchemaVersion = Field(alias="schema")
@@ -75,7 +74,7 @@ class SnapshotManifest(Model):
     repository: str
     commit: Commit
     files: Files
-    chosen: bool | None = None
+    chosen: bool
 
 
 def sizes(folder: Path, *, only_tokenizer_files: bool) -> list[tuple[str, int]]:
@@ -213,7 +212,6 @@ class Lock(Model):
     """The lock file. Closed and strict: an unknown key, a second spelling or a digest that does not follow is an error.
 
     Attributes:
-        schema_: 2; files of schema 1, which hold no models, are read too.
         repository: its name on the hub; None for a lock made from a folder.
         commit: 40 hex digits; None for a folder.
         files: every tokenizer file, sorted by path, with size and sha256. A file that is not here does not exist.
@@ -224,7 +222,7 @@ class Lock(Model):
         models: model files that the tokenizer was locked for, such as GGUF files, sorted by path.
     """
 
-    schema_: Literal[1, 2] = Field(alias="schema")
+    schema_: SchemaVersion = Field(alias="schema")
     repository: Annotated[str, AfterValidator(checked_repository)] | None
     commit: Commit | None
     files: Files
@@ -260,8 +258,6 @@ def read_lock(path: Path) -> Lock:
     together = [(lock.repository, lock.commit), *((model.repository, model.commit) for model in lock.models)]
     if any((repository is None) != (commit is None) for repository, commit in together):
         raise SourceRefused(f"{path} is not a lock file: repository and commit belong together")
-    if lock.schema_ == 1 and lock.models:
-        raise SourceRefused(f"{path} is not a lock file: models belong to schema 2, and it says schema 1")
     return lock
 
 

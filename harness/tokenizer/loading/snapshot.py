@@ -250,10 +250,8 @@ def verified(place: Path, *, by_name: bool = True) -> SnapshotManifest:
         repository = HubRepository(endpoint=manifest.endpoint, name=manifest.repository)
         names = tuple(file.path for file in manifest.files)
         store = SnapshotStore(place.parent.parent)
-        whole, chosen = (store.place(repository, manifest.commit, given) for given in ((), names))
         # A few files that were asked for by name would otherwise pass for the whole tokenizer.
-        allowed = {True: {chosen}, False: {whole}, None: {whole, chosen}}[manifest.chosen]
-        if place not in allowed:
+        if place != store.place(repository, manifest.commit, names if manifest.chosen else ()):
             raise Damaged(
                 f"{place} holds commit {manifest.commit} of {manifest.repository} from {manifest.endpoint}, "
                 "which does not belong there"

@@ -8,11 +8,12 @@ from typing import Any
 import pytest
 
 from harness.record.facts import SOURCE_FOLDER, Source
-from harness.record.model import RecordError
+from harness.record.model import RecordError, read_model
 from harness.scenario import Scenario, parse_scenario
 from harness.series.matrix import Matrix, plan
 from harness.series.matrix.catalogue import CASES
 from harness.series.matrix.facts import FORMAT, STANDARD, MatrixFacts, MatrixPart, flaw, other_code, unlike
+from harness.series.matrix.facts import PATH as FACTS
 from harness.series.matrix.ground import HANG
 from harness.series.matrix.record import assemble, counted
 from harness.series.replay import refusal
@@ -167,11 +168,11 @@ def test_code_beside_the_standard_one_is_refused() -> None:
     assert "not a file of standard subjects" in other_code(scenario_of(linear.parts[0]), listed, honest)
 
 
-def test_a_record_of_the_first_format_stays_the_same_bytes() -> None:
-    """What came later is not written into it."""
-    old = facts("kill/plain", seeds=1).model_copy(update={"format": 1})
-    assert "subjects" not in old.model_dump()
-    assert MatrixFacts.model_validate_json(old.model_dump_json()) == old
+def test_a_record_of_another_format_is_refused() -> None:
+    """There is one format, and its number is 1; the message names the key."""
+    other = facts("kill").model_dump_json().replace('"format":1', '"format":2')
+    with pytest.raises(RecordError, match="format"):
+        read_model(MatrixFacts, other.encode(), name=FACTS)
 
 
 def test_one_case_can_be_chosen_alone() -> None:
