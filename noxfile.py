@@ -27,7 +27,8 @@ from typing import TYPE_CHECKING, Any
 
 import nox
 
-if sys.version_info < (3, 11):  # noqa: UP036 - nox itself still runs on 3.10, and tomllib's absence explains nothing
+# Nox itself still runs on 3.10, and tomllib's absence explains nothing.
+if sys.version_info < (3, 11):  # noqa: UP036
     raise SystemExit(f"nox runs on Python {sys.version.split()[0]} here; Rankproof needs 3.11 or newer.")
 
 import tomllib
@@ -41,7 +42,8 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
 nox.needs_version = ">=2025.2.9"
-nox.options.sessions = ["tests"]  # validate runs for minutes and writes signed results: only when asked for
+# Validate runs for minutes and writes signed results: only when asked for.
+nox.options.sessions = ["tests"]
 
 PROJECT = Path(__file__).resolve().parent
 LOCKS = PROJECT / "locks"
@@ -197,7 +199,8 @@ def ready(session: nox.Session) -> Environment:
     folder = home / f"env-{variant}-{interpreter.version}"
     python = folder / "bin" / "python"
     made_of = [LOCKS / f"{variant}.txt", LOCKS / "dev.txt", LOCKS / "torch-cpu.toml"]
-    with filelock.FileLock(home / f"{folder.name}.lock"):  # two nox at once: the second waits, then finds it made
+    # Two nox at once: the second waits, then finds it made.
+    with filelock.FileLock(home / f"{folder.name}.lock"):
         whole, project = folder / "locks.stamp", folder / "project.stamp"
         if not (stamped(whole, digest(*made_of)) and interpreter_at(str(python))):
             build(session, folder, interpreter, variant, torch_cpu)

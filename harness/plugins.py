@@ -188,7 +188,8 @@ class Registry(Mapping[str, T], Generic[T]):
     def reason(self, name: str) -> str:
         """Why the kind of a plug-in cannot be used; empty where it can, or where no plug-in brings it."""
         if name in self.own:
-            return ""  # a plug-in that wants its name is listed as broken, and keeps nobody from using ours
+            # A plug-in that wants its name is listed as broken, and keeps nobody from using ours.
+            return ""
         self._load(name)
         return self._broken.get(name, "")
 
@@ -222,7 +223,8 @@ class Registry(Mapping[str, T], Generic[T]):
         try:
             kind = point.load()
             plugin = _plugin(point)
-        except (Exception, SystemExit) as error:  # noqa: BLE001 - whatever somebody else's module raises
+        # Whatever somebody else's module raises.
+        except (Exception, SystemExit) as error:  # noqa: BLE001
             return f"{type(error).__name__}: {error}"
         if reason := _misfit(kind, self._base, point.name) or _strange_file(kind, point):
             return reason
@@ -253,7 +255,8 @@ class Registry(Mapping[str, T], Generic[T]):
             raise
         except but:
             raise
-        except (Exception, SystemExit) as error:  # left alone, an exit with 0 would be taken for a PASS
+        # Left alone, an exit with 0 would be taken for a PASS.
+        except (Exception, SystemExit) as error:
             if name not in self.plugins:
                 raise
             last = traceback.extract_tb(error.__traceback__)[-1]
@@ -302,7 +305,8 @@ class OneOf:
         self, _schema: core_schema.CoreSchema, handler: GetJsonSchemaHandler
     ) -> JsonSchemaValue:
         """Describe our kinds, and those of plug-ins that were imported before."""
-        every: Any = Union[tuple(self._registry.described.values())]  # noqa: UP007 - known when it runs
+        # Known when it runs.
+        every: Any = Union[tuple(self._registry.described.values())]  # noqa: UP007
         return handler(TypeAdapter[Any](Annotated[every, Field(discriminator="kind")]).core_schema)
 
     def _choice(self, name: str) -> core_schema.CoreSchema:
@@ -504,7 +508,8 @@ def _files(point: importlib.metadata.EntryPoint, distribution: importlib.metadat
     own = {os.path.realpath(path) for path in paths.values()}
     if not own.issuperset(map(os.path.realpath, found.values())):
         for other in importlib.metadata.distributions():
-            record = "\n" + (other.read_text("RECORD") or "")  # as a text: to parse all of them takes a second
+            # As a text: to parse all of them takes a second.
+            record = "\n" + (other.read_text("RECORD") or "")
             if any(f"\n{name}," in record for name in found):
                 paths |= _listed(other)
     return {name: path for name, path in (paths | found).items() if path.is_file()}

@@ -123,8 +123,10 @@ def resolve(
         command = [
             uv, "pip", "compile", "pyproject.toml", "--output-file", "out.txt", "--quiet", "--universal",
             "--python", sys.executable, "--python-version", PYTHONS[0], "--no-python-downloads",
-            "--fork-strategy", "fewest",  # the same version on every Python, so that all package tables agree
-            "--only-binary", ":all:",  # building a source archive would fetch a build backend that nobody pinned
+            # The same version on every Python, so that all package tables agree.
+            "--fork-strategy", "fewest",
+            # Building a source archive would fetch a build backend that nobody pinned.
+            "--only-binary", ":all:",
             "--no-annotate", "--no-header",
         ]  # fmt: skip
         command += ["--generate-hashes"] if hashes else []

@@ -133,4 +133,5 @@ def _evaluated(expression: str, contexts: Mapping[str, str]) -> object:
     for word in tokens:
         known = word.startswith("'") or word.isspace() or word in ("(", ")", "==", "!=")
         words.append(word if known else _WORDS.get(word) or repr(contexts.get(word, word == "true" or "")))
-    return eval("".join(words).strip(), {"__builtins__": {}})  # noqa: S307 - of action.yml's own expressions
+    # Of action.yml's own expressions.
+    return eval("".join(words).strip(), {"__builtins__": {}})  # noqa: S307

@@ -25,7 +25,8 @@ import harness
 from harness.forms.extras import EXTRAS
 
 PROJECT = Path(__file__).resolve().parent.parent
-TOPS = (PROJECT / "harness", PROJECT / "harness" / "_integrity")  # a link, which rglob does not follow
+# A link, which rglob does not follow.
+TOPS = (PROJECT / "harness", PROJECT / "harness" / "_integrity")
 
 
 @pytest.fixture(scope="module")

@@ -177,7 +177,8 @@ OF_PYTHON = (
     PeerGone("URLError", r"Connection refused|Connection reset by peer"),
     PeerGone("IncompleteRead", r"more expected"),
     PeerGone("IncompleteReadError", r"bytes read on a total of"),
-    PeerGone("EOFError", r"^$"),  # multiprocessing.connection's; EOFErrors of other makers have a message
+    # multiprocessing.connection's; EOFErrors of other makers have a message.
+    PeerGone("EOFError", r"^$"),
 )
 # What torch.distributed's store raises when rank 0, which serves it, is gone.
 OF_TORCHS_STORE = (

@@ -31,7 +31,8 @@ class CloseCheck(AgainstCheck, ValueCheck):
     example: ClassVar = "{id: same-logits, kind: close, ranks: nonzero, value: score.logits, against: 0, atol: 1e-5}"
 
     kind: Literal["close"]
-    value: EventValue | None = Field(None, description=VALUE)  # type: ignore[assignment]  # an artefact may be it
+    # An artefact may be it.
+    value: EventValue | None = Field(None, description=VALUE)  # type: ignore[assignment]
     artefact: Event | None = Field(None, description="In place of value: the name of an array that ranks keep.")
     to: JsonValue | None = Field(None, description="A number, or lists of numbers nested to one depth.")
     against: Whom | None = Field(None, description=f"In place of to: {WHOM}")

@@ -74,7 +74,8 @@ def _main(given: list[str] | None) -> int:
         return INCONCLUSIVE
     except OSError as error:
         return _refused(error, chosen or "")
-    except Exception:  # noqa: BLE001 - the last line of defence: a bug of ours is kept apart from every verdict
+    # The last line of defence: a bug of ours is kept apart from every verdict.
+    except Exception:  # noqa: BLE001
         return _our_bug()
     return code
 

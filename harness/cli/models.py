@@ -155,7 +155,8 @@ def _ranks(engine: str, config: Mapping[str, Any], folder: Path | None = None) -
 
     try:
         return {size: why(size) for size in RANKS}
-    except (ModelError, ValueError) as error:  # a library that is not here, or files that engines read differently
+    # A library that is not here, or files that engines read differently.
+    except (ModelError, ValueError) as error:
         return dict.fromkeys(RANKS, str(error))
 
 

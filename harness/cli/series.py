@@ -159,7 +159,8 @@ def main(options: argparse.Namespace) -> int:
     try:
         series = command.series()
         if options.resume is not None:
-            unfinished(series, options.resume)  # before a key is made for what cannot be gone on with
+            # Before a key is made for what cannot be gone on with.
+            unfinished(series, options.resume)
         signer = sign_with(options, make=options.resume is None)
         how: dict[str, Any] = {"signer": signer, "account": _account(command)}
         how["jobs"] = options.jobs or max(1, (os.cpu_count() or 1) // 2)

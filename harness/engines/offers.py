@@ -145,7 +145,8 @@ def uneven(engine: str, config: Mapping[str, Any], *, ranks: int, dtype: str = "
     if library == "mlx" and ranks < 2:
         return "MLX's ring has two ranks at least; take mlx-single"
     if sharding == "pipeline":
-        layers = _number(text, *LAYERS)  # 0 where it is called otherwise: the rank, which has the model, will say
+        # 0 where it is called otherwise: the rank, which has the model, will say.
+        layers = _number(text, *LAYERS)
         return f"{layers} layers cannot be split over {ranks} ranks; take fewer ranks" if 0 < layers < ranks else ""
     heads = _number(text, "num_key_value_heads", *HEADS)
     if by_heads and heads % ranks:
@@ -441,7 +442,8 @@ def _classes(folder: Path, architecture: str) -> dict[str, ast.ClassDef]:
     stem = re.sub(r"(?:ForCausalLM|LMHeadModel)$", "", architecture).lower()
     files = sorted(
         (folder / "models").glob("*/modeling_*.py"),
-        key=lambda path: path.parent.name.replace("_", "") != stem,  # where it most likely is comes first
+        # Where it most likely is comes first.
+        key=lambda path: path.parent.name.replace("_", "") != stem,
     )
     for path in files:
         data = path.read_bytes()

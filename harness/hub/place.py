@@ -175,7 +175,8 @@ class Peers:
                 kernel.settimeout(1.0)
                 kernel.sendto(question, (0, 0))
                 answer = kernel.recv(4096)
-                while answer[8:12] != question[8:12]:  # to an earlier question, and too late to be taken for one
+                # To an earlier question, and too late to be taken for one.
+                while answer[8:12] != question[8:12]:
                     answer = kernel.recv(4096)
             except OSError:
                 return None

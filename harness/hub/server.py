@@ -255,7 +255,8 @@ class Server:
         """Stop answering for good."""
         if not self.failed.done():
             self.failed.set_exception(error)
-            self.failed.exception()  # whoever asks gets it; the loop has nothing to complain about where nobody asks
+            # Whoever asks gets it; the loop has nothing to complain about where nobody asks.
+            self.failed.exception()
         self._leave()
         self._cut("the hub failed", keep=asyncio.current_task())
 

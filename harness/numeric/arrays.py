@@ -127,7 +127,8 @@ def _count(tally: ComparisonTally, found: Array, expected: Array) -> None:
     """Count a chunk: by float64 what is clear, by exact arithmetic what is not."""
     import numpy as np
 
-    if found.dtype != expected.dtype:  # whole numbers beside floats or beside others, which no dtype holds exactly
+    # Whole numbers beside floats or beside others, which no dtype holds exactly.
+    if found.dtype != expected.dtype:
         for pair in zip(found.tolist(), expected.tolist(), strict=True):
             tally.pair(*pair)
         return
@@ -188,7 +189,8 @@ def _judge(found: Array, expected: Array, tolerance: Tolerance, *, dtype: str) -
         bare = tolerance._replace(ulp=None)
         excess[lost] = [bare.excess(*pair) for pair in zip(found[lost].tolist(), expected[lost].tolist(), strict=True)]
         if tolerance.ulp is not None:
-            share = np.where(steps == 0, 0.0, steps.astype(np.float64) / tolerance.ulp)  # 0 of 0 allowed is within
+            # 0 of 0 allowed is within.
+            share = np.where(steps == 0, 0.0, steps.astype(np.float64) / tolerance.ulp)
             excess = np.fmin(excess, share)
     if doubtful.size:  # each pair once: what lies at the limit often does so many times
         pairs, which = np.unique(np.stack([found[doubtful], expected[doubtful]]), axis=1, return_inverse=True)

@@ -101,7 +101,8 @@ def replaced(value: Any, position: Position, leaf: Any) -> Any:
     if isinstance(value, dict):
         return {**value, part: replaced(value[part], rest, leaf)}
     copy = list(value)
-    copy[part] = replaced(copy[part], rest, leaf)  # type: ignore[index]  # a list has no other positions
+    # A list has no other positions.
+    copy[part] = replaced(copy[part], rest, leaf)  # type: ignore[index]
     return copy
 
 

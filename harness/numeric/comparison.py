@@ -89,7 +89,8 @@ class Comparison(Told):
     beyond: Count = 0
     unbounded: Count = 0
     signed_zeros: Count = 0
-    nonfinite: Annotated[tuple[Count, Count], Strict(False)] = (0, 0)  # the pair alone: JSON has lists
+    # The pair alone: JSON has lists.
+    nonfinite: Annotated[tuple[Count, Count], Strict(False)] = (0, 0)
     worst: Worst | None = None
     stretch: Annotated[int, Field(ge=1)] = 1
     excess: list[float | None] = Field(default_factory=list, max_length=POSITIONS)

@@ -226,7 +226,8 @@ def _rows(found: Array, expected: Array, *, k: int) -> tuple[Array, ...]:
 def _log_softmax(logits: Array) -> Array:
     import numpy as np
 
-    with np.errstate(over="ignore"):  # float64's largest and its negative are further apart than it tells
+    # Float64's largest and its negative are further apart than it tells.
+    with np.errstate(over="ignore"):
         shifted = logits - logits.max(axis=1, keepdims=True)
     total: Array = shifted - np.log(np.exp(shifted).sum(axis=1, keepdims=True))
     return total

@@ -138,7 +138,8 @@ def wrong_ones(expected: ArrayFile, others: Mapping[str, ArrayFile]) -> Iterator
         if not _same(rolled, array).all():
             yield f"its numbers rolled by {by}, the mask in place", _file(expected.name, rolled)
     for axis in reversed(range(array.ndim)):
-        for by in dict.fromkeys((array.shape[axis] // 2, 1)):  # by 1 where the second half is the first once more
+        # By 1 where the second half is the first once more.
+        for by in dict.fromkeys((array.shape[axis] // 2, 1)):
             rolled = np.roll(array, by, axis)
             if not _same(rolled, array).all():
                 yield f"rolled by {by} along axis {axis}", _file(expected.name, rolled)

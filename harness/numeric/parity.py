@@ -263,7 +263,8 @@ class Whole:
             rows = {prompt: expected.rows(prompt).shape[0] for prompt in shared}
             keep = {prompt: self._keep.get("prefill", {}).get(prompt, many) for prompt, many in rows.items()}
             among: tuple[str | int, ...] = (*place, *shared)
-            if (limits := self._limits.get(among)) is None:  # the same for every rank that kept these prompts
+            # The same for every rank that kept these prompts.
+            if (limits := self._limits.get(among)) is None:
                 limits = envelope(expected, {number: Sequences(of) for number, of in enumerate(variants)}, keep=keep)
                 self._limits[among] = limits
             slack = self.slack if _is_of_a_router(place) else self.slack.of_layers()

@@ -28,7 +28,8 @@ RUNTIME = os.path.realpath(Path(__file__).parent) + os.sep
 LEDGER = os.path.realpath(Path(inside.__file__).parent) + os.sep
 # What stands between a subject and the library it calls, and is neither.
 WATCHES = (f"{RUNTIME}groups.py", f"{LEDGER}hook_torch.py", f"{LEDGER}hook_mlx.py")
-BY_NAME = tuple(os.path.basename(file) for file in WATCHES)  # noqa: PTH119 - a text, as frames name their files
+# A text, as frames name their files.
+BY_NAME = tuple(os.path.basename(file) for file in WATCHES)  # noqa: PTH119
 IMMUTABLE_TYPE = 1 << 8  # Py_TPFLAGS_IMMUTABLETYPE: a class of the interpreter itself
 
 
@@ -42,7 +43,8 @@ def record(error: BaseException, *, scratch: str, folder: str) -> None:
     """
     try:
         write(scratch, describe(error, folder=folder))
-    except BaseException as broken:  # noqa: BLE001 - the failure must be told even if it cannot be described
+    # The failure must be told even if it cannot be described.
+    except BaseException as broken:  # noqa: BLE001
         # Of the nearest built-in class that it descends from.
         known = next(found for found in type(error).__mro__ if found.__flags__ & IMMUTABLE_TYPE)
         with contextlib.suppress(BaseException):
@@ -147,7 +149,8 @@ def _text(error: BaseException) -> str:
     try:
         # A str of a class of its own may lie about its length: only the real text counts.
         text = str.__str__(str(error))
-    except BaseException as broken:  # noqa: BLE001 - a subject's __str__ may do anything, and the failure must still be told
+    # A subject's __str__ may do anything, and the failure must still be told.
+    except BaseException as broken:  # noqa: BLE001
         text = f"(its message could not be read: {type(broken).__name__})"
     return text if len(text) <= TEXT_LIMIT else text[:TEXT_LIMIT] + f"… ({len(text) - TEXT_LIMIT} more characters)"
 

@@ -75,7 +75,8 @@ class Watch:
         return None
 
     def _watch(self, name: str) -> None:
-        with contextlib.suppress(Exception):  # another version may have none of this: then there is nothing to watch
+        # Another version may have none of this: then there is nothing to watch.
+        with contextlib.suppress(Exception):
             if name == TORCH:
                 self._watch_torch(sys.modules[TORCH])
             else:
@@ -96,7 +97,8 @@ class Watch:
         for place in PLACES:
             module = sys.modules.get(place)
             if getattr(module, "init_process_group", None) is original:
-                setattr(module, "init_process_group", init_process_group)  # noqa: B010 - mypy knows no such attribute
+                # Mypy knows no such attribute.
+                setattr(module, "init_process_group", init_process_group)  # noqa: B010
 
     def _watch_mlx(self, distributed: Any) -> None:
         original = distributed.init
@@ -111,7 +113,8 @@ class Watch:
             @functools.wraps(collective)
             def call(*arguments: Any, **options: Any) -> Any:
                 if options.get("group") is None:
-                    init()  # what MLX itself does here; it keeps the group, and gives the same one from then on
+                    # What MLX itself does here; it keeps the group, and gives the same one from then on.
+                    init()
                 return collective(*arguments, **options)
 
             return call
@@ -129,7 +132,8 @@ class Watch:
         if (library, rank, size) in self._told or os.getpid() != self._pid:
             return
         self._told.add((library, rank, size))
-        with contextlib.suppress(OSError):  # the subject may have closed the channel, which is found out elsewhere
+        # The subject may have closed the channel, which is found out elsewhere.
+        with contextlib.suppress(OSError):
             self._tell(MADE, {"library": library, "rank": rank, "size": size})
 
 

@@ -255,7 +255,8 @@ def _leave(code: int) -> None:
     A forked process must not run its server's teardown, and torch's costs a second.
     """
     with contextlib.suppress(BaseException):
-        threading._shutdown()  # type: ignore[attr-defined]  # noqa: SLF001 - what the interpreter itself calls
+        # What the interpreter itself calls.
+        threading._shutdown()  # type: ignore[attr-defined]  # noqa: SLF001
     with contextlib.suppress(BaseException):
         atexit._run_exitfuncs()  # noqa: SLF001 - the same
     for stream in (sys.stdout, sys.stderr):

@@ -18,7 +18,8 @@ def without_name_server() -> Iterator[None]:
 
     Nothing changes where the C library cannot be told so, or the system says nothing (see nsswitch.conf(5)).
     """
-    configure = getattr(ctypes.CDLL(None), "__nss_configure_lookup", None)  # glibc's, declared in nss.h
+    # Glibc's, declared in nss.h.
+    configure = getattr(ctypes.CDLL(None), "__nss_configure_lookup", None)
     text = SERVICES.read_bytes() if os.access(SERVICES, os.R_OK) else b""
     usual = re.search(rb"^\s*hosts:\s*(\S[^#\n]*)", text, re.MULTILINE)
     if configure is None or usual is None:

@@ -158,7 +158,8 @@ def _copied(report: Path, copy: Path, *, policy: SignerPolicy) -> Path:
             for name, data in files.items():
                 (copy / name).write_bytes(data)
             for name in BESIDE:
-                with contextlib.suppress(Unreadable):  # the verifier says what is wrong with one that is there
+                # The verifier says what is wrong with one that is there.
+                with contextlib.suppress(Unreadable):
                     (copy / name).write_bytes(folder.read(name, LARGEST_FILE))
             for name in manifest.parse(listing):
                 target = copy / name

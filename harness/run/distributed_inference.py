@@ -144,7 +144,8 @@ class DistributedInferenceValidator:
                 "check": "same-tokens",
                 "ranks": "every",
                 "error": "RuntimeError",
-                "message": "by peer",  # reset, or where a write of its own learned of it first, closed
+                # Reset, or where a write of its own learned of it first, closed.
+                "message": "by peer",
             },
             checks=[SAME_TOKENS, MADE_ANEW],
             world={"hosts": max(self._ranks), "after_failure": "8s"},

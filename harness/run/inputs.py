@@ -159,7 +159,8 @@ def _from_hub(name: str, given: str) -> tuple[Path, str]:
     model, _, revision = given.rpartition("@")
     try:
         path = Path(snapshot_download(model, revision=revision))
-    except Exception as error:  # noqa: BLE001 - the library raises from several families; all mean the input is not there
+    # The library raises from several families; all mean the input is not there.
+    except Exception as error:  # noqa: BLE001
         reason = f"{type(error).__name__}: {error}".splitlines()[0][:300]
         raise InputError(f"input {name}: {given} could not be taken from the hub: {reason}") from None
     # The snapshot's folder is named by the commit the revision stood for.

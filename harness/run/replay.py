@@ -68,7 +68,8 @@ class RecordReplay(Replay):
 
     def _draw(self, view: View, read: Read, manifest_digest: str) -> bytes:
         record = self._record(read)
-        if (drawn := record.run.rankproof) != __version__:  # looks may change between versions, the report's do not
+        # Looks may change between versions, the report's do not.
+        if (drawn := record.run.rankproof) != __version__:
             why = f"rankproof {drawn} drew it, this is {__version__}; the report stands without it: remove it"
             raise CannotRender(why)
         basis = Basis(record=record, manifest_digest=manifest_digest, read=read)

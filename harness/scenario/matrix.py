@@ -63,7 +63,8 @@ class Matrix(Model):
         matrix = handler(data)
         # The model keeps its own fields and further axes apart; the cells follow the order of the file.
         given = [str(name) for name in data if name != "exclude"] if isinstance(data, Mapping) else []
-        matrix._order = tuple(given) if "backend" in given else (*given, "backend")  # noqa: SLF001  # its own class
+        # Its own class.
+        matrix._order = tuple(given) if "backend" in given else (*given, "backend")  # noqa: SLF001
         return matrix
 
     @model_validator(mode="after")

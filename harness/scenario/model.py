@@ -322,7 +322,8 @@ def schema_text() -> str:
 class _Plain(GenerateJsonSchema):
     """Leave out the titles that pydantic makes from names of attributes: they say nothing new."""
 
-    def field_title_should_be_set(self, schema: Any) -> bool:  # noqa: ARG002  # pydantic's signature
+    # Pydantic's signature.
+    def field_title_should_be_set(self, schema: Any) -> bool:  # noqa: ARG002
         return False
 
 

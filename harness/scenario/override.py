@@ -67,7 +67,8 @@ def _apply_one(document: Document, text: str, mark: Mark) -> None:
         raise _error(mark, "", "must be key.path=value, like trials.candidate=5", found=printable(text))
     if len(text) > LENGTH_LIMIT:
         raise _error(mark, "", f"is longer than {LENGTH_LIMIT} characters; change the file instead")
-    if any("\ud800" <= char <= "\udfff" for char in text):  # Python's halves of surrogate pairs for other bytes
+    # Python's halves of surrogate pairs for other bytes.
+    if any("\ud800" <= char <= "\udfff" for char in text):
         raise _error(mark, "", "is not UTF-8; type it again", found=printable(text))
     path = _split(name)
     node = _container(document, path, mark)

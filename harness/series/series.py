@@ -326,7 +326,8 @@ def _go_on(
             for stray in (PATH, "UNFINISHED.txt"):
                 (folder.path / stray).unlink(missing_ok=True)
             names = {part.path for part in parts}
-            folder.take_in({series.path, *names})  # what a kill left of pictures goes with whatever else lies there
+            # What a kill left of pictures goes with whatever else lies there.
+            folder.take_in({series.path, *names})
             account.planned(facts, there=len(names & folder.digests.keys()), folder=folder.path)
             for number, part in enumerate(parts, 1):
                 if part.path in folder.digests:

@@ -184,7 +184,8 @@ def _want(must_fail: MustFail, part: RankFinding, end: RankEnd | None, *, compar
     if want == must_fail.want:
         return None
     if want == "missing" and end is not None and not end.is_clean:
-        return None  # it is missing because the rank ended, and whether that was stated is told by its end
+        # It is missing because the rank ended, and whether that was stated is told by its end.
+        return None
     if not want:
         text = f"rank {part.rank} failed by what was compared, and must_fail states {must_fail.want}: {part.reason}"
         return Deviation(DeviationCode.NOT_COMPARED, text)

@@ -155,7 +155,8 @@ def main() -> int:
         reply = {"refused": f"{' or '.join(request['paths'])}: {error}"}
     except MemoryError:
         reply = {"refused": f"{request['paths'][0]}: needs more memory than the {request['memory']} bytes it may have"}
-    except BaseException as error:  # noqa: BLE001 - a Rust panic is a BaseException, and each of them is an answer
+    # A Rust panic is a BaseException, and each of them is an answer.
+    except BaseException as error:  # noqa: BLE001
         reply = {"refused": f"{request['paths'][0]}: {type(error).__name__}: {first_line(error)}"}
     text = json.dumps(reply)
     if len(text) > LARGEST_ANSWER:
@@ -223,7 +224,8 @@ def limit(*, memory: int, seconds: int) -> None:
     for kind, limit in ((resource.RLIMIT_AS, memory), (resource.RLIMIT_CPU, seconds), (resource.RLIMIT_CORE, 0)):
         hard = resource.getrlimit(kind)[1]
         wanted = limit if hard == resource.RLIM_INFINITY else min(limit, hard)
-        with contextlib.suppress(ValueError, OSError):  # macOS has no limit of address space; time is limited there too
+        # MacOS has no limit of address space; time is limited there too.
+        with contextlib.suppress(ValueError, OSError):
             resource.setrlimit(kind, (wanted, hard))
     # Nothing is written: a file of this process cannot grow. Its answer goes through a pipe.
     resource.setrlimit(resource.RLIMIT_FSIZE, (0, resource.getrlimit(resource.RLIMIT_FSIZE)[1]))

@@ -195,7 +195,8 @@ class Logs(logging.Handler):
         """Keep one message."""
         try:
             text = record.getMessage()
-        except (TypeError, ValueError):  # a message that does not fit its arguments is not ours to complain about
+        # A message that does not fit its arguments is not ours to complain about.
+        except (TypeError, ValueError):
             text = str(record.msg)
         text = NUMBER.sub("…", text.replace(self._hide, "…") if self._hide else text)
         key = (record.levelname, record.name, short(text))

@@ -266,7 +266,8 @@ def python_parts(tokenizer: Any, *, depth: Depth) -> Parts:
 def _ids(tokenizer: Any, text: str) -> list[int] | str:
     try:
         return list(tokenizer.encode(text, add_special_tokens=False))
-    except Exception as error:  # noqa: BLE001 - whatever the class raises, each time alike, is what it does
+    # Whatever the class raises, each time alike, is what it does.
+    except Exception as error:  # noqa: BLE001
         return f"error: {type(error).__name__}"
 
 

@@ -26,7 +26,8 @@ def soak(context, *, count, leaves_out):
         if number % TOLD == 0:
             context.emit("passed", number=number)
     if leaves_out and context.rank == 1:
-        context.group.barrier()  # as many as the others, in the end: a count of calls would see nothing
+        # As many as the others, in the end: a count of calls would see nothing.
+        context.group.barrier()
     context.emit("soaked", passed=number, early=early)
 
 

@@ -84,7 +84,8 @@ def tensors_of(folder):
     found = {}
     for path in sorted(folder.glob("*.safetensors")):
         with safe_open(str(path), framework="np") as file:
-            found |= {name: file.get_tensor(name).tobytes() for name in file.keys()}  # noqa: SIM118 - not a mapping
+            # Not a mapping.
+            found |= {name: file.get_tensor(name).tobytes() for name in file.keys()}  # noqa: SIM118
     return found
 
 

@@ -15,7 +15,8 @@ TOKENS = 8
 
 def serve(context):
     """Connect, load, warm up, answer a prompt and shut down; tell every status of the runner and every token."""
-    os.environ["EXO_MODELS_DIR"] = str(Path(context.inputs["model"]).parent)  # exo reads it as it is imported
+    # Exo reads it as it is imported.
+    os.environ["EXO_MODELS_DIR"] = str(Path(context.inputs["model"]).parent)
     name_the_package(Path(__file__).parent)
     import loguru
     from exo.utils.channels import mp_channel

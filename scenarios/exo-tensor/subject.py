@@ -20,7 +20,8 @@ class Exo(MlxLm):
 
     def share(self, folder, whole):
         """What exo does with a model once it is loaded (exo/worker/engines/mlx/utils_mlx.py)."""
-        os.environ["EXO_RESOURCES_DIR"] = os.environ["EXO_DASHBOARD_DIR"] = folder  # asked for as exo is imported
+        # Asked for as exo is imported.
+        os.environ["EXO_RESOURCES_DIR"] = os.environ["EXO_DASHBOARD_DIR"] = folder
         from exo.worker.engines.mlx.auto_parallel import tensor_auto_parallel
 
         # A time-out and what to call came to it one by one, from commit to commit.

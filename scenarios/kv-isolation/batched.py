@@ -51,9 +51,11 @@ class Batched:
             shared = request.prompt[: len(request.prompt) - len(rest)]
             self.seen["hit"] += len(shared) > 1  # all begin alike
             if defect == "hit" and shared and len(rest) > 1:
-                rest = rest[1:]  # the prefix is taken to be one token longer, and that token is not read
+                # The prefix is taken to be one token longer, and that token is not read.
+                rest = rest[1:]
             if defect == "cancel" and self.left is not None:
-                cache, self.left = self.left, None  # what was the cache of a cancelled request is not emptied
+                # What was the cache of a cancelled request is not emptied.
+                cache, self.left = self.left, None
             caches = None if cache is None else [cache]
             (name,) = self.generator.insert([rest], [request.tokens], caches=caches, all_tokens=[shared])
             names[name], found[at] = at, []

@@ -141,7 +141,8 @@ def freed_twice(_seen):
     def twice(scheduler):
         pages = {
             name: [list(allocator.block_table.get(name, ())) for allocator in scheduler.cache.cache_allocators.values()]
-            for name in scheduler._requests_to_cancel  # noqa: SLF001 - it is what the defect is about
+            # It is what the defect is about.
+            for name in scheduler._requests_to_cancel  # noqa: SLF001
         }
         cancelled = clear(scheduler)
         for tables in pages.values():

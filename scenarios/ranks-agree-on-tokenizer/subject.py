@@ -5,7 +5,8 @@ from __future__ import annotations
 import tempfile
 from pathlib import Path
 
-SHORTER = 0.01  # back-off sleeps of the hub's client are multiplied by this: what matters is how they end
+# Back-off sleeps of the hub's client are multiplied by this: what matters is how they end.
+SHORTER = 0.01
 
 
 def load(context, *, loader, repository, deadline):

@@ -19,7 +19,8 @@ from collections import Counter
 from pathlib import Path
 
 PATIENCE = 60.0  # seconds until a load that does not end is ended
-SHORTER = 0.01  # back-off sleeps of the hub's client are multiplied by this: what matters is how they end
+# Back-off sleeps of the hub's client are multiplied by this: what matters is how they end.
+SHORTER = 0.01
 
 
 def walk(context, *, loader, layouts, kinds, when="always"):
@@ -242,7 +243,8 @@ def apart(work):
             os.close(reading)
             try:
                 said = ("returned", work())
-            except BaseException as error:  # noqa: BLE001 - a panic of Rust code is none of Exception
+            # A panic of Rust code is none of Exception.
+            except BaseException as error:  # noqa: BLE001
                 said = ("raised", (type(error).__name__, str(error)[:500]))
             with os.fdopen(writing, "wb") as stream:
                 pickle.dump(said, stream)

@@ -171,7 +171,8 @@ class Distributed:
         fused = self.part(QUERIES + 2 * KEYS)[0]
         for name, offset, size in (("q", 0, QUERIES), ("k", QUERIES, KEYS), ("v", QUERIES + KEYS, KEYS)):
             rows = self.part(size, offset)
-            if self.defect == "fused-interleave":  # the fused rows cut into equal pieces, as if they were of one kind
+            # The fused rows cut into equal pieces, as if they were of one kind.
+            if self.defect == "fused-interleave":
                 rows = [fused, fused + size // self.parts]
                 fused = rows[1]
             for kind in ("", ".bias"):
@@ -264,7 +265,8 @@ class Distributed:
             for part in "qkv"
         )
         mean = queries.float().square().mean(-1, keepdim=True)
-        if self.parts > 1 and self.defect != "norm-split":  # the norm is over all heads, wherever they lie
+        # The norm is over all heads, wherever they lie.
+        if self.parts > 1 and self.defect != "norm-split":
             mean = self.wire.summed(mean) / self.parts
         queries = split(norm(queries, self.weights[f"{here}.attention.q.norm"], mean), HEADS // self.parts)
         keys, values = split(keys, GROUPS // self.parts), split(values, GROUPS // self.parts)

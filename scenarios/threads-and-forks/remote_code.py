@@ -56,7 +56,8 @@ def load(context, *, loader, repository, code, before="", threads=4, stands=True
     folder = os.path.join(context.inputs["repositories"], repository)
     if context.rank == 0:
         leave(context, "reference", in_a_process(lambda: reference_of(folder)))
-    import transformers.models.auto.tokenization_auto  # noqa: F401  # in every rank before any begins
+    # In every rank before any begins.
+    import transformers.models.auto.tokenization_auto  # noqa: F401
 
     import harness.tokenizer as tokenizers_of
     from harness.tokenizer import observe

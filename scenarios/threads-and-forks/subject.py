@@ -105,7 +105,8 @@ def fork(context, *, repository, parallelism, patience=10.0):
     tokenizer = AutoTokenizer.from_pretrained(os.path.join(context.inputs["repositories"], repository))
     batch = TEXTS * 64
     before = tokenizer(batch)["input_ids"]
-    os.environ["TOKENIZERS_PARALLELISM"] = parallelism  # a library that was imported meanwhile may have set it
+    # A library that was imported meanwhile may have set it.
+    os.environ["TOKENIZERS_PARALLELISM"] = parallelism
     context.emit("fork.begin", parallelism=os.environ.get("TOKENIZERS_PARALLELISM"))
     child = os.fork()
     if child == 0:

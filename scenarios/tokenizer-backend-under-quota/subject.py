@@ -47,7 +47,8 @@ def tell(context, **arguments):
 
 def loads(context, *, repository, threads=1, source="hub", cache="cold", in_turn=False, use_fast="unset", ask=False):
     """Load, tell everything about it, return the errors."""
-    from transformers import AutoTokenizer  # imported before any thread starts: that race is another question
+    # Imported before any thread starts: that race is another question.
+    from transformers import AutoTokenizer
 
     context.emit("tokenizer.versions", **observe.versions())
     with tempfile.TemporaryDirectory() as folder:
@@ -148,7 +149,8 @@ def answer(repository):
     """The status that the hub answers a question for the model's description with."""
     address = f"{os.environ['HF_ENDPOINT']}/api/models/{repository}"
     try:
-        with urllib.request.urlopen(address, timeout=10) as response:  # noqa: S310  # the scenario's own hub
+        # The scenario's own hub.
+        with urllib.request.urlopen(address, timeout=10) as response:  # noqa: S310
             return str(response.status)
     except urllib.error.HTTPError as error:
         return str(error.code)

@@ -409,7 +409,8 @@ def test_noise_as_large_as_the_logits_refuses_nothing() -> None:
     for name in [name for name in reference.kept if name.startswith("envelope.0.")]:
         reference.kept[name] = reference.kept[name] + np.float32(9)
     found = tried(reference)
-    assert len(found.tried) == 10  # two axes of two prompts in two phases, and steps of another prompt
+    # Two axes of two prompts in two phases, and steps of another prompt.
+    assert len(found.tried) == 10
     assert not found.is_refused
     assert found.scale is not None
     assert 1 < found.scale < 4

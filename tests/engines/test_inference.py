@@ -134,7 +134,8 @@ def test_tokens_go_through_the_experts_that_the_reference_took(worlds: Worlds, t
     worlds.run("hf-single", size=1, model=cached("qwen3-moe"), envelope="unchunked", **asked)
     reference = arrays(worlds)
     taken = reference[0, "routing.0"]
-    assert taken.shape == (4, 4, 2)  # three of the prompt and one that is fed; layers; experts for each
+    # Three of the prompt and one that is fed; layers; experts for each.
+    assert taken.shape == (4, 4, 2)
     assert not [name for _, name in reference if name.endswith("prefill.router.0")]
     found = []
     for number, given in enumerate((taken, (taken + 1) % 12)):

@@ -10,7 +10,8 @@ import pytest
 torch = pytest.importorskip("torch")
 nn: Any = torch.nn
 
-from harness.checks.equivalent import EquivalentCheck, parity_of  # noqa: E402 - after torch is known to be here
+# After torch is known to be here.
+from harness.checks.equivalent import EquivalentCheck, parity_of  # noqa: E402
 from harness.engines.inference_inside.choices import Margins, Routers, margin  # noqa: E402
 from tests.ladder.__main__ import doubt_of, say  # noqa: E402
 from tests.ladder.sessions import CHECK, Worlds, judged  # noqa: E402
@@ -155,6 +156,7 @@ def test_a_tie_of_an_indexer_is_counted_apart_and_its_defects_are_not(tmp_path: 
     assert doubt_of(check, reference) == ""
     parity = parity_of(check, judged(check, healthy, reference))
     assert parity is not None
-    assert (parity.choices, parity.phases["prefill"].apart > 0) == (7, True)  # four indexers, three routers
+    # Four indexers, three routers.
+    assert (parity.choices, parity.phases["prefill"].apart > 0) == (7, True)
     assert say(check, healthy, reference)[0] == "EQUIVALENT"
     assert [say(check, one, reference)[0] for one in spoilt] == ["DIVERGENT in layer 0"] * 2

@@ -284,7 +284,8 @@ def test_what_was_read_is_what_the_libraries_say() -> None:
     for kind, one in offers("mlx").items():
         try:
             module = importlib.import_module(f"mlx_lm.models.{MODEL_REMAPPING.get(kind, kind)}")
-        except (Exception, SystemExit):  # noqa: BLE001, S112 - one needs a package of its own, and says so by leaving
+        # One needs a package of its own, and says so by leaving.
+        except (Exception, SystemExit):  # noqa: BLE001, S112
             continue
         # A model may come from another module, with the layers that are split there.
         homes = {sys.modules[above.__module__] for above in module.Model.__mro__ if "mlx_lm" in above.__module__}

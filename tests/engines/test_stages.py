@@ -158,7 +158,8 @@ def test_heads_are_counted_in_layers_that_differ() -> None:
     hf = importlib.import_module("harness.engines.inference_inside.hf")
     config = transformers.AutoConfig.for_model("dots3_note")
     hf.refuse_tensor(config, 2)
-    with pytest.raises(ValueError, match="64 KV heads cannot be split over 128 ranks"):  # in the layers with a window
+    # In the layers with a window.
+    with pytest.raises(ValueError, match="64 KV heads cannot be split over 128 ranks"):
         hf.refuse_tensor(config, 128)
 
 

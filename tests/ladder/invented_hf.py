@@ -227,7 +227,8 @@ def _window_short(share):
             seen, many = share.engine._seen, state.shape[1]
             if seen + many < window:
                 return None
-            kept = min(seen, window - 1) + many  # what the cache of a sliding layer holds of the keys
+            # What the cache of a sliding layer holds of the keys.
+            kept = min(seen, window - 1) + many
             rows = torch.arange(seen, seen + many)[:, None]
             keys = torch.arange(seen + many - kept, seen + many)[None]
             far = (keys > rows) | (keys <= rows - (window - 1))

@@ -82,7 +82,8 @@ class Worlds:
             (found,) = self.run(engine, size=1, sessions=[session])
             file.with_suffix(".new").write_bytes(pickle.dumps(found))
             file.with_suffix(".new").rename(file)
-        stored: Session = pickle.loads(file.read_bytes())  # noqa: S301 - a soak wrote it into its own folder
+        # A soak wrote it into its own folder.
+        stored: Session = pickle.loads(file.read_bytes())  # noqa: S301
         return stored
 
     def run(self, engine: str, *, size: int, sessions: Sequence[Mapping[str, Any]]) -> list[Session]:

@@ -26,7 +26,8 @@ def ssh_config(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
         subprocess.run(made, check=True, stdin=subprocess.DEVNULL)
     shutil.copy(folder / "key.pub", folder / "authorized")
     if os.geteuid() == 0:
-        Path("/run/sshd").mkdir(exist_ok=True)  # where sshd drops its rights, as its package would make it
+        # Where sshd drops its rights, as its package would make it.
+        Path("/run/sshd").mkdir(exist_ok=True)
     with socket.create_server(("127.0.0.1", 0)) as free:
         port = free.getsockname()[1]
     lines = (

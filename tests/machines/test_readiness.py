@@ -76,7 +76,8 @@ def test_an_environment_from_shipped_wheels(room: Room, tmp_path: Path) -> None:
     assert "HASHES" in refused.why
     environments = Path(f"/proc/{room.pids[0]}/root") / Path.home().relative_to("/") / Path(place).parents[2]
     assert [path.name for path in environments.iterdir() if len(path.name) == 65] == []
-    assert [one.said.split()[0] for one in clean(machines, most=0, **known)] == ["0", "0"]  # used a moment ago
+    # Used a moment ago.
+    assert [one.said.split()[0] for one in clean(machines, most=0, **known)] == ["0", "0"]
 
 
 def test_the_lock_of_torch_finds_its_wheel(room: Room, tmp_path: Path) -> None:

@@ -186,7 +186,8 @@ def test_a_machine_that_is_cut_off(fleet: MachinePool, code: Path, room: Room) -
         struck["ns"] = time.monotonic_ns()
         room.cut(1)
         end = time.monotonic() + 60
-        while room.living(1) and time.monotonic() < end:  # until it has ended all of Rankproof's there
+        # Until it has ended all of Rankproof's there.
+        while room.living(1) and time.monotonic() < end:
             time.sleep(0.1)
         struck["gone"] = (time.monotonic_ns() - struck["ns"]) / 1e9
         room.join(1)

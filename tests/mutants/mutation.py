@@ -79,7 +79,8 @@ def mutants(path: Path, *, root: Path) -> list[Mutant]:
                 Mutant(
                     path=path.relative_to(root).as_posix(),
                     name=name,
-                    line=node.lineno,  # type: ignore[attr-defined]  # only expressions and statements have a count
+                    # Only expressions and statements have a count.
+                    line=node.lineno,  # type: ignore[attr-defined]
                     before=before,
                     after=after,
                     number=seen[name, before, after],

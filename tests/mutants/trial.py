@@ -80,7 +80,8 @@ class Mutated(importlib.abc.MetaPathFinder, importlib.abc.Loader):
         self.is_loaded = True
         file = str(ROOT / self._mutant.path)
         code = compile(self._mutant.source, file, "exec", dont_inherit=True)
-        exec(code, vars(module))  # noqa: S102 - the mutant is made here, from a file of this repository
+        # The mutant is made here, from a file of this repository.
+        exec(code, vars(module))  # noqa: S102
 
 
 def name_of(path: str) -> str:
@@ -209,7 +210,8 @@ def _start(order: Order, perform: Callable[[Order, Path], dict[str, object]], fo
         told = perform(order, folder)
         (folder / "told.json").write_text(json.dumps(told))
         os._exit(0)
-    except BaseException:  # noqa: BLE001 - a mutant that cannot be imported ends here; nothing is told
+    # A mutant that cannot be imported ends here; nothing is told.
+    except BaseException:  # noqa: BLE001
         os._exit(99)
 
 

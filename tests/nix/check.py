@@ -86,7 +86,8 @@ def source_is_filtered(store: Store) -> None:
         (store.flake / folder / "new.md").write_text("new")
     if derivation() != before:
         raise CheckFailed("nix/source.nix: a file in results/ or docs/ changes what is built")
-    for folder in ("harness", "packages/integrity/src/rankproof_integrity"):  # harness/_integrity links to the second
+    # Harness/_integrity links to the second.
+    for folder in ("harness", "packages/integrity/src/rankproof_integrity"):
         new = store.flake / folder / "new.py"
         new.write_text("")
         if derivation() == before:

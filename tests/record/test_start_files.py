@@ -81,7 +81,8 @@ def test_an_environment_is_looked_at_from_outside(python: Path, tmp_path: Path) 
     stdlib.mkdir()
     (there / "evil.pth").write_text("import os; os._exit(0)\n")
     (stdlib / "sitecustomize.py").write_text("pass\n")
-    (there / "usercustomize.py").write_text("pass\n")  # read only where users have packages of their own
+    # Read only where users have packages of their own.
+    (there / "usercustomize.py").write_text("pass\n")
     found = {one.name: one.sha256 for one in of_environment(tmp_path / "own", stdlib)}
     assert found.keys() == {"ours.pth", "evil.pth", "sitecustomize.py"}
     assert found["evil.pth"] == sha256(b"import os; os._exit(0)\n")

@@ -22,7 +22,8 @@ from tests.forge import resign
 from tests.reproduce.conftest import RANK, SCENARIO, Person, Ran
 from tests.reproduce.test_reproduce import WORDS, Project, made
 
-pytestmark = [pytest.mark.slow, pytest.mark.whole]  # each makes a run and reproduces it several times
+# Each makes a run and reproduces it several times.
+pytestmark = [pytest.mark.slow, pytest.mark.whole]
 # The candidate fails where the condition holds, at another line than the control.
 CONDITION = r"""
 if CONDITION && [ "$fixed" = yes ]; then

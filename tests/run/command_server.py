@@ -89,7 +89,8 @@ def _server() -> socket.socket:
             env={**_environment(), "PYDANTIC_DISABLE_PLUGINS": "__all__"},
             pass_fds=[there.fileno()],
             stdin=subprocess.DEVNULL,
-            stdout=subprocess.PIPE,  # as its children's: Python's streams know of theirs whether they can seek
+            # As its children's: Python's streams know of theirs whether they can seek.
+            stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
         )
     atexit.register(server.communicate)
@@ -115,7 +116,8 @@ def serve(control: int) -> None:
     packages()
     installed(search_path(None), names=(), wanted=lambda _: False)
     gc.freeze()
-    interrupted = signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for the command, and for who asked
+    # Ctrl-C is for the command, and for who asked.
+    interrupted = signal.signal(signal.SIGINT, signal.SIG_IGN)
     channel = socket.socket(fileno=control)
     while True:
         request, descriptors, _, _ = socket.recv_fds(channel, LIMIT, 2)

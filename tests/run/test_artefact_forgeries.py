@@ -300,4 +300,5 @@ def test_events_that_no_run_leaves_are_refused(
     else:
         found = run_command(place, *arguments)
     assert (found.code, "JUDGED DIFFERENTLY" in found.out) == (3, True), found.out + found.err
-    assert "results.json" not in found.out  # refused for what the evidence is, not for a record that differs
+    # Refused for what the evidence is, not for a record that differs.
+    assert "results.json" not in found.out

@@ -110,7 +110,8 @@ def test_a_rank_s_folder_is_not_trusted(place: Path, tmp_path: Path) -> None:
     """Pipes, links, holes, objects and cut files are told, and neither waited for nor followed nor unpickled."""
     folder = tmp_path / "scenario"
     folder.mkdir()
-    gone = SCENARIO.replace("ranks: [1]}", "ranks: [1], missing: true}")  # what is no array was not kept
+    # What is no array was not kept.
+    gone = SCENARIO.replace("ranks: [1]}", "ranks: [1], missing: true}")
     (folder / "scenario.yaml").write_text(gone)
     (folder / "subject.py").write_text(HOSTILE)
     ran = run_command(tmp_path, "run", str(folder))

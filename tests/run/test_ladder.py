@@ -24,7 +24,8 @@ CELL = "ranks-2-backend-gloo"
 def ran(tmp_path_factory: pytest.TempPathFactory) -> Ran:
     """The shipped scenario with gloo, up to two ranks."""
     holds = "subject.control.must_fail.cells={ranks: [2]}"
-    few = ("trials.candidate=1", "trials.control=1")  # too few for a verdict, and enough for what is asked here
+    # Too few for a verdict, and enough for what is asked here.
+    few = ("trials.candidate=1", "trials.control=1")
     sets = ("matrix.ranks=[1, 2]", "matrix.backend=[gloo]", "matrix.exclude=[]", holds, *few)
     options = [word for one in sets for word in ("--set", one)]
     scenario = str(ROOT / "scenarios/single-vs-distributed/scenario.yaml")

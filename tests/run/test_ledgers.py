@@ -241,7 +241,8 @@ def test_a_subject_that_takes_its_ledger_away_does_not_pass(tmp_path: Path, how:
     (folder / "scenario.yaml").write_text(text)
     found = run_command(tmp_path, "run", str(folder), "--try")
     assert (found.code, why in found.out) == (1, True), found.out + found.err
-    assert "1 call, the last: barrier #1 at subject.py:7" in found.out  # of the arm that leaves it alone
+    # Of the arm that leaves it alone.
+    assert "1 call, the last: barrier #1 at subject.py:7" in found.out
 
 
 @pytest.mark.whole

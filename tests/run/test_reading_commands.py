@@ -41,7 +41,8 @@ def test_nothing_of_a_scenario_is_executed(
         ("reproduce", report, *signer, "--dry-run", "--i-trust-this-file"),
     ):
         done = rankproof(*after)
-        assert done.code in (0, 2), (after, done.out, done.err)  # two trials of a control are too few to compare
+        # Two trials of a control are too few to compare.
+        assert done.code in (0, 2), (after, done.out, done.err)
         assert not mark.exists(), after
 
 

@@ -43,7 +43,8 @@ def test_a_wrong_rule_is_seen(rankproof: Callable[..., Ran], engine: str, model:
 
     Of four layers every one is alone in its stage, and a stage without any would not load.
     """
-    few = ("trials.candidate=1", "trials.control=1")  # too few for a verdict, and enough for what is asked here
+    # Too few for a verdict, and enough for what is asked here.
+    few = ("trials.candidate=1", "trials.control=1")
     sets = (f"matrix.model=[{model}]", f"matrix.ranks=[{ranks}]", f"subject.control.with.rule={rule}", *few)
     options = [word for one in sets for word in ("--set", one)]
     ran = rankproof("run", str(FOLDER / f"{engine}.yaml"), "--unsigned", *options, *_all_of(engine))

@@ -80,7 +80,8 @@ def nodes(folder: Path, count: int, *, cores: int = 2) -> Iterator[Nodes]:
             words = ["nsenter", "-t", str(pid), "-n", "-m", "-u", "-T", "--"]
             words += [sys.executable, "-m", "ray.scripts.scripts"]
             words += ["start", *where, "--node-ip-address", address(room, index), "--num-cpus", str(cores), "--block"]
-            words += ["--runtime-env-agent-port", "6400"]  # the client server of this Ray is told 0 otherwise
+            # The client server of this Ray is told 0 otherwise.
+            words += ["--runtime-env-agent-port", "6400"]
             words += ["--object-store-memory", "80000000", "--disable-usage-stats"]
             words += [] if index else ["--include-dashboard=false"]
             log = folder / f"ray-{index}.log"

@@ -105,7 +105,8 @@ def test_a_scenario_over_the_nodes(tmp_path: Path, nodes: Nodes) -> None:
     Killed in the middle, it leaves no actor, no process and no rank of ours on any node.
     """
     (tmp_path / "subject.py").write_text(SUBJECT)
-    (tmp_path / "scenario.yaml").write_text(SCENARIO.replace("hosts: [3], ", ""))  # as many as the placement says
+    # As many as the placement says.
+    (tmp_path / "scenario.yaml").write_text(SCENARIO.replace("hosts: [3], ", ""))
     subprocess.run(["ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-f", str(tmp_path / "key")], check=True)
     run = [sys.executable, "-m", "harness.cli", "run", str(tmp_path), "--hosts", nodes.address]
     run += ["--key", str(tmp_path / "key"), "--results", str(tmp_path / "results")]

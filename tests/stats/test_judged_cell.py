@@ -63,7 +63,8 @@ def judged(
     trials = {"candidate": candidate or [healthy()] * 5, "control": control or [broken()] * 8}
     for arm, several in trials.items():
         for index, events in enumerate(several):
-            path = f"{trial_folder(cell.slug, arm, index)}/{EVENTS}"  # type: ignore[arg-type]  # both are arms
+            # Both are arms.
+            path = f"{trial_folder(cell.slug, arm, index)}/{EVENTS}"  # type: ignore[arg-type]
             files[path] = text(events)
     facts = CellFacts(id=cell.id, skipped=None, **{arm: len(several) for arm, several in trials.items()})
     return judge(scenario, [(cell, facts)], arms=arms, read=files.__getitem__, names=files, **given)

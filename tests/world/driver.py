@@ -34,7 +34,8 @@ def main() -> None:
         launch = launch_of(
             about={},
             size=size,
-            backend="gloo" if groups else "none",  # a server or a new interpreter that imports torch takes seconds
+            # A server or a new interpreter that imports torch takes seconds.
+            backend="gloo" if groups else "none",
             warm=warm,
             entry=entry,
             folder=SUBJECTS,

@@ -52,7 +52,8 @@ def test_what_cannot_be_done_says_why(other: int, spec: dict[str, Any]) -> None:
     assert "why" in grip.limit(None, spec=spec, name="open-files", to=5)
     assert "why" in grip.crowd(None, spec=spec, burners=2)
     assert "why" in grip.cover(other, spec=spec, place="shared/none", how="full", space=4096)
-    assert "why" in grip.cover(other, spec=spec, place="shared", how="read-only")  # it has no mounts of its own
+    # It has no mounts of its own.
+    assert "why" in grip.cover(other, spec=spec, place="shared", how="read-only")
     assert "why" in grip.spoil(other, spec=spec, place="shared/none", how="truncated", keep=0)
     (Path(spec["scratch"]).parent / "shared" / "short").write_bytes(b"abc")
     assert "why" in grip.spoil(other, spec=spec, place="shared/short", how="replaced", keep=3)

@@ -123,7 +123,8 @@ def test_the_others_are_stopped_after_the_first_failure(live: Live) -> None:
 def test_leaving_early_with_code_0_is_a_failure(live: Live, entry: str) -> None:
     """Exit code 0 without the subject's return is not an end."""
     lived = live(entry)
-    if entry.endswith("no_exit"):  # it returned, and the process ended although os._exit had been replaced
+    # It returned, and the process ended although os._exit had been replaced.
+    if entry.endswith("no_exit"):
         assert lived.passed
         return
     assert [lived.ended(rank) for rank in (0, 1)] == [0, 0]

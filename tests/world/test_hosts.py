@@ -68,7 +68,8 @@ def test_a_host_is_a_place_of_its_own(live: Live) -> None:
     mine = [["rankproof-test-0"], *([["rankproof-test-1", "rankproof-test-2"]] * 2)]
     assert [one["tmp"] for one in found] == [one["TMPDIR"] for one in found] == mine
     assert all(one["shared"] == [f"rankproof-test-{rank}" for rank in range(3)] for one in found)
-    assert not list(Path("/tmp").glob("rankproof-test-*"))  # noqa: S108 - a host's own is at this path
+    # A host's own is at this path.
+    assert not list(Path("/tmp").glob("rankproof-test-*"))  # noqa: S108
     # A rank may do what it may do elsewhere, although who made its host may do everything there.
     own = next(line.split()[1] for line in Path("/proc/self/status").read_text().splitlines() if "CapEff" in line)
     assert all((one["effective"], one["user"]) == ([own], os.getuid()) for one in found)
@@ -128,7 +129,8 @@ def test_a_wire_that_ends_before_any_rank_has_begun_makes_the_trial_void(
     pool: Any, order: Any, live: Live, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The wire is ours: without it nothing is said of the ranks. The next world has one again."""
-    monkeypatch.setattr(World, "_take", lambda *_: None)  # no rank is heard to begin, however fast it is
+    # No rank is heard to begin, however fast it is.
+    monkeypatch.setattr(World, "_take", lambda *_: None)
 
     def begin(world: World) -> None:
         world.once("rank.started", rank=0, do=lambda: os.kill(wire_of(world), signal.SIGKILL))

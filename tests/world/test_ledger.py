@@ -115,7 +115,8 @@ def test_a_recorder_in_c_writes_what_python_writes(
     in_c = called("again", size=3)
     loaded = [event.values for event in in_c.lived.capture.events if event.name == "subject.loaded"]
     assert loaded
-    assert "recorder" not in str(loaded)  # it is the harness's own, and no part of what the subject loaded
+    # It is the harness's own, and no part of what the subject loaded.
+    assert "recorder" not in str(loaded)
     monkeypatch.setattr(launch, "compiled", str)
     alone = called("again", size=3)
     for rank in range(3):

@@ -52,7 +52,8 @@ def answer(
 ) -> Answer:
     """Prefill and decode one prompt from an empty cache; with `routing` through these experts."""
     size = (request.prefill_chunk if chunk is None else chunk) or len(prompt)
-    dice = random.Random(f"{request.seed} {number}")  # noqa: S311 - what is drawn has to be the same again
+    # What is drawn has to be the same again.
+    dice = random.Random(f"{request.seed} {number}")  # noqa: S311
     reading = _Reading(context, engine, request, quiet=quiet, routing=routing)
     engine.begin()
     prefill, hidden = reading.prefill(prompt, size, number=number)

@@ -25,7 +25,8 @@ Place = tuple[str, tuple[int, ...]]
 """The name of a module, and the lines through which it came to choose."""
 
 
-class Best(tuple[Tensor, Tensor]):  # noqa: SLOT001 - it remembers whom to tell, which a tuple has no slot for
+# It remembers whom to tell, which a tuple has no slot for.
+class Best(tuple[Tensor, Tensor]):  # noqa: SLOT001
     """The best of some scores and where they are, which tells when it is asked where: only then it is a choice.
 
     The sum of the two best of a group changes little where two of them are nearly the same.

@@ -205,7 +205,8 @@ def _fused_interleave(share: TransformersShare) -> bool:
         here = f"{path}.{number}.self_attn."
         if not all(hasattr(attention, f"{name}_proj") for name in "qkv"):
             continue
-        whole = stages.read(share.folder, skip=lambda name: not name.startswith(here))  # noqa: B023 - called at once
+        # Called at once.
+        whole = stages.read(share.folder, skip=lambda name: not name.startswith(here))  # noqa: B023
         for kind in ("weight", "bias"):
             given = [getattr(getattr(attention, f"{name}_proj", None), kind, None) for name in "qkv"]
             names = [f"{here}{name}_proj.{kind}" for name in "qkv"]

@@ -98,7 +98,8 @@ class Sealed(Handover):
         self.failures = (TransferFailed,)
         self._tensors = TorchTensors(rank=rank)
         self._chosen = torch.zeros(1, dtype=torch.int64)
-        self._token = torch_bytes(self._chosen).cast("q")  # the same memory: a call of torch's costs more than ours
+        # The same memory: a call of torch's costs more than ours.
+        self._token = torch_bytes(self._chosen).cast("q")
 
     def send(self, state: Tensor) -> None:
         """See `Handover`."""
@@ -146,7 +147,8 @@ class Carried(Handover):
         self._room = torch.empty(0)
         self._view = self._bytes(self._room)
         self._lines = DeviceCommunicationManager(
-            store=FolderStore(os.path.join(folder, "integrity")),  # noqa: PTH118 - a text among texts
+            # A text among texts.
+            store=FolderStore(os.path.join(folder, "integrity")),  # noqa: PTH118
             rank=rank,
             world_size=size,
             address=listening(),

@@ -72,7 +72,8 @@ class MlxLm:
         self.rows = int((config.get("text_config") or config)["vocab_size"])
         try:
             skeleton, _ = utils.load_model(Path(folder), lazy=self._sharding != "single")
-        except (TypeError, AttributeError, KeyError) as error:  # of a key that ModelArgs lacks, or that is null
+        # Of a key that ModelArgs lacks, or that is null.
+        except (TypeError, AttributeError, KeyError) as error:
             raise ValueError(f"mlx-lm {_version()} cannot read this config.json: {error}") from error
         if self._sharding == "single":
             self._model = skeleton
@@ -104,7 +105,8 @@ class MlxLm:
         if self._integrity != "off" and self._size > 1:
             self._hops = Hops(self._model, rank=self._rank, size=self._size, group=self._group)
 
-    def share(self, folder: str, whole: Any) -> Any:  # noqa: ARG002 - others split the whole model, whose weights are lazy
+    # Others split the whole model, whose weights are lazy.
+    def share(self, folder: str, whole: Any) -> Any:  # noqa: ARG002
         """This rank's share of the model of a folder, as mlx-lm splits it; an adapter for another splitter has its own.
 
         `whole` is the model, none of whose weights is in memory yet.

@@ -22,7 +22,8 @@ KINDS = ("zeros", "ones", "empty", "full")
 OF_THE_SHAPE = {getattr(aten, name) for kind in KINDS for name in (f"{kind}_like", f"new_{kind}")}
 
 
-class Origins(TorchDispatchMode):  # type: ignore[no-untyped-call]  # torch leaves the hook of its class untyped
+# Torch leaves the hook of its class untyped.
+class Origins(TorchDispatchMode):  # type: ignore[no-untyped-call]
     """Around forward passes: the parts that tensors are marked with go over to what is made of them."""
 
     def __init__(self) -> None:
@@ -62,7 +63,8 @@ class Forgetful(ValueError):
     """A layer reads a second chunk as if a part of what it keeps of the first were not there."""
 
 
-class ChunkOrigins(Origins):  # type: ignore[no-untyped-call]  # torch leaves the hook of its class untyped
+# Torch leaves the hook of its class untyped.
+class ChunkOrigins(Origins):  # type: ignore[no-untyped-call]
     """Around the steps of a prompt in two chunks and a token more: what each layer makes its output of.
 
     Layers that keep a state beside keys and values, in the cache (Jamba's, Zamba's) or in themselves
@@ -123,7 +125,8 @@ class StageLeak(ValueError):
     """A layer takes something else of the layers before its stage than the hidden state."""
 
 
-class StageOrigins(Origins):  # type: ignore[no-untyped-call]  # torch leaves the hook of its class untyped
+# Torch leaves the hook of its class untyped.
+class StageOrigins(Origins):  # type: ignore[no-untyped-call]
     """Around forward passes of the whole model: which stage the numbers of each tensor come from.
 
     Some decoders give a layer what an earlier one chose, or the embeddings once more (Zamba, GLM's sparse attention): a

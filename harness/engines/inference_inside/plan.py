@@ -94,9 +94,11 @@ def _planned(model: Any) -> tuple[Any, dict[str, str]]:
 
     # The first of a mesh that nobody joins: no process group is made, and none that there is takes part.
     mesh = DeviceMesh("cpu", list(range(RANKS)), mesh_dim_names=("tp",), _init_backend=False, _rank=0)
-    with torch.device("meta"), initialization.no_tie_weights():  # as it loads: what is tied is placed apart
+    # As it loads: what is tied is placed apart.
+    with torch.device("meta"), initialization.no_tie_weights():
         planned = type(model)(copy.deepcopy(model.config))
-    rules, *_ = planned._resolve_parallel_plans(DistributedConfig(tp_size=RANKS, tp_plan="auto"))  # noqa: SLF001 - no other name for it
+    # No other name for it.
+    rules, *_ = planned._resolve_parallel_plans(DistributedConfig(tp_size=RANKS, tp_plan="auto"))  # noqa: SLF001
     apply_tensor_parallelism(planned, mesh, rules)
     return planned, {name: str(style) for name, style in planned.tp_plan.items()}
 

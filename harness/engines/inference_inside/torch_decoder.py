@@ -62,7 +62,8 @@ class TorchDecoder(ABC):
         found: Mapping[str, Tensor] = self.model.state_dict()
         return found
 
-    def shares(self, name: str, here: Tensor, whole: Sequence[int]) -> list[list[layout.Range]]:  # noqa: ARG002 - an adapter tells tensors apart by it
+    # An adapter tells tensors apart by it.
+    def shares(self, name: str, here: Tensor, whole: Sequence[int]) -> list[list[layout.Range]]:  # noqa: ARG002
         """For each dimension the parts of a tensor that this rank holds, in the order it holds them.
 
         As given here: all of it, or the rank's part of as many even ones as there are ranks.
@@ -175,7 +176,8 @@ class TorchDecoder(ABC):
         yield Order("with two threads", partial(orders.threads, 2))
 
 
-class _Products(TorchDispatchMode):  # type: ignore[no-untyped-call]  # torch leaves the hook of its class untyped
+# Torch leaves the hook of its class untyped.
+class _Products(TorchDispatchMode):  # type: ignore[no-untyped-call]
     """Every product of matrices is made in parts of the inner dimension that are summed, whatever module makes it."""
 
     def __init__(self, cut: orders.Cut) -> None:

@@ -114,7 +114,8 @@ def cached(name: str, *, cache: Path | None = None) -> Path:
                 written = write(name, scratch / name)
                 (place.parent / manifest.NAME).unlink(missing_ok=True)
                 shutil.rmtree(place, ignore_errors=True)
-                os.replace(written, place)  # noqa: PTH105 - Path.replace is the same; this names what must be atomic
+                # Path.replace is the same; this names what must be atomic.
+                os.replace(written, place)  # noqa: PTH105
                 # Last: what has no manifest, or another one, is made anew.
                 (place.parent / manifest.NAME).write_bytes(manifest.encode(_digests(place)))
             finally:

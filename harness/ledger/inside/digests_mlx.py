@@ -79,7 +79,8 @@ class MlxDigests:
                 self._digester.write(taken.call, 0, sent, sketches=sketches)
         except NotDigested as why:
             self._book.undigested(f"{operation}: {why}")
-        except Exception as error:  # noqa: BLE001 - whatever goes wrong costs the digests, and never the call
+        # Whatever goes wrong costs the digests, and never the call.
+        except Exception as error:  # noqa: BLE001
             self._book.undigested(f"{operation}: {type(error).__name__}: {error}")
         else:
             return taken

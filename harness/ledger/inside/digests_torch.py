@@ -107,7 +107,8 @@ class TorchDigests:
             return Taken(sketches, received, call) if received else None
         except NotDigested as why:
             self._book.undigested(f"{operation.name}: {why}")
-        except Exception as error:  # noqa: BLE001 - whatever goes wrong costs the digests, and never the call
+        # Whatever goes wrong costs the digests, and never the call.
+        except Exception as error:  # noqa: BLE001
             self._book.undigested(f"{operation.name}: {type(error).__name__}: {error}")
         return None
 

@@ -73,7 +73,8 @@ class TorchHook:
                     continue  # it cannot be told
                 seen = self._book.made(number) + count.more
                 failed = count.failed
-            counted = group._get_sequence_number_for_group()  # noqa: SLF001 - torch has no other name for it
+            # Torch has no other name for it.
+            counted = group._get_sequence_number_for_group()  # noqa: SLF001
             name = group.group_name
             if not seen - failed <= counted <= seen:
                 self._book.refuse(f"{counted} calls were made in group {name} of torch, and {seen} were seen")
@@ -139,7 +140,8 @@ class TorchHook:
         call = self._before(operation, behind)
         return with_faults(self._torch, operation, kernel, call, behind=behind, book=self._book)
 
-    def _before(self, operation: Operation, kernel: Any) -> Callable[..., Any]:  # noqa: PLR0915 - one thing after another
+    # One thing after another.
+    def _before(self, operation: Operation, kernel: Any) -> Callable[..., Any]:  # noqa: PLR0915
         """What is called before a kernel, and calls it. Without the GIL, which gloo's threads may be waiting for."""
         torch = self._torch
         work = self._distributed.Work
@@ -226,7 +228,8 @@ class TorchHook:
                         quick.remember(frame, arguments, state, at, counter, (count, members, word))
                 if digests is not None and at is not None and not barrier:
                     taken = digests.take(operation, arguments, members, at, word)
-            except Exception as error:  # noqa: BLE001 - whatever goes wrong costs the ledger, and never the call
+            # Whatever goes wrong costs the ledger, and never the call.
+            except Exception as error:  # noqa: BLE001
                 book.refuse(f"a call of {name} could not be written: {type(error).__name__}: {error}")
             try:
                 left = narrowed.get(raw(keys))

@@ -55,7 +55,8 @@ def module_of(path: str) -> ModuleType | None:
             return None
         module = importlib.util.module_from_spec(spec)
         spec.loader.exec_module(module)
-    except Exception:  # noqa: BLE001 - whatever a compiler made of it, the ledger is written without
+    # Whatever a compiler made of it, the ledger is written without.
+    except Exception:  # noqa: BLE001
         return None
     return module
 

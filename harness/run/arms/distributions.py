@@ -63,7 +63,8 @@ def _abouts(folder: Path) -> list[Path]:
     return []
 
 
-@functools.lru_cache(maxsize=1024)  # by the text itself: a run asks for each arm, before and after its trials
+# By the text itself: a run asks for each arm, before and after its trials.
+@functools.lru_cache(maxsize=1024)
 def _tops(record: str) -> frozenset[str]:
     """The names of the folders and modules at the top of what a RECORD lists."""
     # A RECORD has up to ten thousand lines below a few folders: the expression sees each folder once.

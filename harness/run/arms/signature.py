@@ -63,7 +63,8 @@ def read(text: bytes, name: str) -> Entry | None:
     """
     try:
         with warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # a SyntaxWarning of the subject's is the trial's affair
+            # A SyntaxWarning of the subject's is the trial's affair.
+            warnings.simplefilter("ignore")
             tree = ast.parse(text)
     except (SyntaxError, ValueError, RecursionError, MemoryError):
         return None

@@ -135,8 +135,10 @@ def _size(url: str) -> int | None:
             return Path(unquote(address.path)).stat().st_size
         if address.scheme not in ("http", "https") or address.username is not None:
             return None  # whoever needs a password is asked by pip alone
-        asked = urllib.request.Request(url.partition("#")[0], method="HEAD")  # noqa: S310 - its scheme was looked at
-        with urllib.request.urlopen(asked, timeout=ANSWER_WITHIN) as answer:  # noqa: S310 - as above
+        # Its scheme was looked at.
+        asked = urllib.request.Request(url.partition("#")[0], method="HEAD")  # noqa: S310
+        # As above.
+        with urllib.request.urlopen(asked, timeout=ANSWER_WITHIN) as answer:  # noqa: S310
             return int(answer.headers["Content-Length"])
     except (OSError, HTTPException, ValueError, TypeError):
         return None

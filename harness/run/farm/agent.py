@@ -108,7 +108,8 @@ class Agent:
         except (ServerFailed, PluginFailed, cargo.CargoSpoiled, OSError, EventError) as error:
             message = {"failed": f"{type(error).__name__}: {error}"[:2000]}
             content = b""
-        except Exception as error:  # noqa: BLE001 - else control would wait for an answer that never comes
+        # Else control would wait for an answer that never comes.
+        except Exception as error:  # noqa: BLE001
             message = {"failed": f"a bug of ours: {type(error).__name__}: {error}"[:2000]}
             content = b""
         self._send({**message, "order": asked["order"]}, content)
@@ -206,7 +207,8 @@ def main(*, lease: float, folder: str) -> None:
     null = os.open(os.devnull, os.O_RDWR)
     os.dup2(null, 0)
     os.dup2(2, 1)
-    os.set_blocking(writes, False)  # a pipe that is not read takes part of a message, and then nothing
+    # A pipe that is not read takes part of a message, and then nothing.
+    os.set_blocking(writes, False)
     try:
         Agent(Channel(reads, writes, lease=lease), Path(folder)).serve()
     except Gone as why:

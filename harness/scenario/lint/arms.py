@@ -70,11 +70,14 @@ def _are_alike(draft: Draft) -> bool:
         return False
     given = [(*arm, key) for arm in draft.arms().values() for key in ("repo", "rev")]
     if any(draft.has(*path) and draft.document.marks.value(path).file == OVERRIDE for path in given):
-        return False  # two names there may be one tree: what was laid out is compared, and the verdict says so
+        # Two names there may be one tree: what was laid out is compared, and the verdict says so.
+        return False
     if draft.has("faults") and draft.document.marks.value(("faults",)).file == OVERRIDE:
-        return False  # somebody asks what happens without the fault: the verdict says that the arms are alike
+        # Somebody asks what happens without the fault: the verdict says that the arms are alike.
+        return False
     if any(fault.arm is not None for fault in draft.faults.values()):
-        return False  # what differs is what is done to them; a claim must not, and hears of that from its own rule
+        # What differs is what is done to them; a claim must not, and hears of that from its own rule.
+        return False
     environments = draft.environments()
     older = environments["control" if draft.compare is None else "reference"]
     return environments["candidate"] == older and all(

@@ -46,7 +46,8 @@ FLIPPED = {"as-expected": [0, 2]}
 def _storage(kind: str, message: str, **options: object) -> Case:
     # What peers raise is known to the backend, and not a cause: only the struck rank's own end has to be named.
     sees: Sees = {"struck-finishes": [1]}
-    error = "PermissionError" if kind == "permission-denied" else "OSError"  # the one with a class of its own
+    # The one with a class of its own.
+    error = "PermissionError" if kind == "permission-denied" else "OSError"
     must_fail = {"error": error, "ranks": [1], "message": message}
     return Case(kind=kind, ground=STORE, options=options, sees=sees, must_fail=must_fail)
 
@@ -109,7 +110,8 @@ CASES: tuple[Case, ...] = (
     Case(kind="start-late", ground=EXCHANGE, options={"for": "200ms"}),
     Case(kind="start-order", ground=EXCHANGE, struck="every", options={"order": "reversed", "gap": "50ms"}),
     Case(kind="starve", ground=EXCHANGE, options={"for": "300ms", "burners": 4}, arguments={"work": 0.05}),
-    Case(kind="monotonic-skew", ground=EXCHANGE, options={"by": "5min"}),  # ranks compare no moments of two clocks
+    # Ranks compare no moments of two clocks.
+    Case(kind="monotonic-skew", ground=EXCHANGE, options={"by": "5min"}),
     Case(kind="latency", ground=HOSTS, options={"by": "5ms", "jitter": "5ms"}),
     Case(kind="bandwidth", ground=HOSTS, options={"per_second": "1MiB"}),
     Case(kind="loss", ground=HOSTS, options={"share": "2%"}),

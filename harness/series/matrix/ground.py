@@ -191,7 +191,8 @@ EMPLOY = Ground(
         "all-finished": EVERY_FINISHED,
         "nobody-left": LEFT,
     },
-    extra={"world": {"after_failure": "4s"}},  # so long the world waits for the worker that nobody ends
+    # So long the world waits for the worker that nobody ends.
+    extra={"world": {"after_failure": "4s"}},
 )
 _REFERENCE = {"ranks": "every", "against": "reference"}
 LINEAR = Ground(

@@ -143,7 +143,8 @@ def scenario(part: SearchPart) -> bytes:
         "subject": {
             "use": f"{part.library}-sharded",
             "candidate": {"with": {**asked, **given}},
-            "control": {  # where a chunk of a prompt follows another one, every rank begins a token too early
+            # Where a chunk of a prompt follows another one, every rank begins a token too early.
+            "control": {
                 "with": {**asked, **given, "defect": "boundary-token"},
                 "must_fail": {"check": CHECK, "ranks": "every"},
             },

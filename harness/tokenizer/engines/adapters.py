@@ -127,7 +127,8 @@ class TokenizeServer:
         around = mode == "around"
         asked = {"content": text, "prompt": text, "inputs": text, "add_special": around, "add_special_tokens": around}
         body = json.dumps(asked | {"parse_special": True}).encode()
-        request = urllib.request.Request(self._address, data=body, headers={"Content-Type": "application/json"})  # noqa: S310 - http or https, as `engine_of` demands
+        # Http or https, as `engine_of` demands.
+        request = urllib.request.Request(self._address, data=body, headers={"Content-Type": "application/json"})  # noqa: S310
         try:
             with self._opener.open(request, timeout=SERVER_SECONDS) as answer:
                 content = answer.read(MOST_ANSWER + 1)
@@ -172,7 +173,8 @@ class LlamaCpp:
     modes = MODES
 
     def __init__(self, where: str) -> None:
-        import llama_cpp  # type: ignore[import-not-found]  # whoever wants it installs it: it is in no extra
+        # Whoever wants it installs it: it is in no extra.
+        import llama_cpp  # type: ignore[import-not-found]
 
         self._library: Any = llama_cpp
         self.about = f"llama.cpp of llama-cpp-python {llama_cpp.__version__}"

@@ -53,7 +53,8 @@ def generated_texts(count: int, *, seed: int, tokens: Sequence[str] = (), specia
         tokens: the vocabulary as text; where there is none, words are made up.
         special: special and added tokens.
     """
-    rng = random.Random(f"{TEXTS_VERSION} {seed}")  # noqa: S311 - to be said again, not to be secret
+    # To be said again, not to be secret.
+    rng = random.Random(f"{TEXTS_VERSION} {seed}")  # noqa: S311
     words = [token for token in tokens if token and "\ufffd" not in token] or ["the", " of", "ing", "東京", "é"]
     kinds: list[Callable[[], str]] = [
         lambda: "".join(rng.choice(words) for _ in range(rng.randint(1, 6))),

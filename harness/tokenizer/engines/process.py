@@ -39,7 +39,8 @@ def main() -> int:
     try:
         adapter = ADAPTERS[begun["engine"]](begun["where"])
         _say(answers, {"about": adapter.about, "modes": adapter.modes})
-    except BaseException as error:  # noqa: BLE001 - a Rust panic is a BaseException, and each of them is an answer
+    # A Rust panic is a BaseException, and each of them is an answer.
+    except BaseException as error:  # noqa: BLE001
         _say(answers, {"refused": _words(error)})
         return 0
     for line in sys.stdin:

@@ -86,7 +86,8 @@ class _Verified(importlib.abc.MetaPathFinder, importlib.abc.Loader):
         source = (package.folder / file).read_bytes()
         if sha256(source) != package.digests[file]:
             raise ImportError(f"{package.folder / file} changed after it was verified", name=module.__name__)
-        exec(compile(source, package.folder / file, "exec", dont_inherit=True), vars(module))  # noqa: S102 - asked for
+        # Asked for.
+        exec(compile(source, package.folder / file, "exec", dont_inherit=True), vars(module))  # noqa: S102
 
 
 _FINDER = _Verified()
@@ -154,7 +155,8 @@ _open: dict[str, tuple[int, int, list[tuple[logging.Handler, _Quiet]]]] = {}
 
 def _start_afresh() -> None:
     # A fork while another thread imports, or builds, would leave the child a lock that nobody opens and loud loggers.
-    global _IMPORTING, _OPENING  # noqa: PLW0603 - locks cannot be opened from outside, only replaced
+    # Locks cannot be opened from outside, only replaced.
+    global _IMPORTING, _OPENING  # noqa: PLW0603
     _IMPORTING = threading.Lock()
     _OPENING = threading.Lock()
     for name, (_, level, quiet) in list(_open.items()):

@@ -332,7 +332,8 @@ def promises(
 
 def _page(answer: object) -> list[Promise]:
     if not isinstance(answer, list):
-        raise ValueError("it is not a list of files")  # noqa: TRY004 - what the hub said is wrong, not how we asked
+        # What the hub said is wrong, not how we asked.
+        raise ValueError("it is not a list of files")  # noqa: TRY004
     return [_promise(entry) for entry in answer if not isinstance(entry, dict) or entry.get("type") != "directory"]
 
 

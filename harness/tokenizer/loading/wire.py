@@ -129,7 +129,8 @@ def _plain(answers: list[Any]) -> list[tuple[str, int]]:
 
 
 ATTEMPTS = 8
-LYING_ATTEMPTS = 3  # for answers that a second request seldom changes: 404 for a listed file, wrong bytes
+# For answers that a second request seldom changes: 404 for a listed file, wrong bytes.
+LYING_ATTEMPTS = 3
 STALL = 10.0  # seconds without a byte after which an attempt is given up
 BACKOFF = 0.2
 BACKOFF_MOST = 5.0

@@ -112,7 +112,8 @@ class ForkServer:
             self._channel.close()
             keeper.keep(world, descriptors, baseline=self._baseline, server=server)
             _exit(0)
-        except BaseException:  # noqa: BLE001 - the keeper's own failure goes to the server's log, and the socket closes
+        # The keeper's own failure goes to the server's log, and the socket closes.
+        except BaseException:  # noqa: BLE001
             sys.excepthook(*sys.exc_info())
         finally:
             _exit(1)

@@ -208,7 +208,8 @@ def located(place: str, spec: dict[str, Any], *, root: str | None = None) -> Pat
         outside = spec["inputs"].get(first)
     else:
         places = {"shared": str(scratch.with_name(SHARED)), "work": str(scratch / WORK), "home": variables.get("HOME")}
-        outside = {**places, "temporary": variables.get("TMPDIR", "/tmp")}.get(first)  # noqa: S108 - where Python looks
+        # Where Python looks.
+        outside = {**places, "temporary": variables.get("TMPDIR", "/tmp")}.get(first)  # noqa: S108
     if outside is None:
         raise ValueError(f"the rank has no {first}")
     top = Path(os.path.realpath(root or outside))
@@ -232,7 +233,8 @@ def _processor_time(pid: int) -> dict[str, int]:
     """What the kernel's scheduler counted of all threads of a process (CONFIG_SCHED_INFO)."""
     ran = waited = 0
     for thread in (PROC / str(pid) / "task").iterdir():
-        with contextlib.suppress(FileNotFoundError, ProcessLookupError):  # a thread may end meanwhile
+        # A thread may end meanwhile.
+        with contextlib.suppress(FileNotFoundError, ProcessLookupError):
             text = Path(thread, "schedstat").read_text().split()
             ran += int(text[0])
             waited += int(text[1])

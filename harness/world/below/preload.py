@@ -68,7 +68,8 @@ def preload(scratch: str) -> list[str]:
         with contextlib.suppress(Exception):
             _load_a_tokenizer(scratch)
     for path in wanted["files"]:
-        with contextlib.suppress(Exception):  # a plug-in's: the rank that needs it hears what it raises
+        # A plug-in's: the rank that needs it hears what it raises.
+        with contextlib.suppress(Exception):
             load(path)
     # What seeding imports and makes at its first call costs every rank 14 ms otherwise. Ranks seed themselves again.
     seed(0)

@@ -117,7 +117,8 @@ def _open(name: str, above: int | None = None) -> int:
     except PermissionError:
         os.chmod(name, 0o700, dir_fd=above)
         descriptor = os.open(name, FLAGS, dir_fd=above)
-    with contextlib.suppress(PermissionError):  # of somebody else: what cannot be removed in it says so itself
+    # Of somebody else: what cannot be removed in it says so itself.
+    with contextlib.suppress(PermissionError):
         os.fchmod(descriptor, 0o700)
     return descriptor
 

@@ -47,7 +47,8 @@ class Requests:
         Raises:
             EOFError: the harness is gone.
         """
-        flags = getattr(socket, "MSG_CMSG_CLOEXEC", 0)  # which socket.recv_fds of Python 3.11 does not pass on
+        # Which socket.recv_fds of Python 3.11 does not pass on.
+        flags = getattr(socket, "MSG_CMSG_CLOEXEC", 0)
         try:
             data, ancillary, _, _ = self._channel.recvmsg(CHUNK, socket.CMSG_SPACE(4 * BATCH), flags)
         except ConnectionError:

@@ -55,7 +55,8 @@ def _stay(control: int, scratch: str, *, warm: bool) -> None:
             os.close(signal.set_wakeup_fd(-1))
             signal.signal(signal.SIGCHLD, signal.SIG_DFL)
             _serve(control, scratch, warden=warden, warm=warm)
-        except BaseException:  # noqa: BLE001 - the server's own failure goes to its log, and the harness reads it there
+        # The server's own failure goes to its log, and the harness reads it there.
+        except BaseException:  # noqa: BLE001
             sys.excepthook(*sys.exc_info())
         finally:
             _exit(1)

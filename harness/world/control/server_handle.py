@@ -200,7 +200,8 @@ class Server:
         Raises:
             OSError: no space, or the file is gone.
         """
-        if file.is_relative_to(Path(ROOT, "harness")):  # beside it, where it is installed, lie plug-ins
+        # Beside it, where it is installed, lie plug-ins.
+        if file.is_relative_to(Path(ROOT, "harness")):
             return str(file)
         content = file.read_bytes()
         target = self.scratch / "inside" / sha256(content) / file.name
@@ -222,7 +223,8 @@ class Server:
                 requests.send(self._control, {"world": str(world)}, descriptors)
         except OSError as error:
             if error.errno == errno.ETOOMANYREFS:
-                raise  # not the server's end: this process may not have so many descriptors under way
+                # Not the server's end: this process may not have so many descriptors under way.
+                raise
             raise ServerFailed(f"the fork server is gone ({error}); its last words: {self._last_words()}") from error
 
     def is_well(self) -> bool:
@@ -232,7 +234,8 @@ class Server:
             try:
                 requests.send(self._control, {"ping": token})
                 message = self._hear(ANSWER_WITHIN)
-            except (OSError, ValueError):  # closed meanwhile: a socket without a descriptor cannot be waited for
+            # Closed meanwhile: a socket without a descriptor cannot be waited for.
+            except (OSError, ValueError):
                 return False
         return message is not None and message.get("ping") == token
 

@@ -73,14 +73,16 @@ class World:
         self._keeps_waiting = keeps_waiting
         given = [dict(launch.subject.arguments), dict(launch.subject.env)]
         self._recorder = Recorder(size=launch.size, code=launch.subject.folder, python=launch.start.python, given=given)
-        self.events: Sequence[Event] = self._recorder.events  # in the order in which they came, as yet
+        # In the order in which they came, as yet.
+        self.events: Sequence[Event] = self._recorder.events
         self._begun = 0
         self.mark = ""
         self._states = RankStates(size=launch.size)
         self._hosts = HostControl(launch, self._recorder, self._states)
         self._machines = MachineControl(launch, self._recorder, self._states)
         self._channels: dict[int, Channel] = {}
-        self._gates = Gates(lambda rank, order: self._pipes.answer(rank, order))  # noqa: PLW0108 - not there yet
+        # Not there yet.
+        self._gates = Gates(lambda rank, order: self._pipes.answer(rank, order))  # noqa: PLW0108
         self._line = StartLine(launch, self._recorder, self._states, self._gates, let_go=self._let_go)
         self._expected: set[int] = set()
         self._awaited: dict[tuple[str, int], list[Callable[[], None]]] = {}

@@ -44,7 +44,8 @@ def segment(packet: bytes) -> Segment | None:
     if len(packet) < 40 or packet[0] >> 4 != 4 or packet[9] != TCP:
         return None
     tcp = (packet[0] & 15) * 4
-    if len(packet) < tcp + 20 or int.from_bytes(packet[6:8]) & 0x3FFF:  # a fragment has no header, or not the whole
+    # A fragment has no header, or not the whole.
+    if len(packet) < tcp + 20 or int.from_bytes(packet[6:8]) & 0x3FFF:
         return None
     source, target, sequence, acknowledged, offset, flags = struct.unpack_from("!HHIIBB", packet, tcp)
     payload = tcp + (offset >> 4) * 4

@@ -46,7 +46,8 @@ def begin(channel: socket.socket, *, keeper: int, world: dict[str, Any]) -> None
     die_with_parent(keeper)
     signal.set_wakeup_fd(-1)
     signal.signal(signal.SIGCHLD, signal.SIG_DFL)
-    gc.disable()  # nothing here makes circles, and a collection would copy the memory shared with the server
+    # Nothing here makes circles, and a collection would copy the memory shared with the server.
+    gc.disable()
     try:
         orders = Requests(channel)
         _await(orders)

@@ -124,7 +124,8 @@ def main(*, lease: float, nonce: str) -> None:
     # Nothing else may write into the channel, nor read from it.
     reads = os.dup(0)
     writes = os.dup(1)
-    os.set_blocking(writes, False)  # a pipe that is not read takes part of a message, and then nothing
+    # A pipe that is not read takes part of a message, and then nothing.
+    os.set_blocking(writes, False)
     null = os.open(os.devnull, os.O_RDWR)
     os.dup2(null, 0)
     os.dup2(2, 1)
@@ -258,7 +259,8 @@ def _become(store: Store, asked: dict[str, Any], *, reads: int, writes: int, non
         os.set_inheritable(descriptor, True)
     order = json.dumps({"reads": reads, "writes": writes, "nonce": nonce, **asked["arguments"]})
     root = str(store.place(asked["root"]))
-    os.execv(sys.executable, [sys.executable, "-I", "-c", NODE, root, order])  # noqa: S606 - a list, no shell
+    # A list, no shell.
+    os.execv(sys.executable, [sys.executable, "-I", "-c", NODE, root, order])  # noqa: S606
 
 
 def facts(folder: str | None = None) -> dict[str, Any]:

@@ -84,7 +84,8 @@ class Cluster:
         try:
             address = where if where.startswith(PREFIX) else "auto"
             self._ray.init(address=address, log_to_driver=False, logging_level=logging.CRITICAL)
-        except Exception as error:  # noqa: BLE001 - Ray raises ConnectionError, RuntimeError and its own here
+        # Ray raises ConnectionError, RuntimeError and its own here.
+        except Exception as error:  # noqa: BLE001
             why = printable(" ".join(str(error).split()), limit=200)
             todo = "start one with `ray start --head`, or name its head with --on ray://HEAD:10001"
             raise NoCluster(f"no cluster of Ray answers ({why}): {todo}") from None

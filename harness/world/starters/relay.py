@@ -58,7 +58,8 @@ class Relay:
         try:
             if code:
                 with zipfile.ZipFile(io.BytesIO(code)) as archive:
-                    archive.extractall(os.path.join(self._folder, "code"))  # noqa: PTH118 - as elsewhere here
+                    # As elsewhere here.
+                    archive.extractall(os.path.join(self._folder, "code"))  # noqa: PTH118
             python = interpreter if os.access(interpreter, os.X_OK) else sys.executable
             # Without a name, so that nothing is left of it however this process ends.
             with tempfile.TemporaryFile() as log:

@@ -162,7 +162,8 @@ def _looks_corrupt(chance: random.Random) -> str:
     if number == 4:
         return chance.choice(("ha", "no ", "🎉", "very ", "ー", "ㅋ", "www")) * many * 2
     if number == 5:
-        return "\0".join(f"./file-{one}" for one in range(many)) + "\0"  # as `find -print0` writes it
+        # As `find -print0` writes it.
+        return "\0".join(f"./file-{one}" for one in range(many)) + "\0"
     if number == 6:
         return "-" * many * 2 + f"\n title {many}\n" + "=" * many * 2
     return "\n".join(f"{one * 16:08x}  {'00 ' * 16} |{'.' * 16}|" for one in range(many))

@@ -111,7 +111,8 @@ def _other_order(output: Output, chance: random.Random) -> Output:
 
 
 def _larger_vocabulary(output: Output, chance: random.Random) -> Output:
-    return _of_ids([one * 61 for one in output.ids], output)  # as many ids as 32,000 tokens have, not 528
+    # As many ids as 32,000 tokens have, not 528.
+    return _of_ids([one * 61 for one in output.ids], output)
 
 
 def _shifted(output: Output, chance: random.Random) -> Output:

@@ -72,7 +72,8 @@ def _pieces() -> dict[str, int]:
 
 
 def _fallback(decoder: list[decoders.Decoder], *, first: bool) -> Tokenizer:
-    made = Tokenizer(models.BPE(_pieces(), PAIRS, unk_token="<unk>", fuse_unk=True, byte_fallback=True))  # noqa: S106 - a token
+    # A token.
+    made = Tokenizer(models.BPE(_pieces(), PAIRS, unk_token="<unk>", fuse_unk=True, byte_fallback=True))  # noqa: S106
     made.normalizer = _spaces(first=first)
     made.decoder = decoders.Sequence(decoder)
     made.add_special_tokens(["<unk>", "<s>", "</s>"])
@@ -99,7 +100,8 @@ def _unigram(*, fallback: bool) -> Tokenizer:
 
 
 def _metaspace(scheme: str) -> Tokenizer:
-    made = Tokenizer(models.BPE(_pieces(), PAIRS, unk_token="<unk>", byte_fallback=True))  # noqa: S106 - a token
+    # A token.
+    made = Tokenizer(models.BPE(_pieces(), PAIRS, unk_token="<unk>", byte_fallback=True))  # noqa: S106
     made.pre_tokenizer = pre_tokenizers.Metaspace(prepend_scheme=scheme, split=False)
     made.decoder = decoders.Sequence([decoders.ByteFallback(), decoders.Metaspace(prepend_scheme=scheme)])
     return made
@@ -132,14 +134,16 @@ def _with_replacement() -> Tokenizer:
     pieces = _pieces()
     pieces |= {REPLACEMENT: len(pieces), f"▁{REPLACEMENT}": len(pieces) + 1}
     merges = [*PAIRS, ("▁", REPLACEMENT)]
-    made = Tokenizer(models.BPE(pieces, merges, unk_token="<unk>", fuse_unk=True, byte_fallback=True))  # noqa: S106 - a token
+    # A token.
+    made = Tokenizer(models.BPE(pieces, merges, unk_token="<unk>", fuse_unk=True, byte_fallback=True))  # noqa: S106
     made.normalizer, made.decoder = _llama().normalizer, _llama().decoder
     return made
 
 
 def _wordpiece() -> Tokenizer:
     pieces = ["[UNK]", *LETTERS, *(f"##{one}" for one in LETTERS), "the", "##ing", *_plain_letters()]
-    made = Tokenizer(models.WordPiece({one: at for at, one in enumerate(pieces)}, unk_token="[UNK]"))  # noqa: S106 - a token
+    # A token.
+    made = Tokenizer(models.WordPiece({one: at for at, one in enumerate(pieces)}, unk_token="[UNK]"))  # noqa: S106
     made.normalizer = normalizers.BertNormalizer()
     made.pre_tokenizer = pre_tokenizers.BertPreTokenizer()
     made.decoder = decoders.WordPiece(cleanup=True)
@@ -153,7 +157,8 @@ def _plain_letters() -> list[str]:
 
 def _word_level() -> Tokenizer:
     words = sorted({word for script in SCRIPTS for one in texts(script, 2) for word in one.split()})
-    made = Tokenizer(models.WordLevel({one: at for at, one in enumerate(["[UNK]", *words[::2]])}, unk_token="[UNK]"))  # noqa: S106 - a token
+    # A token.
+    made = Tokenizer(models.WordLevel({one: at for at, one in enumerate(["[UNK]", *words[::2]])}, unk_token="[UNK]"))  # noqa: S106
     made.pre_tokenizer = pre_tokenizers.WhitespaceSplit()
     return made
 

@@ -230,7 +230,8 @@ def test_several_may_close_at_once(pair: Callable[..., tuple], often: Callable[.
             try:
                 b.close()
                 found.append(b._closed)
-            except BaseException as error:  # noqa: BLE001 - told to the test, which is in another thread
+            # Told to the test, which is in another thread.
+            except BaseException as error:  # noqa: BLE001
                 found.append(error)
 
         threads = [threading.Thread(target=close, daemon=True) for _ in range(3)]

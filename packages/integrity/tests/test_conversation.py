@@ -40,7 +40,8 @@ def test_a_greeting_that_is_lost_once_is_sent_again(ordered: bool) -> None:
     nodes.cut()
     nodes.join()
     nodes.pump()
-    lost = nodes.flying["a"].pop(0)  # as a wire of either kind drops it: one whose payload came damaged
+    # As a wire of either kind drops it: one whose payload came damaged.
+    lost = nodes.flying["a"].pop(0)
     header = frame.parsed(lost)
     assert header is not None
     assert header.kind is frame.Kind.HELLO

@@ -35,7 +35,8 @@ def test_a_text_is_valid_however_it_is_cut(text: str, cuts: list[int]) -> None:
 
 
 @given(st.binary(max_size=40), CUTS)
-@example(raw=b"\xed\xa0", cuts=[])  # the begin of a surrogate, which is no character whatever follows
+# The begin of a surrogate, which is no character whatever follows.
+@example(raw=b"\xed\xa0", cuts=[])
 def test_bytes_are_judged_as_python_judges_them(raw: bytes, cuts: list[int]) -> None:
     """However they are cut, the first wrong byte is the one that decoding the whole names; a failure stays one."""
     results = streamed(pieces(raw, cuts))

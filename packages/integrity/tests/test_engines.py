@@ -66,7 +66,8 @@ def together(works: list[Callable[[], None]]) -> None:
     def run(work: Callable[[], None]) -> None:
         try:
             work()
-        except BaseException as error:  # noqa: BLE001 - told to the test, which is in another thread
+        # Told to the test, which is in another thread.
+        except BaseException as error:  # noqa: BLE001
             raised.append(error)
 
     threads = [threading.Thread(target=run, args=(work,), daemon=True) for work in works]

@@ -68,7 +68,8 @@ def test_the_lines_for_engine_authors_run(tmp_path: Path, wrong: int | None) -> 
         }
         try:
             exec(block, names | {"layers": layers, "embed": embedding, "choose": choose, "spell": spell})  # noqa: S102
-        except BaseException as error:  # noqa: BLE001 - told to the test, which is in another thread
+        # Told to the test, which is in another thread.
+        except BaseException as error:  # noqa: BLE001
             raised[rank] = error
 
     threads = [threading.Thread(target=run, args=(rank,), daemon=True) for rank in range(STAGES)]

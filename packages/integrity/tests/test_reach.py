@@ -13,7 +13,8 @@ from rankproof_integrity.devices import DeviceCommunicationManager
 from rankproof_integrity.problem import Misused
 from rankproof_integrity.store import MemoryStore
 
-EVERYWHERE = ["0.0.0.0", "0", "::", "::ffff:0.0.0.0"]  # noqa: S104 - refused, which is what is tested
+# Refused, which is what is tested.
+EVERYWHERE = ["0.0.0.0", "0", "::", "::ffff:0.0.0.0"]  # noqa: S104
 HERE = ["127.0.0.1", "localhost", "127.8.9.10", "::1", "::ffff:127.0.0.1"]
 
 

@@ -256,7 +256,8 @@ def test_a_validation_that_ends_early_is_never_a_valid_one() -> None:
     held.go.release()
     assert beside.close().is_valid
     assert not _closed(valid, []).is_valid
-    assert not _closed(lambda item: UNCHECKED, [1]).is_valid  # noqa: ARG005 - a check at the level off
+    # A check at the level off.
+    assert not _closed(lambda item: UNCHECKED, [1]).is_valid  # noqa: ARG005
     with pytest.raises(Misused):
         ValidationBeside(held, capacity=0)
 

@@ -334,7 +334,8 @@ def test_messages_that_come_by_turns_take_the_straight_path(pair: Callable[..., 
         came = a.receive(source="b")
         assert (bytes(came.data), came.sequence) == (b"%d!" % number, number)
     thread.join()
-    assert len(general) < 100, Counter(general)  # a busy machine makes pauses, after which the attendant reads
+    # A busy machine makes pauses, after which the attendant reads.
+    assert len(general) < 100, Counter(general)
     for transport, other in ((a, "b"), (b, "a")):
         transport.flush(to=other)
         counted_there = transport.health(other).counted

@@ -153,7 +153,8 @@ def test_both_tokenizers_are_one(tmp_path: Path) -> None:
 
     folder = write("qwen2", tmp_path / "model")
     theirs, mlx = AutoTokenizer.from_pretrained(folder), load_tokenizer(folder)
-    assert len(theirs) == SIZE  # a class that adds a token of its own would give ids that no embedding has
+    # A class that adds a token of its own would give ids that no embedding has.
+    assert len(theirs) == SIZE
     for text in ("the quick brown fox", "héllo 世界 🙂", " two  spaces\n"):
         assert theirs.encode(text) == mlx.encode(text)
         assert theirs.decode(theirs.encode(text)) == text

@@ -199,7 +199,8 @@ def _asked():
 
     try:
         address = f"{os.environ['HF_ENDPOINT']}/api/models/lab/tiny"
-        with urllib.request.urlopen(address, timeout=10) as answer:  # noqa: S310 - the hub of this test
+        # The hub of this test.
+        with urllib.request.urlopen(address, timeout=10) as answer:  # noqa: S310
             answer.read()
             return answer.status
     except urllib.error.HTTPError as error:

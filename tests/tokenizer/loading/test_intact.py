@@ -481,7 +481,8 @@ def test_a_model_that_is_exchanged_before_it_runs_is_an_error(
 @pytest.mark.parametrize("taken", ["files/merges.txt", "files", "manifest.json", ".", "..", "../.."])
 def test_what_may_not_be_read_is_said_and_not_passed_over(taken: str, served: FakeHub) -> None:
     """A file, a snapshot or a whole cache without permissions is a candidate that is refused, and no crash."""
-    with tempfile.TemporaryDirectory() as made:  # which, unlike that of a test, another user can get to
+    # Which, unlike that of a test, another user can get to.
+    with tempfile.TemporaryDirectory() as made:
         top = Path(made)
         top.chmod(0o755)
         folder, file = get(served, top), model(top)

@@ -8,7 +8,8 @@ from pathlib import Path
 
 def around(context, *, mark):
     """Say where the rank is: host, clock, temporary folders, network, and what of the others it can see there."""
-    of_host, temporary = Path("/tmp"), Path(os.environ["TMPDIR"])  # noqa: S108 - what a host has at this path is asked
+    # What a host has at this path is asked.
+    of_host, temporary = Path("/tmp"), Path(os.environ["TMPDIR"])  # noqa: S108
     for folder in (of_host, temporary):
         (folder / f"{mark}-{context.rank}").touch()
     (Path(context.shared) / f"{mark}-{context.rank}").touch()

@@ -52,7 +52,8 @@ def main(folder):
         sys.exit("no file system of its own")
     reader = os.fork()
     if reader == 0:
-        os.close(device)  # who reads must not hold the other end: the kernel would wait for it for ever
+        # Who reads must not hold the other end: the kernel would wait for it for ever.
+        os.close(device)
         with contextlib.suppress(OSError):  # the file system has ended
             os.read(os.open(f"{folder}/model", os.O_RDONLY), 10)
         os._exit(0)

@@ -215,7 +215,8 @@ class DistributedBarrier:
             tries = min(retry_count, int(seconds / timeout)) + 1
             return SyncResult(state=state, sequence=number, seconds=seconds, tries=tries)
 
-    async def sync_with_timeout(self, timeout: float, retry_count: int = 0) -> SyncResult:  # noqa: ASYNC109 - 002's name
+    # 002's name.
+    async def sync_with_timeout(self, timeout: float, retry_count: int = 0) -> SyncResult:  # noqa: ASYNC109
         """`wait`, for callers that run an event loop. Who is cancelled has arrived, and may wait for it again."""
         return await self._waits.wait(lambda left: self._waited(timeout, retry_count, left))
 

@@ -181,5 +181,6 @@ class ValidationBeside(Generic[Item]):
                     if self._told is not None:
                         self._told(number, result)
                 self._taken += 1
-        except BaseException as error:  # noqa: BLE001 - told in the account; a thread has nobody to raise to
+        # Told in the account; a thread has nobody to raise to.
+        except BaseException as error:  # noqa: BLE001
             self._error = error

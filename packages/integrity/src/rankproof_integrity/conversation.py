@@ -65,7 +65,8 @@ class Conversation:
         self._next_epoch = 0
         self._asks: dict[int, bool] = {}  # frames to be asked for, and whether they came damaged
         self._asked: tuple[int, float] = (-1, 0.0)
-        self._fail = self._told = self._met = False  # met: whether anything came of or went to this epoch of the peer
+        # Met: whether anything came of or went to this epoch of the peer.
+        self._fail = self._told = self._met = False
 
     def _new_halves(self) -> None:
         self.outgoing = Outgoing(
@@ -83,7 +84,8 @@ class Conversation:
         """There is a connection, a new one; for datagrams there is one from the start."""
         self.connected, self.wanted = True, False
         self.counters.connections += 1
-        self._heard, self._hello, self._told = False, True, False  # told: on this connection, of a problem
+        # Told: on this connection, of a problem.
+        self._heard, self._hello, self._told = False, True, False
         self._refused = False
         self._heard_at = self._said_at = now
         self._hellos = 0
@@ -190,7 +192,8 @@ class Conversation:
             self._acks.renew()
             self._hello = True
         if header.toward == 0 and self._met and self.ordered:
-            self._restarted(header.epoch)  # it has forgotten us: what it sends now would seem to be what it sent before
+            # It has forgotten us: what it sends now would seem to be what it sent before.
+            self._restarted(header.epoch)
         elif header.toward == self.epoch and header.acknowledged and not self._met:
             self._give_up(f"{self.peer} knows an earlier start under epoch {self.epoch}: each takes a greater one")
         if self.problem is not None:
@@ -201,7 +204,8 @@ class Conversation:
             self.outgoing.room = min(self.limits.window, header.sequence)
             self._takes(found)
             if not self._heard:
-                self.trouble = self.trouble if self._met else ""  # what was before they met is no trouble any more
+                # What was before they met is no trouble any more.
+                self.trouble = self.trouble if self._met else ""
                 self._heard = self._met = True
                 self._acks.owe(now)
                 self._acks.ask()
@@ -296,7 +300,8 @@ class Conversation:
         if oldest is not None:
             message, which, tried = oldest.message, f"to {self.peer}", f"sent {oldest.times} times, "
         elif incoming.ended:
-            message, which, tried = out.messages, f"to {self.peer}", ""  # the one that somebody is about to send
+            # The one that somebody is about to send.
+            message, which, tried = out.messages, f"to {self.peer}", ""
         else:
             message, which, tried = incoming.messages, f"from {self.peer}", ""
         last = f"; last trouble: {self.trouble}" if self.trouble else ""

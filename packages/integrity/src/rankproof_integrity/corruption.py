@@ -226,7 +226,8 @@ class CorruptionDetector:
         """What the ids spell: of several readings the one that is the text, where there is such a one."""
         if self._token_bytes is not None:
             decoder = codecs.getincrementaldecoder("utf-8")("replace")
-            spelled, given = "", 0  # characters that a detokenizer gave out by the last id at which it held back none
+            # Characters that a detokenizer gave out by the last id at which it held back none.
+            spelled, given = "", 0
             for one in ids:
                 spelled += decoder.decode(self._token_bytes(one))
                 pending, _ = decoder.getstate()

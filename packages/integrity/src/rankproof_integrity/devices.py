@@ -66,7 +66,8 @@ class DeviceCommunicationManager:
         try:
             self._begin(address, world_size, insecure=insecure)
         except BaseException:
-            self.transport.close(timeout=0)  # who tries again finds its threads and descriptors free
+            # Who tries again finds its threads and descriptors free.
+            self.transport.close(timeout=0)
             raise
 
     def _begin(self, address: Address, world_size: int, *, insecure: bool) -> None:

@@ -50,7 +50,8 @@ class EncodingValidator:
         self._offset, self._tail = 0, b""
         self._spelled = codecs.getincrementaldecoder("utf-8")("replace")
         self._due, self._seen = "", 0  # spelled by ids and not seen as text; characters that were
-        self._held = 0  # characters at the end that a detokenizer holds back, for they may be half of one
+        # Characters at the end that a detokenizer holds back, for they may be half of one.
+        self._held = 0
         self._ahead = ""  # U+FFFD that came as text for a character that is not complete
         self._ids: list[int] = []
         self._text: list[str] = []

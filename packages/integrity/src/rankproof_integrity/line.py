@@ -76,13 +76,17 @@ class Line:
         self._attendant = attendant
         self._dial = None if dial is None else Dial(dial, patience=conversation.limits.silence)
         self.wire = wire
-        self._lock = threading.RLock()  # entered by itself: a Condition's way in is two functions of Python more
+        # Entered by itself: a Condition's way in is two functions of Python more.
+        self._lock = threading.RLock()
         self._changed = threading.Condition(self._lock)
         self._callers = 0
-        self._read_at = -math.inf  # when a caller did last: one that only sends does not hear what its peer says
-        self._expected = math.inf  # until when another is expected, and the attendant does not watch
+        # When a caller did last: one that only sends does not hear what its peer says.
+        self._read_at = -math.inf
+        # Until when another is expected, and the attendant does not watch.
+        self._expected = math.inf
         self._closed = False
-        self._watched: tuple[int, int] | None = None  # descriptor and events that the attendant waits for
+        # Descriptor and events that the attendant waits for.
+        self._watched: tuple[int, int] | None = None
         self._poll = select.poll()  # of whoever polls
         self._polled: tuple[Wire | None, int] = (None, 0)
         self._polling = self._woken = False
@@ -212,7 +216,8 @@ class Line:
         """Whether something can be read or sent, or the line was woken, within so many seconds."""
         self._polling = True
         try:  # a signal's handler may raise after each of these
-            self._lock.release()  # so that others send meanwhile, and the attendant looks at the clock
+            # So that others send meanwhile, and the attendant looks at the clock.
+            self._lock.release()
             return bool(self._poll.poll(seconds * 1000 + 0.5))
         finally:
             try:
@@ -247,7 +252,8 @@ class Line:
             self._unwatch()  # without one it watches what is dialled
         needs = OUT if wire is not None and wire.pending else IN
         if wire is not before or events != needs:
-            if before is not None and before is not wire:  # a descriptor that was closed may be another's by now
+            # A descriptor that was closed may be another's by now.
+            if before is not None and before is not wire:
                 self._poll = select.poll()
                 self._poll.register(self._wake_read, select.POLLIN)
             if wire is not None:
@@ -333,7 +339,8 @@ class Line:
             before = self.wire, conversation.problem, conversation.joined
             self._connect(now)
             if (silent := conversation.silent(now=now)) or (ready and not self._polling):
-                self._receive(now)  # where it was silent: what lies here since this process stood still came in time
+                # Where it was silent: what lies here since this process stood still came in time.
+                self._receive(now)
             conversation.tick(now=now)
             if conversation.wanted and self.wire is not None:
                 self._drop(conversation.trouble)

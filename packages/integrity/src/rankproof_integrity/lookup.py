@@ -59,5 +59,6 @@ class Lookup:
             self._found = said
         except OSError as error:
             self._trouble = error.strerror or str(error)
-        except Exception as error:  # noqa: BLE001 - a store of somebody else's raises what it likes; it is said and asked again
+        # A store of somebody else's raises what it likes; it is said and asked again.
+        except Exception as error:  # noqa: BLE001
             self._trouble = f"where the peer listens is not known: {type(error).__name__}: {error}"

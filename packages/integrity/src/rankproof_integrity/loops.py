@@ -53,7 +53,8 @@ class CallThreads:
             elif self._count < MOST:
                 threading.Thread(target=self._run, name=THREAD, daemon=True).start()
                 self._count += 1
-            self._asked.put((future, work))  # where no thread could be started nothing is left behind
+            # Where no thread could be started nothing is left behind.
+            self._asked.put((future, work))
         return future
 
     def _run(self) -> None:
@@ -107,7 +108,8 @@ class LoopCalls:
                 return then(number)
 
             one = self._threads.submit(work)
-            self._offered[to] = offered  # after it: the next one would wait for ever for what was never begun
+            # After it: the next one would wait for ever for what was never begun.
+            self._offered[to] = offered
         return await _answer(one)
 
     async def receive(self, source: NodeId, receive: Callable[[], Message]) -> Message:

@@ -73,7 +73,8 @@ class Outgoing:
         """Take a message over; gives its number. The bytes must stay as they are until they are acknowledged."""
         view = memoryview(payload)
         view = view.cast("B") if view.nbytes else memoryview(b"")
-        until = now + self._limits.deadline if kind is Kind.DATA else math.inf  # nobody waits for a goodbye
+        # Nobody waits for a goodbye.
+        until = now + self._limits.deadline if kind is Kind.DATA else math.inf
         self.ended = kind is Kind.BYE
         for at in range(0, max(1, len(view)), self._largest):
             part = view[at : at + self._largest]
@@ -99,7 +100,8 @@ class Outgoing:
             return None
         sequence, message = self.offered, self.messages
         until = now + self._limits.deadline
-        made = Pending(Kind.DATA, sequence, message, False, payload, digest_of(payload), until, now, 1)  # not more
+        # Not more.
+        made = Pending(Kind.DATA, sequence, message, False, payload, digest_of(payload), until, now, 1)
         self._frames.append(made)
         self._untaken.append((sequence, size, message))
         self._fresh += 1

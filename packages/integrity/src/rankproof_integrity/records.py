@@ -75,7 +75,8 @@ class TokenChunk:
 CHUNK_HEAD = struct.Struct("!QIqIIIi")
 
 
-_HELD = "_held"  # not a field: it is never compared, and a chunk made of another by `replace` has none
+# Not a field: it is never compared, and a chunk made of another by `replace` has none.
+_HELD = "_held"
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -149,7 +149,8 @@ class RecoveryManager:
         self._actions, self._budget, self._wait, self._recorded = dict(actions), budget, wait, recorded
         self._first, self._longest, self._metrics = first_wait, longest_wait, metrics
         self._lock, self._inside = threading.Lock(), 0
-        self._next: Counter[tuple[int, FailureClass]] = Counter()  # which step of the plan comes next, by place
+        # Which step of the plan comes next, by place.
+        self._next: Counter[tuple[int, FailureClass]] = Counter()
         self.attempts: list[Attempt] = []
 
     @property
@@ -214,7 +215,8 @@ class RecoveryManager:
         try:
             self._actions[action](mode, number)
             outcome, words = Outcome.RECOVERED, ""
-        except Exception as error:  # noqa: BLE001 - whatever an engine raises, the next step is there for
+        # Whatever an engine raises, the next step is there for.
+        except Exception as error:  # noqa: BLE001
             words = f"{type(error).__name__}: {error}"
         finally:
             attempt = Attempt(

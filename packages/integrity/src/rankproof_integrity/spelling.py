@@ -50,9 +50,12 @@ class Spelling:
 
     def __init__(self, decode: Callable[[list[int]], str]) -> None:
         self._decode = decode
-        self._high: dict[int, bool] = {}  # by id, whether it is half of a character when it is alone
-        self._low: dict[int, bool] = {}  # by id, whether it is an ASCII byte that byte fallback spells
-        self._silent: dict[int, bool] = {}  # by id, whether it spells nothing, as a special token that is left out
+        # By id, whether it is half of a character when it is alone.
+        self._high: dict[int, bool] = {}
+        # By id, whether it is an ASCII byte that byte fallback spells.
+        self._low: dict[int, bool] = {}
+        # By id, whether it spells nothing, as a special token that is left out.
+        self._silent: dict[int, bool] = {}
 
     def of(self, ids: Sequence[int], text: str, *, ongoing: bool = False, cut: bool = False) -> str:
         """The reading of these ids that agrees with the text, or where none does, the one that is nearest to it.
@@ -258,7 +261,8 @@ class _Match:
                 U+FFFD, which is held back.
         """
         plain = self._places
-        whole, broken = set[int](), set[int]()  # behind U+FFFD for characters alone, and for a byte of none too
+        # Behind U+FFFD for characters alone, and for a byte of none too.
+        whole, broken = set[int](), set[int]()
         left = set[int]()
         for character in characters:
             if may_end and character is None:

@@ -243,7 +243,8 @@ def torch_bytes(tensor: Any) -> memoryview:
             return memoryview(array).cast("B")
         except TypeError:
             pass  # of no elements, not contiguous
-    except (AttributeError, TypeError, RuntimeError):  # on another device; bfloat16, and floats of 8 bits; a gradient
+    # On another device; bfloat16, and floats of 8 bits; a gradient.
+    except (AttributeError, TypeError, RuntimeError):
         array = _copied(tensor)
     return memoryview(array.ravel().view("u1"))
 

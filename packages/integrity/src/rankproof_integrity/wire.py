@@ -162,7 +162,8 @@ class StreamWire:
             raise Torn(f"a frame of {header.length} bytes is announced, and {self.longest} are allowed")
         try:
             return self._begun(header)
-        except MemoryError as error:  # it is sent again on the next connection, when there may be some
+        # It is sent again on the next connection, when there may be some.
+        except MemoryError as error:
             raise Torn(f"there is no memory for a frame of {header.length} bytes") from error
 
     def _begun(self, header: Header) -> Header:
@@ -260,7 +261,8 @@ class DatagramWire:
             except (BlockingIOError, InterruptedError):
                 return
             except ConnectionError:
-                continue  # nobody was there when something was sent before: whoever comes will be sent it again
+                # Nobody was there when something was sent before: whoever comes will be sent it again.
+                continue
             except OSError as error:
                 raise Torn(error.strerror or str(error)) from error
             header = frame.parsed(self._scratch[: frame.SIZE]) if size >= frame.SIZE else None
