@@ -29,7 +29,9 @@ import nox
 
 # Nox itself still runs on 3.10, and tomllib's absence explains nothing.
 if sys.version_info < (3, 11):  # noqa: UP036
-    raise SystemExit(f"nox runs on Python {sys.version.split()[0]} here; Rankproof needs 3.11 or newer.")
+    raise SystemExit(
+        f"nox runs on Python {sys.version.split()[0]} here; Rankproof needs 3.11 or newer."
+    )
 
 import tomllib
 
@@ -51,7 +53,12 @@ MADE = "rankproof-environment.json"  # in the environment: what it was made from
 RECIPE = "2"  # part of every environment's stamp: raise it when the installation below changes
 # After Ctrl-C nox gives a child 0.3 s; the harness needs longer to stop its ranks and to mark the run unfinished.
 PATIENCE: dict[str, Any] = {"interrupt_timeout": 20, "terminate_timeout": 20}
-PIP_ENV = {"PIP_USER": "0", "PIP_REQUIRE_HASHES": "0", "PIP_NO_INPUT": "1", "PIP_DISABLE_PIP_VERSION_CHECK": "1"}
+PIP_ENV = {
+    "PIP_USER": "0",
+    "PIP_REQUIRE_HASHES": "0",
+    "PIP_NO_INPUT": "1",
+    "PIP_DISABLE_PIP_VERSION_CHECK": "1",
+}
 PIP = ("-m", "pip", "install", "--quiet", "--progress-bar", "off")
 
 
@@ -105,14 +112,35 @@ def install_torch_cpu(session: nox.Session, python: Path, torch_cpu: dict[str, A
     hashes = "".join(f" --hash=sha256:{wheel['sha256']}" for wheel in torch_cpu["wheel"])
     requirement.write_text(f"torch=={torch_cpu['version']}{hashes}\n")
     page = f"{torch_cpu['index'].rstrip('/')}/torch/"
-    once = ("--no-index", "--retries", "0", "--timeout", "5", "--no-deps", "--only-binary", ":all:", "--require-hashes")
+    once = (
+        "--no-index",
+        "--retries",
+        "0",
+        "--timeout",
+        "5",
+        "--no-deps",
+        "--only-binary",
+        ":all:",
+        "--require-hashes",
+    )
     said = []
     for source in ((), ("--find-links", page)):
         session.log(
-            f"torch {torch_cpu['version']}: " + (f"asking {page}" if source else "looking where pip looks for files")
+            f"torch {torch_cpu['version']}: "
+            + (f"asking {page}" if source else "looking where pip looks for files")
         )
         # Very verbose, because otherwise pip keeps to itself why a page could not be read.
-        command = [str(python), "-m", "pip", "install", "-vv", "--progress-bar", "off", *once, *source]
+        command = [
+            str(python),
+            "-m",
+            "pip",
+            "install",
+            "-vv",
+            "--progress-bar",
+            "off",
+            *once,
+            *source,
+        ]
         command += ["--requirement", str(requirement)]
         # Not session.run: the first source may refuse.
         done = subprocess.run(
@@ -125,44 +153,61 @@ def install_torch_cpu(session: nox.Session, python: Path, torch_cpu: dict[str, A
         )
         if done.returncode == 0:
             return
-        unread = [line.strip() for line in done.stdout.splitlines() if "Could not fetch URL" in line]
+        unread = [
+            line.strip() for line in done.stdout.splitlines() if "Could not fetch URL" in line
+        ]
         said.append("\n".join([*unread, done.stderr.strip()]))
     session.error(
-        f"torch {torch_cpu['version']} could not be installed.\n"
-        f"From the folders that pip is configured with (find-links):\n{said[0]}\nFrom {page}, asked once:\n{said[1]}\n"
-        "Without a way to that address, put the wheel that locks/torch-cpu.toml names for this Python and machine "
-        "into a folder, set PIP_FIND_LINKS to that folder, and run nox again; `nox -P 3.11 …` builds on another Python"
+        f"torch {torch_cpu['version']} could not be installed.\nFrom the folders that pip is"
+        f" configured with (find-links):\n{said[0]}\nFrom {page}, asked once:\n{said[1]}\nWithout a"
+        " way to that address, put the wheel that locks/torch-cpu.toml names for this Python and"
+        " machine into a folder, set PIP_FIND_LINKS to that folder, and run nox again; `nox -P"
+        " 3.11 …` builds on another Python"
     )
 
 
 def build(
-    session: nox.Session, folder: Path, interpreter: Interpreter, variant: str, torch_cpu: dict[str, Any]
+    session: nox.Session,
+    folder: Path,
+    interpreter: Interpreter,
+    variant: str,
+    torch_cpu: dict[str, Any],
 ) -> None:
     """Make the environment from nothing; every file that goes in is held to a hash of the locks."""
     session.log(
-        f"making {folder.name} from locks/{variant}.txt and locks/dev.txt; this is done once and takes a few minutes"
+        f"making {folder.name} from locks/{variant}.txt and locks/dev.txt; this is done once and"
+        " takes a few minutes"
     )
     python = make_empty(session, folder, interpreter.path)
     if variant == "cpu":
         install_torch_cpu(session, python, torch_cpu)
-    locks = [argument for name in (variant, "dev") for argument in ("--requirement", str(LOCKS / f"{name}.txt"))]
+    locks = [
+        argument
+        for name in (variant, "dev")
+        for argument in ("--requirement", str(LOCKS / f"{name}.txt"))
+    ]
     install = ("--require-hashes", "--only-binary", ":all:", *locks)
     try:
         session.run(str(python), *PIP, *install, env=PIP_ENV, external=True, **PATIENCE)
     except nox.command.CommandFailed:
         session.error(
-            f"locks/{variant}.txt and locks/dev.txt could not be installed; pip says above why.\n"
-            "A hash that does not match: the file was changed after it was locked, on its way or in pip's cache. Run "
-            "`python -m pip cache purge`, or use another index.\nA requirement that must be pinned, or has no matching "
-            "distribution: the lock is incomplete or the index is. Run `nox -s lock` and look at what changes"
+            f"locks/{variant}.txt and locks/dev.txt could not be installed; pip says above why.\nA"
+            " hash that does not match: the file was changed after it was locked, on its way or in"
+            " pip's cache. Run `python -m pip cache purge`, or use another index.\nA requirement"
+            " that must be pinned, or has no matching distribution: the lock is incomplete or the"
+            " index is. Run `nox -s lock` and look at what changes"
         )
 
 
-def given_environment(session: nox.Session, folder: Path, variables: dict[str, str | None]) -> Environment:
+def given_environment(
+    session: nox.Session, folder: Path, variables: dict[str, str | None]
+) -> Environment:
     """An environment that somebody else made, such as `nix develop`: taken as it is, or refused."""
     python = folder / "bin" / "python"
     if not os.access(python, os.X_OK):
-        session.error(f"RANKPROOF_ENV is {folder}, but there is no {python}. Unset it to let nox make one")
+        session.error(
+            f"RANKPROOF_ENV is {folder}, but there is no {python}. Unset it to let nox make one"
+        )
     variables |= {"PATH": f"{python.parent}{os.pathsep}{os.environ.get('PATH', os.defpath)}"}
     made: dict[str, str] = {}
     with contextlib.suppress(FileNotFoundError):
@@ -178,11 +223,14 @@ def given_environment(session: nox.Session, folder: Path, variables: dict[str, s
         if not path.exists() or hashlib.sha256(path.read_bytes()).hexdigest() != was:
             name = path.relative_to(PROJECT)
             session.error(
-                f"{folder} was made from another {name} than the one that is here now.\n"
-                f"Leave this shell and enter it again (`nix develop`), or bring {name} back with git"
+                f"{folder} was made from another {name} than the one that is here now.\nLeave this"
+                f" shell and enter it again (`nix develop`), or bring {name} back with git"
             )
     if "lock" in made:
-        variables |= {"RANKPROOF_LOCK": str(LOCKS / made["lock"]), "RANKPROOF_VARIANT": made["variant"]}
+        variables |= {
+            "RANKPROOF_LOCK": str(LOCKS / made["lock"]),
+            "RANKPROOF_VARIANT": made["variant"],
+        }
     return Environment(python=python, variables=variables)
 
 
@@ -212,10 +260,18 @@ def ready(session: nox.Session) -> Environment:
         # Tool settings in pyproject.toml change often; only what an installation records is worth a new one.
         metadata = tomllib.loads((PROJECT / "pyproject.toml").read_text())
         recorded = digest(
-            extra=json.dumps([str(PROJECT), metadata["project"], metadata["build-system"]], sort_keys=True)
+            extra=json.dumps(
+                [str(PROJECT), metadata["project"], metadata["build-system"]], sort_keys=True
+            )
         )
         if not stamped(project, recorded):
-            install = ("--no-deps", "--no-index", "--no-build-isolation", "--editable", str(PROJECT))
+            install = (
+                "--no-deps",
+                "--no-index",
+                "--no-build-isolation",
+                "--editable",
+                str(PROJECT),
+            )
             session.run(str(python), *PIP, *install, env=PIP_ENV, external=True, **PATIENCE)
             project.write_text(recorded)
     variables |= {
@@ -255,20 +311,26 @@ def tests_environment(session: nox.Session) -> Environment:
 @nox.session(venv_backend="none")
 def tests(session: nox.Session) -> None:
     """Run the tests; `-- -n0` in one process, `-- -m "not slow"` only what takes no second. Whole runs: `whole`."""
-    tests_environment(session).run(session, "-m", "pytest", *workers(), "-m", "not whole", *session.posargs)
+    tests_environment(session).run(
+        session, "-m", "pytest", *workers(), "-m", "not whole", *session.posargs
+    )
 
 
 @nox.session(venv_backend="none", default=False)
 def whole(session: nox.Session) -> None:
     """Run the tests that make whole runs: shipped scenarios and examples, reproduction, provenance at a gate."""
-    tests_environment(session).run(session, "-m", "pytest", *workers(), "-m", "whole", *session.posargs)
+    tests_environment(session).run(
+        session, "-m", "pytest", *workers(), "-m", "whole", *session.posargs
+    )
 
 
 @nox.session(venv_backend="none", default=False)
 def integrity(session: nox.Session) -> None:
     """Run the tests of packages/integrity, a distribution of its own; what follows "--" goes to pytest."""
     # Its folder first: pytest reads the pyproject.toml that is nearest to what it is given.
-    tests_environment(session).run(session, "-m", "pytest", "packages/integrity", *workers(), *session.posargs)
+    tests_environment(session).run(
+        session, "-m", "pytest", "packages/integrity", *workers(), *session.posargs
+    )
 
 
 @nox.session(venv_backend="none", default=False)
@@ -286,13 +348,21 @@ def lint(session: nox.Session) -> None:
     environment.run(session, "-m", "ruff", "check", *session.posargs)
     environment.run(session, "-m", "ruff", "format", "--check", *session.posargs)
     # import-linter has no `python -m`; what its command does is this.
-    environment.run(session, "-c", "import importlinter.cli; importlinter.cli.lint_imports_command()")
+    environment.run(
+        session, "-c", "import importlinter.cli; importlinter.cli.lint_imports_command()"
+    )
 
 
 @nox.session(venv_backend="none")
 def types(session: nox.Session) -> None:
     """Check the types with mypy --strict."""
-    scripts = ("docs/prose.py", "docs/reference.py", "locks/interpreter.py", "locks/lock.py", "locks/wheels.py")
+    scripts = (
+        "docs/prose.py",
+        "docs/reference.py",
+        "locks/interpreter.py",
+        "locks/lock.py",
+        "locks/wheels.py",
+    )
     environment = ready(session)
     checked = session.posargs or ["harness", "noxfile.py", "tests/house", *scripts]
     environment.run(session, "-m", "mypy", "--strict", *checked)
@@ -327,9 +397,21 @@ def pages(session: nox.Session) -> None:
     chromium = ("chromium", "chromium-browser", "google-chrome-stable", "google-chrome")
     if not any(map(shutil.which, chromium)):
         if os.geteuid() != 0 or shutil.which("apt-get") is None:
-            session.error("Chromium is not on PATH. On Debian: apt-get install --no-install-recommends chromium")
-        for words in (["update", "-qq"], ["install", "-y", "-qq", "--no-install-recommends", "chromium"]):
-            session.run("apt-get", *words, env={"DEBIAN_FRONTEND": "noninteractive"}, external=True, **PATIENCE)
+            session.error(
+                "Chromium is not on PATH. On Debian: apt-get install --no-install-recommends"
+                " chromium"
+            )
+        for words in (
+            ["update", "-qq"],
+            ["install", "-y", "-qq", "--no-install-recommends", "chromium"],
+        ):
+            session.run(
+                "apt-get",
+                *words,
+                env={"DEBIAN_FRONTEND": "noninteractive"},
+                external=True,
+                **PATIENCE,
+            )
     ready(session).run(session, "-m", "tests.pages", *session.posargs)
 
 
@@ -374,8 +456,8 @@ def nix(session: nox.Session) -> None:
     """Check the flake without a network; `-- --build` builds and runs it, with this machine's programs as nixpkgs."""
     if shutil.which("nix") is None:
         session.error(
-            "nix is not on PATH. On Debian and Ubuntu: apt-get install --no-install-recommends nix-bin. "
-            "Elsewhere: https://nixos.org/download"
+            "nix is not on PATH. On Debian and Ubuntu: apt-get install --no-install-recommends"
+            " nix-bin. Elsewhere: https://nixos.org/download"
         )
     if "--build" in session.posargs:
         rest = [argument for argument in session.posargs if argument != "--build"]
@@ -383,7 +465,9 @@ def nix(session: nox.Session) -> None:
             ready(session).run(session, "-m", "tests.nix.build", "--lock-python", str(tools), *rest)
     else:
         # No environment is needed for it: this works in a fresh clone.
-        session.run(sys.executable, "-m", "tests.nix.check", *session.posargs, external=True, **PATIENCE)
+        session.run(
+            sys.executable, "-m", "tests.nix.check", *session.posargs, external=True, **PATIENCE
+        )
 
 
 @nox.session(venv_backend="none", default=False)
@@ -392,7 +476,9 @@ def interop(session: nox.Session) -> None:
     with apart(session, "interop") as python:
         environment = {"PYTHONPATH": str(PROJECT), "PYTHONHOME": None}
         arguments = session.posargs or ["tests/interop"]
-        session.run(str(python), "-m", "pytest", *arguments, env=environment, external=True, **PATIENCE)
+        session.run(
+            str(python), "-m", "pytest", *arguments, env=environment, external=True, **PATIENCE
+        )
 
 
 @nox.session(venv_backend="none", default=False)
@@ -418,7 +504,9 @@ def farm(session: nox.Session) -> None:
 def lock(session: nox.Session) -> None:
     """Write the locks from pyproject.toml; `-- --upgrade` moves every pin."""
     with apart(session, "lock") as python:
-        session.run(str(python), str(LOCKS / "lock.py"), *session.posargs, external=True, **PATIENCE)
+        session.run(
+            str(python), str(LOCKS / "lock.py"), *session.posargs, external=True, **PATIENCE
+        )
 
 
 @contextlib.contextmanager

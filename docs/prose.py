@@ -30,7 +30,9 @@ def pages() -> list[Path]:
     """Every Markdown file that git knows or does not ignore, but for reports, which are signed as they are."""
     command = ["git", "ls-files", "--cached", "--others", "--exclude-standard", "*.md", SIGNED]
     listed = subprocess.run(command, cwd=PROJECT, capture_output=True, text=True, check=True).stdout
-    return [PROJECT / line for line in sorted(set(listed.splitlines())) if (PROJECT / line).is_file()]
+    return [
+        PROJECT / line for line in sorted(set(listed.splitlines())) if (PROJECT / line).is_file()
+    ]
 
 
 def wrapped(text: str) -> str:
@@ -102,7 +104,12 @@ def _wrapped(lines: list[str]) -> list[str]:
     bodies = [lines[0][len(head) :], *(line.strip().removeprefix("> ") for line in lines[1:])]
     text = CODE_SPAN.sub(lambda span: span[0].replace(" ", KEPT), " ".join(bodies))
     made = textwrap.wrap(
-        text, WIDTH, initial_indent=head, subsequent_indent=rest, break_long_words=False, break_on_hyphens=False
+        text,
+        WIDTH,
+        initial_indent=head,
+        subsequent_indent=rest,
+        break_long_words=False,
+        break_on_hyphens=False,
     )
     # A break that would turn a word into a marker is undone: that line stays a word shorter.
     for number in range(1, len(made)):
@@ -122,7 +129,10 @@ def main(arguments: list[str]) -> int:
         if "--check" in arguments:
             for number in too_wide(text):
                 bad = 1
-                print(f"{path.relative_to(PROJECT)}:{number}: wider than {WIDTH}: run python docs/prose.py")
+                print(
+                    f"{path.relative_to(PROJECT)}:{number}: wider than {WIDTH}: run python"
+                    " docs/prose.py"
+                )
         elif (made := wrapped(text)) != text:
             path.write_text(made, encoding="utf-8")
             print(path.relative_to(PROJECT))

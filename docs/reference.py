@@ -30,7 +30,10 @@ ENTRY = re.compile(r"(?P<names>[\w*`][\w*`, ]*): (?P<text>.*)", re.DOTALL)
 PAGES: tuple[tuple[str, str, str, tuple[str, ...]], ...] = (
     (
         "What a rank is given",
-        "The first argument of every subject. [scenarios.md](scenarios.md) says how a scenario names the function.",
+        (
+            "The first argument of every subject. [scenarios.md](scenarios.md) says how a scenario"
+            " names the function."
+        ),
         "harness.rank.context",
         ("Context", "Group"),
     ),
@@ -48,21 +51,37 @@ PAGES: tuple[tuple[str, str, str, tuple[str, ...]], ...] = (
     ),
     (
         "The integrity library",
-        "The distribution `rankproof-integrity`: [its guide](../packages/integrity/docs/integrity.md) names the rest.",
+        (
+            "The distribution `rankproof-integrity`: [its"
+            " guide](../packages/integrity/docs/integrity.md) names the rest."
+        ),
         "rankproof_integrity",
         (
             *("ReliableMessageTransport", "DistributedBarrier", "TokenStreamSynchronizer"),
             *("DeviceCommunicationManager", "TokenTransferValidator", "NetworkHealthMonitor"),
-            *("TokenValidator", "SequenceIntegrityChecker", "EncodingValidator", "CorruptionDetector"),
+            *(
+                "TokenValidator",
+                "SequenceIntegrityChecker",
+                "EncodingValidator",
+                "CorruptionDetector",
+            ),
             *("RecoveryManager", "FallbackCoordinator"),
         ),
     ),
     ("GGUF files", "[gguf.md](gguf.md) lists what is found.", "harness.tokenizer.gguf", ()),
-    ("A hub that fails on purpose", "[hub.md](hub.md) has the rules and the log.", "harness.hub", ()),
+    (
+        "A hub that fails on purpose",
+        "[hub.md](hub.md) has the rules and the log.",
+        "harness.hub",
+        (),
+    ),
     ("The hub's layouts", "[hub.md](hub.md#layouts) lists them.", "harness.hub.layouts", ()),
     (
         "A kind of fault",
-        "What a plug-in of the group `rankproof.faults` is a subclass of; [an example](examples/plugin/README.md).",
+        (
+            "What a plug-in of the group `rankproof.faults` is a subclass of; [an"
+            " example](examples/plugin/README.md)."
+        ),
         "harness.faults.fault",
         ("Fault", "FaultAtEvent", "FaultProperties", "Place"),
     ),
@@ -79,8 +98,18 @@ PAGES: tuple[tuple[str, str, str, tuple[str, ...]], ...] = (
         "harness.checks.check",
         ("Check", "ValueCheck", "CheckProperties", "FailsAt"),
     ),
-    ("What a check finds", "What `Check.judge` returns.", "harness.checks.finding", ("Finding", "RankFinding")),
-    ("A trial's events", "What `Check.judge` and `Fault.proof` are given.", "harness.history", ("History",)),
+    (
+        "What a check finds",
+        "What `Check.judge` returns.",
+        "harness.checks.finding",
+        ("Finding", "RankFinding"),
+    ),
+    (
+        "A trial's events",
+        "What `Check.judge` and `Fault.proof` are given.",
+        "harness.history",
+        ("History",),
+    ),
     (
         "A backend",
         "What a plug-in of the group `rankproof.backends` is an instance of.",
@@ -170,7 +199,9 @@ def called(name: str, function: Any, *, method: bool = False) -> str:
         if one.kind is one.KEYWORD_ONLY and not starred:
             starred = True
             written.append("*")
-        text = ("*" if one.kind is one.VAR_POSITIONAL else "**" if one.kind is one.VAR_KEYWORD else "") + one.name
+        text = (
+            "*" if one.kind is one.VAR_POSITIONAL else "**" if one.kind is one.VAR_KEYWORD else ""
+        ) + one.name
         starred = starred or one.kind is one.VAR_POSITIONAL
         if one.annotation is not one.empty:
             text += f": {_annotation(one.annotation)}"
@@ -178,7 +209,11 @@ def called(name: str, function: Any, *, method: bool = False) -> str:
             text += f" = {_default(one.default)}"
         written.append(text)
     returns = signature.return_annotation
-    end = "" if returns is signature.empty or inspect.isclass(function) else f" -> {_annotation(returns)}"
+    end = (
+        ""
+        if returns is signature.empty or inspect.isclass(function)
+        else f" -> {_annotation(returns)}"
+    )
     line = f"{name}({', '.join(written)}){end}"
     if len(line) <= WIDTH:
         return line
@@ -208,8 +243,14 @@ def described(name: str, thing: Any) -> Iterator[str]:
         # What has a private field is made by us alone.
         if not any(field.name.startswith("_") for field in dataclasses.fields(thing)):
             yield f"```python\n{called(name, thing)}\n```"
-    elif "__init__" in vars(thing) and not issubclass(thing, (Exception, BaseModel)) and not _is_protocol(thing):
-        yield f"```python\n{called(name, thing.__init__, method=True).removesuffix(' -> None')}\n```"
+    elif (
+        "__init__" in vars(thing)
+        and not issubclass(thing, (Exception, BaseModel))
+        and not _is_protocol(thing)
+    ):
+        yield (
+            f"```python\n{called(name, thing.__init__, method=True).removesuffix(' -> None')}\n```"
+        )
     if issubclass(thing, Exception):
         yield f"A `{thing.__mro__[1].__name__}`."
     yield from blocks(vars(thing).get("__doc__") or "")
@@ -245,7 +286,9 @@ def _member(key: str, member: Any) -> Iterator[str]:
     function = getattr(member, "__func__", member)
     if inspect.isfunction(function) and function.__doc__:
         yield f"#### `{key}`"
-        yield f"```python\n{called(key, function, method=not isinstance(member, staticmethod))}\n```"
+        yield (
+            f"```python\n{called(key, function, method=not isinstance(member, staticmethod))}\n```"
+        )
         yield from blocks(function.__doc__)
 
 
@@ -265,7 +308,11 @@ def options(fields: Mapping[str, Any]) -> str:
     for name, field in fields.items():
         more = field.json_schema_extra if isinstance(field.json_schema_extra, dict) else {}
         default = more.get("default", field.default)
-        shown = "required" if default is PydanticUndefined and field.default_factory is None else f"`{_plain(default)}`"
+        shown = (
+            "required"
+            if default is PydanticUndefined and field.default_factory is None
+            else f"`{_plain(default)}`"
+        )
         rows.append((f"`{field.alias or name}`", shown, field.description or ""))
     return table(("option", "default", "meaning"), rows)
 
@@ -294,7 +341,11 @@ def api() -> str:
 def _public(module: ModuleType) -> list[str]:
     if hasattr(module, "__all__"):
         return list(module.__all__)
-    return [name for name, one in vars(module).items() if inspect.isclass(one) and one.__module__ == module.__name__]
+    return [
+        name
+        for name, one in vars(module).items()
+        if inspect.isclass(one) and one.__module__ == module.__name__
+    ]
 
 
 def kinds() -> str:
@@ -304,14 +355,25 @@ def kinds() -> str:
 
     parts = [KINDS, "## Faults", "The keys `id`, `ranks` and `arm` are those of every fault."]
     for name, kind in _ours(faults.KINDS):
-        parts += [f"### `{name}`", f"{wrapped(_sentence(kind.does))}\n{wrapped(f'Needs: {_sentence(kind.needs)}')}"]
-        own = {key: field for key, field in kind.model_fields.items() if key not in {"id", "ranks", "arm", "kind"}}
+        parts += [
+            f"### `{name}`",
+            f"{wrapped(_sentence(kind.does))}\n{wrapped(f'Needs: {_sentence(kind.needs)}')}",
+        ]
+        own = {
+            key: field
+            for key, field in kind.model_fields.items()
+            if key not in {"id", "ranks", "arm", "kind"}
+        }
         parts += [options(own)] if own else []
         parts.append(f"```yaml\n{kind.example}\n```")
     parts += ["## Checks", "The keys `id` and `ranks` are those of every check that asks ranks."]
     for name, kind in _ours(checks.KINDS):
         parts += [f"### `{name}`", *blocks(kind.__doc__ or "")]
-        own = {key: field for key, field in kind.model_fields.items() if key not in {"id", "ranks", "kind"}}
+        own = {
+            key: field
+            for key, field in kind.model_fields.items()
+            if key not in {"id", "ranks", "kind"}
+        }
         parts += [options(own)] if own else []
         parts.append(f"```yaml\n{kind.example}\n```")
     parts.append("## Backends")
@@ -323,18 +385,29 @@ def kinds() -> str:
     parts.append(table(("backend", "joins ranks by", "imports in a rank", "makes a group"), rows))
     parts.append("## Ready subjects")
     for name, subject in _ours(subjects.READY):
-        parts += [f"### `{name}`", wrapped(f"{_sentence(subject.does)} On {', '.join(subject.backends)}.")]
+        parts += [
+            f"### `{name}`",
+            wrapped(f"{_sentence(subject.does)} On {', '.join(subject.backends)}."),
+        ]
         taken = [
-            (f"`{key}`", f"`{one.default}`", f"{one.does}{'; one of ' + ', '.join(one.choices) if one.choices else ''}")
+            (
+                f"`{key}`",
+                f"`{one.default}`",
+                f"{one.does}{'; one of ' + ', '.join(one.choices) if one.choices else ''}",
+            )
             for key, one in subject.arguments.items()
         ]
         parts.append(table(("argument", "default", "meaning"), taken))
         said = [
-            (f"`{event}`", ", ".join(f"`{key}`" for key in keys) or "nothing") for event, keys in subject.emits.items()
+            (f"`{event}`", ", ".join(f"`{key}`" for key in keys) or "nothing")
+            for event, keys in subject.emits.items()
         ]
         parts.append(table(("event", "its values"), said))
     parts.append("## Views")
-    shown = [(f"`{one.name}`", one.media_type, "yes" if one.checked else "no") for _, one in _ours(views.VIEWS)]
+    shown = [
+        (f"`{one.name}`", one.media_type, "yes" if one.checked else "no")
+        for _, one in _ours(views.VIEWS)
+    ]
     parts.append(table(("file", "type", "checked by `verify`"), shown))
     return "\n\n".join(part.strip("\n") for part in parts) + "\n"
 
@@ -358,14 +431,25 @@ def engines() -> str:
         cells = []
         for engine in ENGINES:
             why = {size: refusal(engine, recipe.config(), ranks=size) for size in (1, 2, 3, 4)}
-            cells.append(", ".join(str(size) for size, reason in why.items() if not reason) or "refused")
+            cells.append(
+                ", ".join(str(size) for size, reason in why.items() if not reason) or "refused"
+            )
             for reason in filter(None, why.values()):
                 models = refused.setdefault((engine, reason), [])
                 models += [f"`{name}`"] if f"`{name}`" not in models else []
         rows.append((f"`{name}`", *cells))
-    libraries = " and ".join(f"{called} {installed(library)}" for library, called in LIBRARIES.items())
-    lines = [f"* `{engine}` of {', '.join(models)}: {reason}." for (engine, reason), models in refused.items()]
-    parts = [f"Of {libraries}:", table(("model", *(f"`{one}`" for one in ENGINES)), rows), "Refused are:"]
+    libraries = " and ".join(
+        f"{called} {installed(library)}" for library, called in LIBRARIES.items()
+    )
+    lines = [
+        f"* `{engine}` of {', '.join(models)}: {reason}."
+        for (engine, reason), models in refused.items()
+    ]
+    parts = [
+        f"Of {libraries}:",
+        table(("model", *(f"`{one}`" for one in ENGINES)), rows),
+        "Refused are:",
+    ]
     text = "\n\n".join([*parts, "\n".join(wrapped(line, rest="  ") for line in lines)])
     begin, end = "<!-- engines -->\n", "<!-- end of engines -->\n"
     before, _, rest = (DOCS / "engines.md").read_text(encoding="utf-8").partition(begin)

@@ -60,17 +60,23 @@ class History:
 
     faults: Sequence[FaultOnRank] = ()
 
-    def __init__(self, events: Iterable[Event], *, size: int, reference: History | None = None) -> None:
+    def __init__(
+        self, events: Iterable[Event], *, size: int, reference: History | None = None
+    ) -> None:
         self.size = size
         self.reference = reference
         self.seen: Sequence[Seen] = list(map(Seen, events, count(1)))
         self._by_rank: defaultdict[tuple[str, int | None, str], list[Seen]] = defaultdict(list)
-        self._by_artefact: defaultdict[tuple[str, int | None, str, str], list[Seen]] = defaultdict(list)
+        self._by_artefact: defaultdict[tuple[str, int | None, str, str], list[Seen]] = defaultdict(
+            list
+        )
         for seen in self.seen:
             place = _place(seen.event)
             self._by_rank[place].append(seen)
             # Of a large model a rank keeps thousands, and each is looked for by its name.
-            if seen.event.name in ARTEFACTS and isinstance(artefact := seen.event.values.get("artefact"), str):
+            if seen.event.name in ARTEFACTS and isinstance(
+                artefact := seen.event.values.get("artefact"), str
+            ):
                 self._by_artefact[(*place, artefact)].append(seen)
         begun = self.noted("world.begin")
         self._about: Mapping[str, JSON] = begun[0].event.values if begun else {}
@@ -113,7 +119,11 @@ class History:
 
     def values(self, rank: int, event: str, key: str) -> Sequence[tuple[JSON, int]]:
         """Every value the rank reported under `event` and `key`, with its line."""
-        return [(seen.event.values[key], seen.line) for seen in self.said(rank, event) if key in seen.event.values]
+        return [
+            (seen.event.values[key], seen.line)
+            for seen in self.said(rank, event)
+            if key in seen.event.values
+        ]
 
     def exit(self, rank: int) -> Seen | None:
         """How the rank ended, as the server reaped it."""
@@ -177,13 +187,21 @@ def machine_called(history: History, rank: int) -> JSON:
     """What evidence calls the machine of a rank, in a world over several; None where all were on one."""
     placed, index = history.about().get("machines"), machine_of(history, rank)
     called = placed.get("called") if isinstance(placed, dict) else None
-    return called[index] if isinstance(called, list) and type(index) is int and 0 <= index < len(called) else None
+    return (
+        called[index]
+        if isinstance(called, list) and type(index) is int and 0 <= index < len(called)
+        else None
+    )
 
 
 def ranks_beside(history: History, rank: int) -> list[int]:
     """The other ranks on the machine of a rank, in a world over several."""
     own = machine_of(history, rank)
-    return [one for one in range(history.size) if one != rank and own is not None and machine_of(history, one) == own]
+    return [
+        one
+        for one in range(history.size)
+        if one != rank and own is not None and machine_of(history, one) == own
+    ]
 
 
 def ended(values: object) -> str:
@@ -209,7 +227,9 @@ def longest_silence(history: History) -> float:
     last, longest = started[0].event.ns, 0
     for seen in history.seen:
         event = seen.event
-        if event.ns < last or (event.by != "rank" and event.name not in KEPT and event.name != "rank.exited"):
+        if event.ns < last or (
+            event.by != "rank" and event.name not in KEPT and event.name != "rank.exited"
+        ):
             continue
         if event.name not in KEPT:
             longest = max(longest, event.ns - last)
@@ -232,7 +252,11 @@ def hub_requests(history: History, rank: int) -> Sequence[Seen]:
 
 def all_hub_requests(history: History) -> list[Seen]:
     """All requests of a trial, those of ranks' children and of strangers too."""
-    return [seen for seen in history.seen if (seen.event.by, seen.event.name) == ("harness", HUB_REQUEST)]
+    return [
+        seen
+        for seen in history.seen
+        if (seen.event.by, seen.event.name) == ("harness", HUB_REQUEST)
+    ]
 
 
 def hub_log_flaw(history: History) -> str:
@@ -241,7 +265,9 @@ def hub_log_flaw(history: History) -> str:
     if not history.noted(HUB_BEGIN) or not end:
         return "the hub's log has no end" if history.noted(HUB_BEGIN) else "there was no hub"
     found, counted = len(all_hub_requests(history)), end[0].event.values.get("requests")
-    return "" if found == counted else f"the hub counted {counted} requests, and its log has {found}"
+    return (
+        "" if found == counted else f"the hub counted {counted} requests, and its log has {found}"
+    )
 
 
 MACHINES_JOINED, MACHINE_LOST, MACHINE_ENDED = "machines.joined", "machine.lost", "machine.ended"
@@ -285,7 +311,12 @@ def artefact_found(history: History, rank: int, name: str) -> Seen | None:
 def artefact_compared(history: History, rank: int, check: str) -> Seen | None:
     """What a check's arrays differ by on a rank."""
     return next(
-        (seen for seen in history.noted(ARTEFACT_COMPARED, rank) if seen.event.values.get("check") == check), None
+        (
+            seen
+            for seen in history.noted(ARTEFACT_COMPARED, rank)
+            if seen.event.values.get("check") == check
+        ),
+        None,
     )
 
 

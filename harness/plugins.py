@@ -41,7 +41,13 @@ from harness.forms.digest import fold, sha256
 from harness.forms.distribution import normal
 from harness.forms.model import Model
 
-GROUPS = ("rankproof.faults", "rankproof.checks", "rankproof.backends", "rankproof.subjects", "rankproof.views")
+GROUPS = (
+    "rankproof.faults",
+    "rankproof.checks",
+    "rankproof.backends",
+    "rankproof.subjects",
+    "rankproof.views",
+)
 # The function that a rank calls in the file of a kind.
 CALLED = {"rankproof.faults": "inside", "rankproof.backends": "join", "rankproof.subjects": "run"}
 NOT_CODE = ("__pycache__", ".dist-info", ".egg-info")
@@ -122,7 +128,9 @@ class Package(Mapping[str, T], Generic[T]):
     def __getitem__(self, name: str) -> T:
         if name not in self._kinds:
             module, _, attribute = self._files[name].partition(":")
-            self._kinds[name] = getattr(importlib.import_module(f"{self._package}.{module}"), attribute)
+            self._kinds[name] = getattr(
+                importlib.import_module(f"{self._package}.{module}"), attribute
+            )
         return self._kinds[name]
 
     def __contains__(self, name: object) -> bool:
@@ -147,7 +155,9 @@ class Registry(Mapping[str, T], Generic[T]):
         plugins: kind to plug-in, of those that were imported and can be used.
     """
 
-    def __init__(self, group: str, base: type, own: Mapping[str, T], *, taken: Collection[str] = ()) -> None:
+    def __init__(
+        self, group: str, base: type, own: Mapping[str, T], *, taken: Collection[str] = ()
+    ) -> None:
         """Fill it.
 
         Args:
@@ -206,7 +216,8 @@ class Registry(Mapping[str, T], Generic[T]):
         owner = point.dist.name if point.dist is not None else "an unnamed distribution"
         if len(points) > 1:
             reason = (
-                "another distribution brings a kind of this name too, and nobody says which is meant; uninstall one"
+                "another distribution brings a kind of this name too, and nobody says which is"
+                " meant; uninstall one"
             )
         else:
             reason = self._add(point)
@@ -216,7 +227,10 @@ class Registry(Mapping[str, T], Generic[T]):
     def _add(self, point: importlib.metadata.EntryPoint) -> str:
         """Take in a kind; why it cannot be, or nothing."""
         if not NAME.fullmatch(point.name):
-            return "its name becomes the name of files; use letters, digits, dots, dashes and underscores alone"
+            return (
+                "its name becomes the name of files; use letters, digits, dots, dashes and"
+                " underscores alone"
+            )
         if point.name in self.own or point.name in self._taken:
             return "Rankproof has a kind of this name itself; the plug-in must use another one"
         TRIED.add(point.value)
@@ -228,7 +242,10 @@ class Registry(Mapping[str, T], Generic[T]):
             return f"{type(error).__name__}: {error}"
         if reason := _misfit(kind, self._base, point.name) or _strange_file(kind, point):
             return reason
-        wanted = next((type(own.properties) for own in self.own.values() if hasattr(own, "properties")), object)
+        wanted = next(
+            (type(own.properties) for own in self.own.values() if hasattr(own, "properties")),
+            object,
+        )
         if not isinstance(getattr(kind, "properties", None), wanted):
             return f"its properties are not {wanted.__module__}.{wanted.__qualname__}"
         self._brought[point.name] = kind
@@ -262,7 +279,8 @@ class Registry(Mapping[str, T], Generic[T]):
             last = traceback.extract_tb(error.__traceback__)[-1]
             where = f"{Path(last.filename).name}, line {last.lineno}"
             raise PluginFailed(
-                f"the plug-in {self.plugins[name]} raised {type(error).__name__}: {error} ({where}): tell its makers"
+                f"the plug-in {self.plugins[name]} raised {type(error).__name__}: {error}"
+                f" ({where}): tell its makers"
             ) from error
 
     def __getitem__(self, name: str) -> T:
@@ -295,7 +313,9 @@ class OneOf:
     def __init__(self, registry: Registry[Any]) -> None:
         self._registry = registry
 
-    def __get_pydantic_core_schema__(self, _source: Any, _handler: GetCoreSchemaHandler) -> core_schema.CoreSchema:
+    def __get_pydantic_core_schema__(
+        self, _source: Any, _handler: GetCoreSchemaHandler
+    ) -> core_schema.CoreSchema:
         """Put the question whether a plug-in brings the kind before the choice of our own."""
         choices = {name: self._choice(name) for name in self._registry.own}
         own = core_schema.tagged_union_schema(choices, "kind", strict=False, from_attributes=True)
@@ -315,7 +335,9 @@ class OneOf:
             lambda value, info: self._registry.own[name].model_validate(value, context=info.context)
         )
 
-    def _validate(self, value: Any, handler: ValidatorFunctionWrapHandler, info: ValidationInfo) -> Any:
+    def _validate(
+        self, value: Any, handler: ValidatorFunctionWrapHandler, info: ValidationInfo
+    ) -> Any:
         kind = value.get("kind") if isinstance(value, dict) else getattr(value, "kind", None)
         if not isinstance(kind, str) or kind in self._registry.own or kind not in self._registry:
             return handler(value)
@@ -376,7 +398,9 @@ def imported() -> list[Imported]:
                 failed.add(name)
     if not by_name:
         return []  # most environments have none, and to resolve the path of every module takes long
-    loaded = {os.path.realpath(file) for module in list(sys.modules.values()) for file in _places(module)}
+    loaded = {
+        os.path.realpath(file) for module in list(sys.modules.values()) for file in _places(module)
+    }
     return [
         Imported(
             distribution=name,
@@ -390,7 +414,10 @@ def imported() -> list[Imported]:
 
 def _places(module: object) -> Iterator[str]:
     """Where a loaded module says that it came from, in either of the two ways."""
-    for place in (getattr(module, "__file__", None), getattr(getattr(module, "__spec__", None), "origin", None)):
+    for place in (
+        getattr(module, "__file__", None),
+        getattr(getattr(module, "__spec__", None), "origin", None),
+    ):
         if isinstance(place, str):
             yield place
 
@@ -403,7 +430,9 @@ def _plugin(point: importlib.metadata.EntryPoint) -> Plugin:
         name=point.name,
         distribution=normal(distribution.name),
         version=distribution.version,
-        sha256=fold({name: sha256(path.read_bytes()) for name, path in _files(point, distribution).items()}),
+        sha256=fold(
+            {name: sha256(path.read_bytes()) for name, path in _files(point, distribution).items()}
+        ),
     )
 
 
@@ -415,7 +444,12 @@ def _misfit(kind: object, base: type, name: str) -> str:
     if getattr(kind, "name", name) != name and not isinstance(kind, type):
         return f"it calls itself {kind.name}, and its entry point is another"  # type: ignore[attr-defined]
     # A declaration without a default is missing only when somebody asks for it: that would be in the middle of a run.
-    lacking = [key for parent in base.__mro__ for key in vars(parent).get("__annotations__", {}) if _lacks(kind, key)]
+    lacking = [
+        key
+        for parent in base.__mro__
+        for key in vars(parent).get("__annotations__", {})
+        if _lacks(kind, key)
+    ]
     if lacking:
         return f"it does not declare {', '.join(dict.fromkeys(lacking))}"
     field = getattr(kind, "model_fields", {}).get("kind")
@@ -442,22 +476,35 @@ def _strange_file(kind: object, point: importlib.metadata.EntryPoint) -> str:
     """Why ranks cannot do with the file that a kind brings for them; empty where they can, and where there is none."""
     key = "file" if point.group == "rankproof.subjects" else "inside_file"
     if (file := getattr(kind, key, None)) is None:
-        acts = point.group == "rankproof.faults" and getattr(getattr(kind, "properties", None), "inside", False)
-        return "it says that it acts inside a rank, and names no inside_file; name one" if acts else ""
+        acts = point.group == "rankproof.faults" and getattr(
+            getattr(kind, "properties", None), "inside", False
+        )
+        return (
+            "it says that it acts inside a rank, and names no inside_file; name one" if acts else ""
+        )
     if not isinstance(file, Path) or not file.is_file():
-        return f"its {key} is {str(file)!r}, which is not the path of a file; name one that it is installed with"
+        return (
+            f"its {key} is {str(file)!r}, which is not the path of a file; name one that it is"
+            " installed with"
+        )
     assert point.dist is not None
     ours = Path(__file__).resolve().parent
     if file.is_relative_to(ours):
         return ""
     if file.resolve() not in {path.resolve() for path in _files(point, point.dist).values()}:
-        return f"its {key}, {file.name}, is not one of its own files, so that no digest holds it; move it beside them"
+        return (
+            f"its {key}, {file.name}, is not one of its own files, so that no digest holds it; move"
+            " it beside them"
+        )
     try:
         body = ast.parse(file.read_bytes()).body
     except (SyntaxError, ValueError) as error:
         return f"its {key}, {file.name}, is not Python: {error}"
     if CALLED[point.group] not in set(_names(body)):
-        return f"its {key}, {file.name}, has no function {CALLED[point.group]}, which ranks call; write it"
+        return (
+            f"its {key}, {file.name}, has no function {CALLED[point.group]}, which ranks call;"
+            " write it"
+        )
     may = {*sys.stdlib_module_names, *getattr(getattr(kind, "properties", None), "libraries", ())}
     strange = sorted(
         {
@@ -469,8 +516,9 @@ def _strange_file(kind: object, point: importlib.metadata.EntryPoint) -> str:
     )
     if strange and key == "inside_file":
         return (
-            f"its {key}, {file.name}, imports {', '.join(strange)}, which an arm's environment need not have; import "
-            "the standard library and harness.rank alone (a backend its properties.modules too)"
+            f"its {key}, {file.name}, imports {', '.join(strange)}, which an arm's environment need"
+            " not have; import the standard library and harness.rank alone (a backend its"
+            " properties.modules too)"
         )
     return ""
 
@@ -490,14 +538,20 @@ def _names(body: Iterable[ast.stmt]) -> Iterator[str]:
 def _imported(body: Iterable[ast.stmt]) -> Iterator[str]:
     """The modules that a module imports when it runs; one of its own package, which is not there then, as `.name`."""
     for node in body:
-        for found in () if isinstance(node, ast.If) and "TYPE_CHECKING" in ast.unparse(node.test) else ast.walk(node):
+        for found in (
+            ()
+            if isinstance(node, ast.If) and "TYPE_CHECKING" in ast.unparse(node.test)
+            else ast.walk(node)
+        ):
             if isinstance(found, ast.Import):
                 yield from (alias.name for alias in found.names)
             elif isinstance(found, ast.ImportFrom):
                 yield "." * found.level + (found.module or "")
 
 
-def _files(point: importlib.metadata.EntryPoint, distribution: importlib.metadata.Distribution) -> dict[str, Path]:
+def _files(
+    point: importlib.metadata.EntryPoint, distribution: importlib.metadata.Distribution
+) -> dict[str, Path]:
     """The files of a plug-in: those of its distribution, and of the package that the entry point names.
 
     An editable installation lists no code of its own, so its package is looked up. The package may be another
@@ -523,7 +577,9 @@ def _package(top: str) -> dict[str, Path]:
         return {}
     if spec is not None and spec.submodule_search_locations:
         folders = [Path(folder) for folder in spec.submodule_search_locations]
-        files = [(folder, path) for folder in folders for path in folder.rglob("*") if _is_code(path)]
+        files = [
+            (folder, path) for folder in folders for path in folder.rglob("*") if _is_code(path)
+        ]
         return {path.relative_to(folder.parent).as_posix(): path for folder, path in files}
     if spec is not None and spec.origin is not None:
         return {Path(spec.origin).name: Path(spec.origin)}

@@ -60,17 +60,22 @@ def choose_variant(session: nox.Session) -> str:
     given = os.environ.get("RANKPROOF_VARIANT", "")
     if given and given not in VARIANTS:
         session.error(
-            f"RANKPROOF_VARIANT is {given!r}; it can be {', '.join(VARIANTS)}, or unset to look at the machine",
+            f"RANKPROOF_VARIANT is {given!r}; it can be {', '.join(VARIANTS)}, or unset to look at"
+            " the machine",
         )
     if system == "Darwin" and machine == "arm64":
         fitting = ["metal"]
     elif system == "Linux" and machine in {"x86_64", "aarch64"}:
         fitting = ["cpu", "cuda"]
     else:
-        session.error(f"No lock serves {system} on {machine}: Linux on x86_64 or aarch64, or macOS on Apple silicon")
+        session.error(
+            f"No lock serves {system} on {machine}: Linux on x86_64 or aarch64, or macOS on Apple"
+            " silicon"
+        )
     if given and given not in fitting:
         session.error(
-            f"RANKPROOF_VARIANT={given} is not for {system} on {machine}; here it can be {' or '.join(fitting)}",
+            f"RANKPROOF_VARIANT={given} is not for {system} on {machine}; here it can be"
+            f" {' or '.join(fitting)}",
         )
     return given or ("cuda" if system == "Linux" and nvidia_answers() else fitting[0])
 
@@ -78,7 +83,9 @@ def choose_variant(session: nox.Session) -> str:
 def interpreter_at(path: str) -> Interpreter | None:
     """Start a Python and let it say what it is; None if it does not run (a version manager's empty shim, say)."""
     try:
-        done = subprocess.run([path, "-c", INSIDE], capture_output=True, text=True, timeout=20, check=True)
+        done = subprocess.run(
+            [path, "-c", INSIDE], capture_output=True, text=True, timeout=20, check=True
+        )
         return Interpreter(**json.loads(done.stdout))
     except (OSError, subprocess.SubprocessError, ValueError, TypeError):
         return None
@@ -104,13 +111,21 @@ def choose_python(session: nox.Session, variant: str, torch_cpu: dict[str, Any])
     forced = session.python if isinstance(session.python, str) else None
     versions: tuple[str, ...] = PYTHONS
     if variant == "cpu":
-        known = [wheel["python"] for wheel in torch_cpu["wheel"] if wheel["machine"] == platform.machine()]
+        known = [
+            wheel["python"]
+            for wheel in torch_cpu["wheel"]
+            if wheel["machine"] == platform.machine()
+        ]
         versions = tuple(version for version in PYTHONS if version in known)
     wanted = tuple(version for version in versions if forced in {None, version})
     fitting = {(platform.machine(), version) for version in wanted}
     for path in places(wanted) if wanted else ():
         interpreter = interpreter_at(path)
-        if interpreter and interpreter.usable and (interpreter.machine, interpreter.version) in fitting:
+        if (
+            interpreter
+            and interpreter.usable
+            and (interpreter.machine, interpreter.version) in fitting
+        ):
             return interpreter
 
     having = [f"python{version}" for version in sorted(versions)]
@@ -122,8 +137,8 @@ def choose_python(session: nox.Session, variant: str, torch_cpu: dict[str, Any])
     else:
         running = f"{sys.version_info[0]}.{sys.version_info[1]}"
         reason = (
-            f"No torch wheel for Python {running}, which runs nox, is known for {variant} on {where}, "
-            f"and neither {' nor '.join(having)} that runs was found on PATH."
+            f"No torch wheel for Python {running}, which runs nox, is known for {variant} on"
+            f" {where}, and neither {' nor '.join(having)} that runs was found on PATH."
         )
     # nox puts a full stop behind a message, so the command to copy does not end it.
     session.error(

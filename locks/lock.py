@@ -57,16 +57,31 @@ class Lock:
         return LOCKS / f"{self.name}.txt"
 
 
-CORE = Lock(name="core", purpose="the package without its extras", platforms=LINUX + MAC, extras=False)
+CORE = Lock(
+    name="core", purpose="the package without its extras", platforms=LINUX + MAC, extras=False
+)
 CPU = Lock(
-    name="cpu", purpose="Linux without a GPU: torch's CPU wheel", platforms=LINUX, mlx="cpu", cuda=False, cpu_torch=True
+    name="cpu",
+    purpose="Linux without a GPU: torch's CPU wheel",
+    platforms=LINUX,
+    mlx="cpu",
+    cuda=False,
+    cpu_torch=True,
 )
 CUDA = Lock(name="cuda", purpose="Linux with an NVIDIA driver", platforms=LINUX, mlx="cuda13")
 METAL = Lock(name="metal", purpose="macOS on Apple silicon", platforms=MAC)
-DEV = Lock(name="dev", purpose="the tools of `nox -s tests`, `lint` and `types`", platforms=LINUX + MAC, group="dev")
+DEV = Lock(
+    name="dev",
+    purpose="the tools of `nox -s tests`, `lint` and `types`",
+    platforms=LINUX + MAC,
+    group="dev",
+)
 LOCK = Lock(name="lock", purpose="the tools of `nox -s lock`", platforms=LINUX + MAC, group="lock")
 INTEROP = Lock(
-    name="interop", purpose="the foreign readers of `nox -s interop`", platforms=LINUX + MAC, group="interop"
+    name="interop",
+    purpose="the foreign readers of `nox -s interop`",
+    platforms=LINUX + MAC,
+    group="interop",
 )
 FARM = Lock(name="farm", purpose="Ray, for `nox -s farm`", platforms=LINUX + MAC, group="farm")
 ALL = (CORE, CPU, CUDA, METAL, DEV, LOCK, INTEROP, FARM)
@@ -77,8 +92,8 @@ def environment(platform: tuple[str, str]) -> str:
     system, machine = platform
     newest = int(PYTHONS[-1].partition(".")[2])
     return (
-        f"sys_platform == '{system}' and platform_machine == '{machine}' and python_version < '3.{newest + 1}'"
-        " and platform_python_implementation == 'CPython'"
+        f"sys_platform == '{system}' and platform_machine == '{machine}' and python_version <"
+        f" '3.{newest + 1}' and platform_python_implementation == 'CPython'"
     )
 
 
@@ -106,18 +121,23 @@ def resolve(
     Raises:
         LockError: uv is missing or found no solution.
     """
-    uv = shutil.which("uv", path=os.pathsep.join([str(Path(sys.executable).parent), os.environ.get("PATH", "")]))
+    uv = shutil.which(
+        "uv", path=os.pathsep.join([str(Path(sys.executable).parent), os.environ.get("PATH", "")])
+    )
     if uv is None:
-        msg = "uv is not installed beside this Python. Run `nox -s lock`, which installs it from locks/lock.txt."
+        msg = (
+            "uv is not installed beside this Python. Run `nox -s lock`, which installs it from"
+            " locks/lock.txt."
+        )
         raise LockError(msg)
     with tempfile.TemporaryDirectory(prefix="rankproof-lock-") as name:
         folder = Path(name)
         strings = json.dumps  # a JSON list of plain strings is a TOML list too
         (folder / "pyproject.toml").write_text(
-            '[project]\nname = "lock"\nversion = "0"\n'
-            f'requires-python = ">={PYTHONS[0]}"\ndependencies = {strings(dependencies)}\n'
-            f"[tool.uv]\nenvironments = {strings([environment(platform) for platform in platforms])}\n"
-            f"override-dependencies = {strings(overrides)}\nexclude-dependencies = {strings(excludes)}\n"
+            '[project]\nname = "lock"\nversion = "0"\nrequires-python ='
+            f' ">={PYTHONS[0]}"\ndependencies = {strings(dependencies)}\n[tool.uv]\nenvironments ='
+            f" {strings([environment(platform) for platform in platforms])}\noverride-dependencies"
+            f" = {strings(overrides)}\nexclude-dependencies = {strings(excludes)}\n"
         )
         (folder / ("out.txt" if keep else "pins.txt")).write_text(pins)
         command = [
@@ -132,7 +152,12 @@ def resolve(
         command += ["--generate-hashes"] if hashes else []
         command += [] if keep else ["--constraints", "pins.txt"]
         done = subprocess.run(
-            command, cwd=folder, stdin=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True, check=False
+            command,
+            cwd=folder,
+            stdin=subprocess.DEVNULL,
+            stderr=subprocess.PIPE,
+            text=True,
+            check=False,
         )
         if done.returncode:
             msg = f"uv found no solution for {', '.join(dependencies)}:\n{done.stderr.strip()}"
@@ -185,7 +210,8 @@ def render(lock: Lock, text: str, torch: dict[str, object]) -> str:
     ]
     if lock.cpu_torch:
         lines.append(
-            "# torch: only the wheels of torch-cpu.toml, so that pip takes nothing else; it names the Pythons."
+            "# torch: only the wheels of torch-cpu.toml, so that pip takes nothing else; it names"
+            " the Pythons."
         )
     for block in blocks(text):
         pin, marker, digests = block
@@ -198,10 +224,15 @@ def render(lock: Lock, text: str, torch: dict[str, object]) -> str:
             assert isinstance(wheels, list)
             pin, digests = f"torch=={torch['version']}", [wheel["sha256"] for wheel in wheels]
         if not digests:
-            msg = f"locks/{lock.name}.txt: the index gives no sha256 for {pin}. Use an index that publishes hashes."
+            msg = (
+                f"locks/{lock.name}.txt: the index gives no sha256 for {pin}. Use an index that"
+                " publishes hashes."
+            )
             raise LockError(msg)
         head = f"{pin} ; {kept}" if kept else pin
-        lines.append(" \\\n".join([head, *(f"    --hash=sha256:{digest}" for digest in sorted(digests))]))
+        lines.append(
+            " \\\n".join([head, *(f"    --hash=sha256:{digest}" for digest in sorted(digests))])
+        )
     return "\n".join(lines) + "\n"
 
 
@@ -246,7 +277,9 @@ def write(*, upgrade: bool) -> list[Path]:
     texts = {path.stem: text for path, text in written.items()}
     written[LOCKS / "wheels.json"] = wheels.render(wheels.table(texts, torch, python=wheels.PYTHON))
     # Nothing is written unless everything was found: half a set of locks would not agree with itself.
-    changed = [path for path, text in written.items() if not path.exists() or path.read_text() != text]
+    changed = [
+        path for path, text in written.items() if not path.exists() or path.read_text() != text
+    ]
     for path in changed:
         path.write_text(written[path])
     return changed
@@ -263,9 +296,15 @@ def write_wheels(*, python: str, path: Path) -> list[Path]:
 def main() -> int:
     """Parse, write, say which files changed."""
     parser = argparse.ArgumentParser(prog="nox -s lock --", description=__doc__.partition("\n")[0])
-    parser.add_argument("--upgrade", action="store_true", help="move every pin to the newest release that fits")
-    parser.add_argument("--wheels", metavar="FILE", type=Path, help="write only a table of wheels, into this file")
-    parser.add_argument("--python", default=wheels.PYTHON, choices=PYTHONS, help="the Python of that table")
+    parser.add_argument(
+        "--upgrade", action="store_true", help="move every pin to the newest release that fits"
+    )
+    parser.add_argument(
+        "--wheels", metavar="FILE", type=Path, help="write only a table of wheels, into this file"
+    )
+    parser.add_argument(
+        "--python", default=wheels.PYTHON, choices=PYTHONS, help="the Python of that table"
+    )
     options = parser.parse_args()
     try:
         if options.wheels:
@@ -275,7 +314,9 @@ def main() -> int:
     except (LockError, wheels.WheelError) as error:
         print(error, file=sys.stderr)
         return 1
-    shown = [path.relative_to(PROJECT) if path.is_relative_to(PROJECT) else path for path in changed]
+    shown = [
+        path.relative_to(PROJECT) if path.is_relative_to(PROJECT) else path for path in changed
+    ]
     print("\n".join(f"wrote {path}" for path in shown) or "every lock is up to date")
     return 0
 

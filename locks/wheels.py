@@ -97,9 +97,14 @@ def offered(requirements: list[str]) -> dict[str, dict[str, str]]:
     Raises:
         WheelError: uv is missing, or the index does not have one of them.
     """
-    uv = shutil.which("uv", path=os.pathsep.join([str(Path(sys.executable).parent), os.environ.get("PATH", "")]))
+    uv = shutil.which(
+        "uv", path=os.pathsep.join([str(Path(sys.executable).parent), os.environ.get("PATH", "")])
+    )
     if uv is None:
-        msg = "uv is not installed beside this Python. Run `nox -s lock`, which installs it from locks/lock.txt."
+        msg = (
+            "uv is not installed beside this Python. Run `nox -s lock`, which installs it from"
+            " locks/lock.txt."
+        )
         raise WheelError(msg)
     with tempfile.TemporaryDirectory(prefix="rankproof-wheels-") as name:
         folder = Path(name)
@@ -111,29 +116,47 @@ def offered(requirements: list[str]) -> dict[str, dict[str, str]]:
             "--only-binary", ":all:", "--no-annotate", "--no-header",
         ]  # fmt: skip
         done = subprocess.run(
-            command, cwd=folder, stdin=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True, check=False
+            command,
+            cwd=folder,
+            stdin=subprocess.DEVNULL,
+            stderr=subprocess.PIPE,
+            text=True,
+            check=False,
         )
         if done.returncode:
-            msg = f"the index does not have every release that the locks pin:\n{done.stderr.strip()}"
+            msg = (
+                f"the index does not have every release that the locks pin:\n{done.stderr.strip()}"
+            )
             raise WheelError(msg)
         answer = tomllib.loads((folder / "pylock.toml").read_text())
     releases: dict[str, dict[str, str]] = {}
     for package in answer["packages"]:
         files = releases.setdefault(canonicalize_name(package["name"]), {})
         for wheel in package.get("wheels", ()):
-            place = wheel.get("name") or unquote((wheel.get("url") or wheel["path"]).rpartition("/")[2])
+            place = wheel.get("name") or unquote(
+                (wheel.get("url") or wheel["path"]).rpartition("/")[2]
+            )
             files[place] = wheel["hashes"]["sha256"]
     return releases
 
 
-def choose(files: dict[str, str], accepted: set[str], order: dict[Tag, int]) -> tuple[str, str] | None:
+def choose(
+    files: dict[str, str], accepted: set[str], order: dict[Tag, int]
+) -> tuple[str, str] | None:
     """The best file that fits and that the lock accepts, with its sha256."""
     fitting = []
     for file, digest in files.items():
         _, _, build, of = parse_wheel_filename(file)
         ranks = [order[tag] for tag in of if tag in order]
         if ranks and digest in accepted:
-            fitting.append((min(ranks), [-part if isinstance(part, int) else 0 for part in build], file, digest))
+            fitting.append(
+                (
+                    min(ranks),
+                    [-part if isinstance(part, int) else 0 for part in build],
+                    file,
+                    digest,
+                )
+            )
     return min(fitting)[2:] if fitting else None
 
 
@@ -148,7 +171,9 @@ def table(locks: dict[str, str], torch_cpu: dict[str, object], *, python: str) -
     Raises:
         WheelError: a release has no file for a system.
     """
-    used = sorted({variant for _, _, variants in SYSTEMS.values() for variant in variants} | {TOOLS})
+    used = sorted(
+        {variant for _, _, variants in SYSTEMS.values() for variant in variants} | {TOOLS}
+    )
     cpu = f"torch=={torch_cpu['version']}"
     requirements = {
         f"{requirement.name}{requirement.specifier}"
@@ -162,7 +187,10 @@ def table(locks: dict[str, str], torch_cpu: dict[str, object], *, python: str) -
 
     systems: dict[str, dict[str, dict[str, str]]] = {}
     for system, (_, machine, variants) in SYSTEMS.items():
-        order = {tag: number for number, tag in reversed(list(enumerate(tags(system=system, python=python))))}
+        order = {
+            tag: number
+            for number, tag in reversed(list(enumerate(tags(system=system, python=python))))
+        }
         for variant in variants:
             required = wanted(locks[TOOLS], system=system, python=python)
             required |= wanted(locks[variant], system=system, python=python)
@@ -170,11 +198,16 @@ def table(locks: dict[str, str], torch_cpu: dict[str, object], *, python: str) -
             for name, (requirement, digests) in sorted(required.items()):
                 files = index.get(name, {})
                 if f"{requirement.name}{requirement.specifier}" == cpu:
-                    files = {w["file"]: w["sha256"] for w in known if (w["machine"], w["python"]) == (machine, python)}
+                    files = {
+                        w["file"]: w["sha256"]
+                        for w in known
+                        if (w["machine"], w["python"]) == (machine, python)
+                    }
                 if (best := choose(files, digests, order)) is None:
                     msg = (
-                        f"locks/{variant}.txt: none of the wheels of {requirement} whose sha256 it accepts is for "
-                        f"{system} and Python {python}. Pin a release that has one, or run `nox -s lock -- --upgrade`."
+                        f"locks/{variant}.txt: none of the wheels of {requirement} whose sha256 it"
+                        f" accepts is for {system} and Python {python}. Pin a release that has one,"
+                        " or run `nox -s lock -- --upgrade`."
                     )
                     raise WheelError(msg)
                 chosen[best[0]] = best[1]

@@ -15,7 +15,11 @@ SECOND = 1.0
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
-    parser.addoption("--soak", action="store_true", help="repeat what must never flake as often as before a release")
+    parser.addoption(
+        "--soak",
+        action="store_true",
+        help="repeat what must never flake as often as before a release",
+    )
 
 
 def pytest_configure(config: pytest.Config) -> None:
@@ -26,7 +30,9 @@ def pytest_configure(config: pytest.Config) -> None:
         # A busy machine takes long over an example, and over making one; that is not a finding.
         calm = [hypothesis.HealthCheck.too_slow]
         many = 1000 if config.getoption("--soak") else 50
-        hypothesis.settings.register_profile("tests", max_examples=many, deadline=None, suppress_health_check=calm)
+        hypothesis.settings.register_profile(
+            "tests", max_examples=many, deadline=None, suppress_health_check=calm
+        )
         hypothesis.settings.load_profile("tests")
 
 

@@ -50,7 +50,9 @@ def facts(folder: Path, **changes: Any) -> None:
 def rebind(folder: Path) -> None:
     """Let every trial say that it is made of what lies here now, and each of its ranks that it is of this trial."""
     run = read_model(RunFacts, (folder / PATH).read_bytes(), name=PATH)
-    digests = {name: hashlib.sha256((folder / name).read_bytes()).hexdigest() for name in names(folder)}
+    digests = {
+        name: hashlib.sha256((folder / name).read_bytes()).hexdigest() for name in names(folder)
+    }
     recipes = {
         arm: recipe(
             scenario=(folder / SCENARIO_PATH).read_bytes(),
@@ -93,7 +95,9 @@ def work_out(folder: Path) -> None:
 
     digests = {name: hashlib.sha256(read(name)).hexdigest() for name in names(folder)}
     (folder / sources.PATH).write_bytes(sources.listing(digests))
-    evidence = [name for name in names(folder) if name != RECORD and not name.startswith(f"{FOLDER}/")]
+    evidence = [
+        name for name in names(folder) if name != RECORD and not name.startswith(f"{FOLDER}/")
+    ]
     try:
         found = assemble(read, evidence)
     except (RecordError, FileNotFoundError):
@@ -123,7 +127,9 @@ def sign(folder: Path, key: Path, *, views: bool = True) -> None:
     def read(name: str) -> bytes:
         return (folder / name).read_bytes()
 
-    listing = manifest.encode({name: hashlib.sha256(read(name)).hexdigest() for name in names(folder)})
+    listing = manifest.encode(
+        {name: hashlib.sha256(read(name)).hexdigest() for name in names(folder)}
+    )
     digest = hashlib.sha256(listing).hexdigest()
     found = Record.decode(read(RECORD))
     body = render(found, manifest_digest=digest)
@@ -138,7 +144,9 @@ def resign(folder: Path, key: Path) -> None:
     """Make the manifest, the report's digest of it, and the signature fit; the text stays, whatever it says."""
     before = hashlib.sha256((folder / manifest.NAME).read_bytes()).hexdigest()
     listed = manifest.parse((folder / manifest.NAME).read_bytes())
-    listing = manifest.encode({path: hashlib.sha256((folder / path).read_bytes()).hexdigest() for path in listed})
+    listing = manifest.encode(
+        {path: hashlib.sha256((folder / path).read_bytes()).hexdigest() for path in listed}
+    )
     (folder / manifest.NAME).write_bytes(listing)
     report = (folder / REPORT).read_bytes()
     body = report[: report.index(footer.SECTION)]
@@ -155,7 +163,14 @@ def seed(folder: Path, cell: str, index: int) -> str:
 
 def replaced(replay: Replay, parts: dict[str, Any]) -> Replay:
     """A replay with the parts replaced that are named; they are taken out. None is what a verifier has by default."""
-    for name in parts.keys() & {"judge", "render", "signer", "rebuild", "views", "makes_statements"}:
+    for name in parts.keys() & {
+        "judge",
+        "render",
+        "signer",
+        "rebuild",
+        "views",
+        "makes_statements",
+    }:
         part = parts.pop(name)
         setattr(replay, name, getattr(Replay(), name) if part is None else part)
     return replay

@@ -16,7 +16,9 @@ def launch_of(**values: Any) -> Launch:
 
 def changed(launch: Launch, **values: Any) -> Launch:
     """The launch with other values."""
-    parts = {part: replace(getattr(launch, part), **_taken(kind, values)) for part, kind in PARTS.items()}
+    parts = {
+        part: replace(getattr(launch, part), **_taken(kind, values)) for part, kind in PARTS.items()
+    }
     return replace(launch, **values, **parts)
 
 

@@ -12,7 +12,9 @@ from harness.stats.tally import Word
 from harness.stats.verdict import merge
 
 
-def trial(arm: str, index: int, outcome: str, *, seed: int = 0, check: str = "met", **more: Any) -> dict[str, Any]:
+def trial(
+    arm: str, index: int, outcome: str, *, seed: int = 0, check: str = "met", **more: Any
+) -> dict[str, Any]:
     found: dict[str, Any] = {
         "index": index,
         "seed": str(seed * 1000 + index),
@@ -47,7 +49,9 @@ def cell(
     arms: dict[str, Any] = {}
     for arm, outcomes in (("candidate", candidate), ("control", control)):
         more = {} if ms is None else {"ms": ms}
-        trials = [trial(arm, i, word, seed=seed, check=check, **more) for i, word in enumerate(outcomes)]
+        trials = [
+            trial(arm, i, word, seed=seed, check=check, **more) for i, word in enumerate(outcomes)
+        ]
         failed, voids = outcomes.count("fail"), outcomes.count("void")
         counted = len(outcomes) - voids
         arms[arm] = {
@@ -59,7 +63,9 @@ def cell(
             "upper_with_voids": upper_bound(failed + voids, len(outcomes), confidence=0.95),
         }
     good = arms["candidate"]
-    p_value = fisher(arms["control"]["failed"], arms["control"]["counted"], good["failed"], good["counted"])
+    p_value = fisher(
+        arms["control"]["failed"], arms["control"]["counted"], good["failed"], good["counted"]
+    )
     arms["control"].update(as_stated=arms["control"]["failed"], p_value=p_value)
     row = {"id": "load", "what": "time to load", "unit": "s", "rank": 0, "arms": {}}
     if load:
@@ -133,7 +139,10 @@ def record(
                     **(source or {}),
                 },
                 "environment": here,
-                "cells": [{"id": each["id"], "skipped": None, "candidate": 5, "control": 5} for each in listed],
+                "cells": [
+                    {"id": each["id"], "skipped": None, "candidate": 5, "control": 5}
+                    for each in listed
+                ],
                 **(run or {}),
             },
             "scenario": {
@@ -160,7 +169,12 @@ def record(
                 for name in ("candidate", "control")
             },
             "changed": [],
-            "judgement": {"verdict": verdict, "as_expected": verdict == "PASS", "reasons": [], "cells": listed},
+            "judgement": {
+                "verdict": verdict,
+                "as_expected": verdict == "PASS",
+                "reasons": [],
+                "cells": listed,
+            },
             **more,
         }
     )

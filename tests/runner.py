@@ -59,25 +59,39 @@ class Runner:
         good = True
         for step in parsed["runs"]["steps"]:
             condition = step.get("if", "${{ true }}")
-            wanted = good if "cancelled()" not in condition and "always()" not in condition else True
+            wanted = (
+                good if "cancelled()" not in condition and "always()" not in condition else True
+            )
             if step["name"] in leave_out or not (wanted and self._value(condition, contexts)):
                 continue
             code = self._step(step, contexts)
             self.codes[step["name"]] = code
             good = good and code == 0
         self.outputs |= {
-            name: str(self._value(one["value"], contexts) or "") for name, one in parsed["outputs"].items()
+            name: str(self._value(one["value"], contexts) or "")
+            for name, one in parsed["outputs"].items()
         }
         return good
 
     def _step(self, step: Mapping[str, Any], contexts: dict[str, str]) -> int:
-        filled = {key: str(self._value(text, contexts)) for key, text in (step.get("with") or {}).items()}
+        filled = {
+            key: str(self._value(text, contexts)) for key, text in (step.get("with") or {}).items()
+        }
         if "uses" in step:
-            return self._upload(filled) if "upload-artifact@" in step["uses"] else self._download(filled)
-        files = {name: self.temp / name for name in ("GITHUB_OUTPUT", "GITHUB_PATH", "GITHUB_STEP_SUMMARY")}
+            return (
+                self._upload(filled)
+                if "upload-artifact@" in step["uses"]
+                else self._download(filled)
+            )
+        files = {
+            name: self.temp / name
+            for name in ("GITHUB_OUTPUT", "GITHUB_PATH", "GITHUB_STEP_SUMMARY")
+        }
         for file in files.values():
             file.touch()
-        path = os.pathsep.join([*reversed(files["GITHUB_PATH"].read_text().split()), self.environ["PATH"]])
+        path = os.pathsep.join(
+            [*reversed(files["GITHUB_PATH"].read_text().split()), self.environ["PATH"]]
+        )
         script = self.temp / "step.sh"
         script.write_text(str(self._value(step["run"], contexts)))
         done = subprocess.run(
@@ -85,7 +99,10 @@ class Runner:
             cwd=self.checkout,
             env={
                 **self.environ,
-                **{name: str(self._value(text, contexts) or "") for name, text in step["env"].items()},
+                **{
+                    name: str(self._value(text, contexts) or "")
+                    for name, text in step["env"].items()
+                },
                 **{name: str(file) for name, file in files.items()},
                 "PATH": path,
                 "GITHUB_ACTIONS": "true",
@@ -132,6 +149,8 @@ def _evaluated(expression: str, contexts: Mapping[str, str]) -> object:
     words = []
     for word in tokens:
         known = word.startswith("'") or word.isspace() or word in ("(", ")", "==", "!=")
-        words.append(word if known else _WORDS.get(word) or repr(contexts.get(word, word == "true" or "")))
+        words.append(
+            word if known else _WORDS.get(word) or repr(contexts.get(word, word == "true" or ""))
+        )
     # Of action.yml's own expressions.
     return eval("".join(words).strip(), {"__builtins__": {}})  # noqa: S307

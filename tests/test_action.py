@@ -39,7 +39,9 @@ def test_inputs_reach_the_shell_through_the_environment_alone(step: dict[str, An
     assert "${{" not in step["run"]
     assert step["shell"] == "bash"
     subprocess.run(["bash", "-n"], input=step["run"], text=True, check=True)
-    own = set(re.findall(r"^\s*([a-z]+)=|for ([a-z]+) |read -r ([a-z]+)", step["run"], re.MULTILINE))
+    own = set(
+        re.findall(r"^\s*([a-z]+)=|for ([a-z]+) |read -r ([a-z]+)", step["run"], re.MULTILINE)
+    )
     runners = {"RUNNER_TEMP", "GITHUB_ACTION_PATH", "GITHUB_OUTPUT", "GITHUB_PATH", "GITHUB_RUN_ID"}
     known = {*step["env"], *runners, *(name for names in own for name in names if name)}
     used = set(re.findall(r"\$\{?([A-Za-z_]+)", step["run"]))
@@ -53,7 +55,9 @@ def test_every_input_is_used_and_none_is_asked_for_in_vain() -> None:
     assert set(re.findall(r"steps\.([a-z]+)\.", text)) <= {step.get("id") for step in STEPS}
 
 
-@pytest.mark.parametrize("step", [step for step in STEPS if "uses" in step], ids=lambda step: step["name"])
+@pytest.mark.parametrize(
+    "step", [step for step in STEPS if "uses" in step], ids=lambda step: step["name"]
+)
 def test_actions_of_others_are_pinned(step: dict[str, Any]) -> None:
     """By commit: a tag can be moved."""
     assert PINNED.fullmatch(step["uses"])
@@ -76,7 +80,10 @@ def test_the_workflows_of_the_docs_call_what_there_is(workflow: dict[str, Any]) 
         assert set([job["needs"]] if "needs" in job else []) <= workflow["jobs"].keys()
         # Whoever holds the key does not decide.
         texts = [str(step.get("with", {})) for step in job["steps"]]
-        assert not (any("secrets." in text for text in texts) and any("'gate': 'true'" in text for text in texts))
+        assert not (
+            any("secrets." in text for text in texts)
+            and any("'gate': 'true'" in text for text in texts)
+        )
 
 
 def test_the_docs_name_every_input() -> None:
@@ -94,9 +101,13 @@ def installed(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A runner's temporary folder in which the first step has installed Rankproof from this checkout."""
     temp = tmp_path_factory.mktemp("runner")
     home = tmp_path_factory.mktemp("home")
-    runner = Runner(ACTION.parent, temp, temp, {"run_id": "1", "run_attempt": "1"}, pip_environment(home))
+    runner = Runner(
+        ACTION.parent, temp, temp, {"run_id": "1", "run_attempt": "1"}, pip_environment(home)
+    )
     good = runner.run(run="false", python=sys.executable)
-    if not good and re.search("No matching distribution|Could not fetch URL|Connection", runner.log[INSTALL]):
+    if not good and re.search(
+        "No matching distribution|Could not fetch URL|Connection", runner.log[INSTALL]
+    ):
         pytest.skip("pip gets nothing here")
     assert good, runner.log
     assert runner.log[INSTALL].endswith("rankproof 0.1.0\n")
@@ -106,7 +117,11 @@ def installed(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def pip_environment(home: Path) -> dict[str, str]:
     import os
 
-    pip = {name: value for name, value in os.environ.items() if name.startswith(("PIP_", "SSL_", "HTTP", "http"))}
+    pip = {
+        name: value
+        for name, value in os.environ.items()
+        if name.startswith(("PIP_", "SSL_", "HTTP", "http"))
+    }
     variables = environment(home, **pip)
     del variables["PYTHONPATH"]
     return variables
@@ -120,7 +135,9 @@ def job(installed: Path, tmp_path: Path) -> Callable[..., Runner]:
         head = git(checkout, "rev-parse", "HEAD")
         github = {"run_id": run, "run_attempt": str(attempt), "sha": head}
         (tmp_path / "store").mkdir(exist_ok=True)
-        return Runner(checkout, installed, tmp_path / "store", github, pip_environment(tmp_path / "home"))
+        return Runner(
+            checkout, installed, tmp_path / "store", github, pip_environment(tmp_path / "home")
+        )
 
     return make
 
@@ -130,7 +147,9 @@ def keys(tmp_path_factory: pytest.TempPathFactory) -> Keys:
     """A key pair for each name."""
     made = Keys(tmp_path_factory.mktemp("keys"))
     for name in NAMES:
-        subprocess.run(["ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-f", str(made.path(name))], check=True)
+        subprocess.run(
+            ["ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-f", str(made.path(name))], check=True
+        )
     return made
 
 
@@ -145,10 +164,9 @@ def clone(tmp_path: Path, keys: Keys) -> Callable[[str], Path]:
         {
             ".gitignore": "/results/\n",
             ".rankproof/policy.yaml": POLICY,
-            ".rankproof/allowed_signers": keys.line("alice")
-            + keys.line("ci")
-            + keys.line("ci-two")
-            + keys.line("release"),
+            ".rankproof/allowed_signers": (
+                keys.line("alice") + keys.line("ci") + keys.line("ci-two") + keys.line("release")
+            ),
             "scenarios/words/scenario.yaml": SCENARIO,
             "engine/rank.sh": ENGINE,
         },
@@ -191,7 +209,9 @@ def test_a_push_is_run_signed_uploaded_and_gated(
 
 @pytest.mark.slow
 @pytest.mark.whole
-def test_a_pull_request_has_no_key_and_opens_no_gate(job: Callable[..., Runner], clone: Callable[[str], Path]) -> None:
+def test_a_pull_request_has_no_key_and_opens_no_gate(
+    job: Callable[..., Runner], clone: Callable[[str], Path]
+) -> None:
     """Its reports are unsigned, which the log says; the verdict counts for the job, and the gate refuses them."""
     runner = job(clone("pull"))
     assert not runner.run(gate="true", leave_out=RUN)
@@ -211,20 +231,28 @@ def test_a_fail_is_uploaded_and_ends_the_job(
     write(checkout, {"engine/rank.sh": ENGINE.replace('\\"$1\\"', '\\"no\\"')})
     git(checkout, "commit", "-qam", "break it")
     runner = job(checkout, attempt=2)
-    assert not runner.run(key=keys.path("ci").read_text(), gate="true", trusted_ref="origin/main", leave_out=RUN)
+    assert not runner.run(
+        key=keys.path("ci").read_text(), gate="true", trusted_ref="origin/main", leave_out=RUN
+    )
     assert runner.outputs == {"code": "1", "gate-code": "1"}
     assert list((runner.store / "rankproof-results-2" / "words").iterdir())
 
 
 @pytest.mark.slow
 @pytest.mark.whole
-def test_scenarios_and_overrides_are_one_a_line(job: Callable[..., Runner], clone: Callable[[str], Path]) -> None:
+def test_scenarios_and_overrides_are_one_a_line(
+    job: Callable[..., Runner], clone: Callable[[str], Path]
+) -> None:
     """Several of each reach the command, and no artifact is uploaded where none is named."""
     runner = job(clone("lines"))
     overrides = "trials.candidate=6\n\ntrials.control=6\n"
-    assert runner.run(scenarios="scenarios/words\n", set=overrides, artifact="", challenge="none", leave_out=RUN)
+    assert runner.run(
+        scenarios="scenarios/words\n", set=overrides, artifact="", challenge="none", leave_out=RUN
+    )
     (record,) = (runner.checkout / "results").glob("words/*-*/evidence/run.json")
-    assert re.search(r'"overrides": \[\s*"trials.candidate=6",\s*"trials.control=6"\s*\]', record.read_text())
+    assert re.search(
+        r'"overrides": \[\s*"trials.candidate=6",\s*"trials.control=6"\s*\]', record.read_text()
+    )
     assert '"challenge": null' in record.read_text()
     assert list(runner.store.iterdir()) == []
 
@@ -279,9 +307,20 @@ def test_what_an_input_holds_is_one_argument_and_never_run(told: Runner, text: s
     arms = [f"--{name}={text}" for name in ("repo", "candidate", "control")]
     overrides = [f"--set={line}" for line in lines]
     assert given(told) == [
-        *("run", f"--results={text}", f"--challenge={text}", *overrides, *arms, "--unsigned", "--", *lines)
+        *(
+            "run",
+            f"--results={text}",
+            f"--challenge={text}",
+            *overrides,
+            *arms,
+            "--unsigned",
+            "--",
+            *lines,
+        )
     ]
-    assert not told.run(**dict.fromkeys(GATE_INPUTS, text), run="false", gate="true", leave_out=RUN), told.log
+    assert not told.run(
+        **dict.fromkeys(GATE_INPUTS, text), run="false", gate="true", leave_out=RUN
+    ), told.log
     head = f"--commit={told.github['sha']}"
     asked = [head, f"--trusted-ref={text}", f"--policy={text}", f"--challenge={text}"]
     assert given(told) == ["gate", *asked, "--", text]
@@ -300,9 +339,16 @@ def test_what_an_input_holds_is_refused_by_the_command(
 ) -> None:
     """The installed command takes none of it: for each input another of the texts, so that each has its turn."""
     runner, texts = job(clone("hostile")), cycle(HOSTILE)
-    for name, text in zip(("scenarios", "set", "candidate", "control", "repo"), texts, strict=False):
+    for name, text in zip(
+        ("scenarios", "set", "candidate", "control", "repo"), texts, strict=False
+    ):
         assert not runner.run(**{name: text}, artifact="", leave_out=RUN), (name, runner.log)
         assert runner.codes["Run the scenarios"] in (2, 64), (name, runner.log)
-    for name, text in zip(("challenge", "commit", "trusted_ref", "policy", "results"), texts, strict=False):
-        assert not runner.run(**{name: text}, run="false", gate="true", leave_out=RUN), (name, runner.log)
+    for name, text in zip(
+        ("challenge", "commit", "trusted_ref", "policy", "results"), texts, strict=False
+    ):
+        assert not runner.run(**{name: text}, run="false", gate="true", leave_out=RUN), (
+            name,
+            runner.log,
+        )
     assert not list(runner.checkout.rglob("pwned"))

@@ -32,7 +32,9 @@ def test_the_ledger_is_measured_in_a_world_that_calls(tmp_path: Path) -> None:
     """Every call of a short ping-pong is timed, and the time in the hook is less than that of the calls."""
     with ServerPool() as pool:
         measured = ledger.measure(pool, tmp_path, rounds=20, steps=2)
-    assert {case: figures["calls"] >= 2 for case, figures in measured.items()} == dict.fromkeys(ledger.CASES, True)
+    assert {case: figures["calls"] >= 2 for case, figures in measured.items()} == dict.fromkeys(
+        ledger.CASES, True
+    )
     for figures in measured.values():
         assert 0 < figures["call_seconds"] < figures["round_seconds"]
         assert 0 < figures["share"] < 1

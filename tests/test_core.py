@@ -86,15 +86,36 @@ def core(tmp_path_factory: pytest.TempPathFactory) -> Core:
     """The environment, made without a network."""
     pytest.importorskip("pip")
     root = tmp_path_factory.mktemp("core")
-    build = [sys.executable, "-m", "hatchling", "build", "--target", "wheel", "--directory", str(root / "wheels")]
-    subprocess.run(build, cwd=PROJECT, stdin=subprocess.DEVNULL, check=True, capture_output=True, timeout=120)
+    build = [
+        sys.executable,
+        "-m",
+        "hatchling",
+        "build",
+        "--target",
+        "wheel",
+        "--directory",
+        str(root / "wheels"),
+    ]
+    subprocess.run(
+        build, cwd=PROJECT, stdin=subprocess.DEVNULL, check=True, capture_output=True, timeout=120
+    )
     made = Core(folder=root / "env")
     subprocess.run([sys.executable, "-m", "venv", "--without-pip", str(made.folder)], check=True)
     for name, version in pinned().items():
         lay(name, version, site=made.site)
     (wheel,) = (root / "wheels").glob("*.whl")
-    pip = [sys.executable, "-m", "pip", "--python", str(made.folder / "bin" / "python"), "install", "--quiet"]
-    subprocess.run([*pip, "--no-index", "--no-deps", "--no-compile", str(wheel)], check=True, timeout=120)
+    pip = [
+        sys.executable,
+        "-m",
+        "pip",
+        "--python",
+        str(made.folder / "bin" / "python"),
+        "install",
+        "--quiet",
+    ]
+    subprocess.run(
+        [*pip, "--no-index", "--no-deps", "--no-compile", str(wheel)], check=True, timeout=120
+    )
     return made
 
 
@@ -103,7 +124,9 @@ def keys(tmp_path_factory: pytest.TempPathFactory) -> Keys:
     """A key pair for each name."""
     made = Keys(tmp_path_factory.mktemp("keys"))
     for name in NAMES:
-        subprocess.run(["ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-f", str(made.path(name))], check=True)
+        subprocess.run(
+            ["ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-f", str(made.path(name))], check=True
+        )
     return made
 
 
@@ -114,7 +137,9 @@ def repository(folder: Path, keys: Keys, files: dict[str, str]) -> Path:
     trusted = {
         ".gitignore": "/results/\n__pycache__/\n",
         ".rankproof/policy.yaml": POLICY,
-        ".rankproof/allowed_signers": "".join(keys.line(name) for name in NAMES if name != "mallory"),
+        ".rankproof/allowed_signers": "".join(
+            keys.line(name) for name in NAMES if name != "mallory"
+        ),
         "scenarios/words/scenario.yaml": SCENARIO,
         "engine/rank.sh": ENGINE,
     }
@@ -134,9 +159,13 @@ def run_and_judge(core: Core, repo: Path, keys: Keys) -> None:
     core.passes("lint", "scenarios/words", cwd=repo)
     reports = []
     for _ in range(2):
-        core.passes("run", "scenarios/words", "--key", str(keys.path("ci")), "--jobs", "2", cwd=repo)
+        core.passes(
+            "run", "scenarios/words", "--key", str(keys.path("ci")), "--jobs", "2", cwd=repo
+        )
         reports.append(str((repo / "results/words/latest").resolve() / "report.md"))
-        assert "verified: OK, signed by ci" in core.passes("verify", reports[-1], *signers, cwd=repo)
+        assert "verified: OK, signed by ci" in core.passes(
+            "verify", reports[-1], *signers, cwd=repo
+        )
     core.passes("compare", *reports, *signers, cwd=repo)
     assert "Ranks say yes" in core.passes("show", "results/words/latest", cwd=repo)
     assert "OPEN" in core.passes("gate", "--trusted-ref", "origin/main", cwd=repo)
@@ -144,19 +173,26 @@ def run_and_judge(core: Core, repo: Path, keys: Keys) -> None:
 
 def test_the_core_is_small(core: Core) -> None:
     """At most 14 distributions and 24 MB, whose requirements are all there, and no numpy among them."""
-    there = {canonicalize_name(one.name): one for one in metadata.distributions(path=[str(core.site)])}
+    there = {
+        canonicalize_name(one.name): one for one in metadata.distributions(path=[str(core.site)])
+    }
     assert there.keys() == {*pinned(), "rankproof"}
     assert len(there) <= MOST_DISTRIBUTIONS
     assert "numpy" not in there
     for one in there.values():
         for needed in map(Requirement, one.requires or ()):
             if needed.marker is None or needed.marker.evaluate({"extra": ""}):
-                assert needed.specifier.contains(there[canonicalize_name(needed.name)].version), (one.name, needed)
+                assert needed.specifier.contains(there[canonicalize_name(needed.name)].version), (
+                    one.name,
+                    needed,
+                )
     files = [path for path in core.site.rglob("*") if path.is_file() and path.suffix != ".pyc"]
     assert sum(path.stat().st_size for path in files) <= MOST_BYTES
 
 
-def test_a_program_is_run_and_gated_with_the_core_alone(core: Core, keys: Keys, tmp_path: Path) -> None:
+def test_a_program_is_run_and_gated_with_the_core_alone(
+    core: Core, keys: Keys, tmp_path: Path
+) -> None:
     """Lint, run, verify, compare, show, gate, bundle and reproduce need no extra where ranks are programs.
 
     The repository has a package `harness` of its own: the command is ours, and the subject's package is its own.
@@ -164,10 +200,14 @@ def test_a_program_is_run_and_gated_with_the_core_alone(core: Core, keys: Keys, 
     own = {
         "harness/__init__.py": 'raise_if_ours = "the repository\'s own"\n',
         "harness/cli/__init__.py": "raise SystemExit('this is the package of the repository')\n",
-        "harness/engine.py": "from harness import raise_if_ours\n\ndef thing():\n    return raise_if_ours\n",
-        "scenarios/own/subject.py": SUBJECT.replace(
-            "\ndef", "\nfrom harness.engine import thing as own\n\ndef"
-        ).replace('"thing"', "own()"),
+        "harness/engine.py": (
+            "from harness import raise_if_ours\n\ndef thing():\n    return raise_if_ours\n"
+        ),
+        "scenarios/own/subject.py": (
+            SUBJECT.replace("\ndef", "\nfrom harness.engine import thing as own\n\ndef").replace(
+                '"thing"', "own()"
+            )
+        ),
         "scenarios/own/scenario.yaml": JOINED.replace(
             "  entry: subject:meet", "  path: ../..\n  entry: scenarios.own.subject:meet"
         ),
@@ -177,7 +217,9 @@ def test_a_program_is_run_and_gated_with_the_core_alone(core: Core, keys: Keys, 
     core.passes("bundle", "results/words/latest", "--out", "words.rankproof.tar.xz", cwd=repo)
     signers = ("--allowed-signers", ".rankproof/allowed_signers")
     more = ("--repo", ".", "--unsigned", "--results", str(tmp_path / "again"))
-    assert "REPRODUCED" in core.passes("reproduce", "words.rankproof.tar.xz", *signers, *more, cwd=repo)
+    assert "REPRODUCED" in core.passes(
+        "reproduce", "words.rankproof.tar.xz", *signers, *more, cwd=repo
+    )
     assert ": PASS" in core.passes("run", "scenarios/own", "--unsigned", cwd=repo)
     events = (repo / "results/meet/latest").resolve().rglob("candidate-*/events.jsonl")
     assert ["the repository's own" in path.read_text() for path in events] == [True] * 5
@@ -198,13 +240,19 @@ def said_by(done: subprocess.CompletedProcess[str]) -> tuple[int, str]:
     return done.returncode, done.stdout + done.stderr
 
 
-@pytest.mark.parametrize("arguments", [["identity", "."], ["diff", ".", "."], ["lock", "."], ["verify", "."]], ids=str)
-def test_the_tokenizer_commands_name_their_extra(core: Core, tmp_path: Path, arguments: Sequence[str]) -> None:
+@pytest.mark.parametrize(
+    "arguments", [["identity", "."], ["diff", ".", "."], ["lock", "."], ["verify", "."]], ids=str
+)
+def test_the_tokenizer_commands_name_their_extra(
+    core: Core, tmp_path: Path, arguments: Sequence[str]
+) -> None:
     """Where the libraries are missing, `rankproof tokenizer` could not run, and names the extra in one sentence."""
     code, said = said_by(core("tokenizer", *arguments, cwd=tmp_path))
     assert code == 2
     assert re.fullmatch(
-        rf"rankproof tokenizer {arguments[0]}: \w+ is not installed here: pip install 'rankproof\[tokenizer\]'\n", said
+        rf"rankproof tokenizer {arguments[0]}: \w+ is not installed here: pip install"
+        r" 'rankproof\[tokenizer\]'\n",
+        said,
     )
 
 
@@ -229,7 +277,9 @@ def test_a_subject_that_imports_what_is_missing_names_the_extra(core: Core, tmp_
     write(folder, {"mine/scenario.yaml": JOINED, "mine/subject.py": subject})
     code, said = said_by(core("run", "mine", "--unsigned", cwd=folder))
     assert code == 1
-    assert "\n      transformers is not installed here: pip install 'rankproof[tokenizer]'\n" in said
+    assert (
+        "\n      transformers is not installed here: pip install 'rankproof[tokenizer]'\n" in said
+    )
 
 
 def test_an_input_of_a_hub_names_its_extra(core: Core, tmp_path: Path) -> None:
@@ -240,5 +290,6 @@ def test_an_input_of_a_hub_names_its_extra(core: Core, tmp_path: Path) -> None:
     code, said = said_by(core("run", "mine", "--unsigned", cwd=folder))
     assert code == 2
     assert (
-        "input model: org/model@main comes from a hub, and huggingface_hub is not installed here: pip install" in said
+        "input model: org/model@main comes from a hub, and huggingface_hub is not installed here:"
+        " pip install" in said
     )

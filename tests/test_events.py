@@ -12,7 +12,11 @@ from harness.events import SHORT, Event, EventError, Source, _as_written, is_nam
 from harness.forms.strict_json import DEPTH_LIMIT
 
 JSON = st.recursive(
-    st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False, allow_infinity=False) | st.text(),
+    st.none()
+    | st.booleans()
+    | st.integers()
+    | st.floats(allow_nan=False, allow_infinity=False)
+    | st.text(),
     lambda below: st.lists(below, max_size=4) | st.dictionaries(st.text(), below, max_size=4),
     max_leaves=15,
 )
@@ -44,7 +48,8 @@ def test_anything_else_is_refused_with_a_reason(text: bytes | str) -> None:
 
 
 @pytest.mark.parametrize(
-    "change", [{"rank": True}, {"ns": None}, {"ns": 1.0}, {"by": "me"}, {"name": "A"}, {"values": []}]
+    "change",
+    [{"rank": True}, {"ns": None}, {"ns": 1.0}, {"by": "me"}, {"name": "A"}, {"values": []}],
 )
 def test_a_wrong_type_is_refused(change: dict[str, object]) -> None:
     """Every key has one type, and true is not a number."""
@@ -60,7 +65,9 @@ def test_a_wrong_type_is_refused(change: dict[str, object]) -> None:
 def test_names_are_dotted_lower_case_words() -> None:
     """What can name an event, and what cannot."""
     assert all(map(is_name, ["a", "tokenizer.ready", "a-b_c.d1", "a" * 100]))
-    assert not any(map(is_name, ["", "A", "a.", ".a", "a..b", "1a", "a b", "a\n", "a" * 101, None, 1]))
+    assert not any(
+        map(is_name, ["", "A", "a.", ".a", "a..b", "1a", "a b", "a\n", "a" * 101, None, 1])
+    )
 
 
 def one_by_one(text: bytes) -> list[Event] | None:
@@ -89,18 +96,37 @@ def test_lines_as_they_were_written_are_read_at_once(events: list[Event]) -> Non
     assert _as_written(text) == (events or None)
 
 
-PIECES = [b"", b"\n", b"\r", b" ", b"0", b"-", b"1e9", b",", b'"', b"{", b"}", b'{"a":1,', b"\xff", b"null"]
+PIECES = [
+    b"",
+    b"\n",
+    b"\r",
+    b" ",
+    b"0",
+    b"-",
+    b"1e9",
+    b",",
+    b'"',
+    b"{",
+    b"}",
+    b'{"a":1,',
+    b"\xff",
+    b"null",
+]
 
 
 @pytest.mark.slow
 @given(st.lists(EVENTS, min_size=1, max_size=3), st.data())
-def test_the_short_way_accepts_nothing_that_the_long_way_refuses(events: list[Event], data: st.DataObject) -> None:
+def test_the_short_way_accepts_nothing_that_the_long_way_refuses(
+    events: list[Event], data: st.DataObject
+) -> None:
     """However a file is changed, reading it at once and reading it line by line come to the same."""
     text = b"".join(event.line().encode() + b"\n" for event in events)
     for _ in range(data.draw(st.integers(1, 3))):
         start = data.draw(st.integers(0, len(text)))
         end = data.draw(st.integers(start, min(len(text), start + 4)))
-        text = text[:start] + data.draw(st.sampled_from(PIECES) | st.binary(max_size=2)) + text[end:]
+        text = (
+            text[:start] + data.draw(st.sampled_from(PIECES) | st.binary(max_size=2)) + text[end:]
+        )
     assert at_once(text) == one_by_one(text)
 
 

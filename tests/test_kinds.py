@@ -20,7 +20,11 @@ from harness.world.control.server_handle import BOOT
 
 CHECKS = tuple(checks.KINDS.own.values())
 FAULTS = tuple(faults.KINDS.own.values())
-INSIDE = [kind.inside_file for kind in (*backends.KINDS.values(), *faults.KINDS.values()) if kind.inside_file]
+INSIDE = [
+    kind.inside_file
+    for kind in (*backends.KINDS.values(), *faults.KINDS.values())
+    if kind.inside_file
+]
 
 
 def kind_of(model: Any) -> str:
@@ -41,7 +45,9 @@ def test_no_property_can_be_left_out(properties: Any) -> None:
 
 
 @pytest.mark.parametrize(("registry", "union"), [(checks.KINDS, CHECKS), (faults.KINDS, FAULTS)])
-def test_each_kind_is_registered_once_under_its_own_name(registry: Any, union: tuple[Any, ...]) -> None:
+def test_each_kind_is_registered_once_under_its_own_name(
+    registry: Any, union: tuple[Any, ...]
+) -> None:
     """What a scenario may hold is what the registry has, each with a declaration, a docstring and a file of its own."""
     assert {kind_of(model): model for model in union} == dict(registry)
     assert len({model.__module__ for model in union}) == len(union)
@@ -50,18 +56,24 @@ def test_each_kind_is_registered_once_under_its_own_name(registry: Any, union: t
         assert model.__doc__
 
 
-@pytest.mark.parametrize(("registry", "union"), [(checks.KINDS, AnyCheck), (faults.KINDS, AnyFault)])
+@pytest.mark.parametrize(
+    ("registry", "union"), [(checks.KINDS, AnyCheck), (faults.KINDS, AnyFault)]
+)
 def test_the_documented_example_of_each_kind_is_one(registry: Any, union: Any) -> None:
     """The example that the documentation shows is read as a scenario would read it."""
     for name, kind in registry.items():
-        given = TypeAdapter(union).validate_python(parse_document(kind.example.encode(), name=name).tree)
+        given = TypeAdapter(union).validate_python(
+            parse_document(kind.example.encode(), name=name).tree
+        )
         assert (given.kind, type(given)) == (name, kind)
 
 
 def test_a_check_is_what_its_options_show() -> None:
     """What is declared of a check is not at odds with the options it takes."""
     for model in CHECKS:
-        assert model.properties.needs_an_event == (hasattr(model, "event") or "event" in model.model_fields), model
+        assert model.properties.needs_an_event == (
+            hasattr(model, "event") or "event" in model.model_fields
+        ), model
         assert not model.properties.compares_ranks or "ranks" in model.model_fields, model
         assert not model.properties.reports_a_value or model.properties.wrong is not None, model
 
@@ -102,11 +114,24 @@ print(*sys.modules, file=sys.stderr)
 
 def test_lint_imports_the_kinds_that_a_scenario_names_and_neither_verdict_nor_report() -> None:
     """A scenario without faults costs no fault's file, nor what judges and renders a run."""
-    done = subprocess.run([sys.executable, "-c", NAMED], cwd=ROOT, capture_output=True, text=True, check=True)
+    done = subprocess.run(
+        [sys.executable, "-c", NAMED], cwd=ROOT, capture_output=True, text=True, check=True
+    )
     loaded = set(done.stderr.split())
     assert {"harness.scenario.load", "harness.checks.exit", "harness.checks.no_survivors"} <= loaded
-    unnamed = {"harness.faults.kill", "harness.faults.hub", "harness.checks.requests", "harness.checks.progress"}
-    above = {"harness.stats.verdict", "harness.record.model", "harness.report", "harness.trust", "numpy"}
+    unnamed = {
+        "harness.faults.kill",
+        "harness.faults.hub",
+        "harness.checks.requests",
+        "harness.checks.progress",
+    }
+    above = {
+        "harness.stats.verdict",
+        "harness.record.model",
+        "harness.report",
+        "harness.trust",
+        "numpy",
+    }
     assert not loaded & (unnamed | above)
 
 

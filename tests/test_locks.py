@@ -23,7 +23,8 @@ MLX = {"cpu": "mlx-cpu", "cuda": "mlx-cuda-13", "metal": "mlx-metal"}
 OPTION = re.compile(r"^\s*-{1,2}(?!hash=)\w", re.MULTILINE)
 ADDRESS = re.compile(r"://| @ |file:|\b[\w-]+\.(?:org|com|io|net|dev)\b", re.IGNORECASE)
 LINE = re.compile(
-    r"(?P<name>[A-Za-z0-9._-]+)==(?P<version>[^\s;]+)(?: ; (?P<marker>[^\\]+?))?(?P<hashes>(?: --hash=\S+)*)"
+    r"(?P<name>[A-Za-z0-9._-]+)==(?P<version>[^\s;]+)(?: ; (?P<marker>[^\\]+?))?(?P<hashes>(?:"
+    r" --hash=\S+)*)"
 )
 SHA256 = re.compile(r"--hash=sha256:[0-9a-f]{64}")
 
@@ -46,7 +47,9 @@ def locks() -> dict[str, str]:
 def requirements(text: str) -> list[str]:
     """One string per requirement, continuation lines joined, comments left out."""
     joined = re.sub(r"\s*\\\n\s*", " ", text)
-    return [line.strip() for line in joined.splitlines() if line.strip() and not line.startswith("#")]
+    return [
+        line.strip() for line in joined.splitlines() if line.strip() and not line.startswith("#")
+    ]
 
 
 def versions(text: str) -> dict[str, Version]:
@@ -69,7 +72,9 @@ def form(text: str) -> list[str]:
     problems += [f"option: {found.group()}" for found in OPTION.finditer(text)]
     problems += [f"address: {found.group()}" for found in ADDRESS.finditer(text)]
     names = [line.partition("==")[0] for line in requirements(text)]
-    return problems + [f"twice: {name}" for name in sorted({name for name in names if names.count(name) > 1})]
+    return problems + [
+        f"twice: {name}" for name in sorted({name for name in names if names.count(name) > 1})
+    ]
 
 
 def direct(name: str, text: str) -> list[str]:
@@ -123,7 +128,9 @@ def torch(name: str, text: str) -> list[str]:
             for digest in line.split()[1:]
         }
         if str(pinned.get("torch")) != known["version"]:
-            problems.append(f"torch is {pinned.get('torch')}, torch-cpu.toml has {known['version']}")
+            problems.append(
+                f"torch is {pinned.get('torch')}, torch-cpu.toml has {known['version']}"
+            )
         if hashes != {wheel["sha256"] for wheel in known["wheel"]}:
             problems.append("torch's hashes are not those of torch-cpu.toml")
     return problems
@@ -162,7 +169,9 @@ def test_locks_agree() -> None:
 def test_cpu_wheels_are_described_completely() -> None:
     """torch-cpu.toml names, for Python 3.11 and 3.13, wheel files that fit their own Python, machine and version."""
     known = torch_cpu()
-    assert {"3.11", "3.13"} <= {wheel["python"] for wheel in known["wheel"] if wheel["machine"] == "x86_64"}
+    assert {"3.11", "3.13"} <= {
+        wheel["python"] for wheel in known["wheel"] if wheel["machine"] == "x86_64"
+    }
     for wheel in known["wheel"]:
         tag = "cp" + wheel["python"].replace(".", "")
         assert wheel["file"].startswith(f"torch-{known['version']}-{tag}-{tag}-")
@@ -173,7 +182,9 @@ def test_cpu_wheels_are_described_completely() -> None:
 
 def drop(pattern: str) -> Callable[[str], str]:
     """A fault: the requirement that begins with this is gone."""
-    return lambda text: re.sub(rf"^{pattern}==(?:.*\\\n)*.*\n", "", text, count=1, flags=re.MULTILINE)
+    return lambda text: re.sub(
+        rf"^{pattern}==(?:.*\\\n)*.*\n", "", text, count=1, flags=re.MULTILINE
+    )
 
 
 def put(pattern: str, instead: str) -> Callable[[str], str]:
@@ -192,7 +203,11 @@ FAULTS = {
     "dependency-missing-on-mac": ("metal", drop("mlx"), "missing: mlx"),
     "tool-missing": ("dev", drop("hypothesis"), "missing: hypothesis"),
     "mlx-engine-missing": ("cuda", drop("mlx-cuda-13"), "missing: mlx-cuda-13"),
-    "dependency-too-old": ("cpu", put(r"^pydantic==\S+", "pydantic==1.10.2"), "does not satisfy pydantic"),
+    "dependency-too-old": (
+        "cpu",
+        put(r"^pydantic==\S+", "pydantic==1.10.2"),
+        "does not satisfy pydantic",
+    ),
     "dependency-conditional": (
         "cpu",
         put(r"^(psutil==\S+)", r"\1 ; python_version < '3.12'"),
@@ -214,12 +229,28 @@ FAULTS = {
     "triton-on-cpu": ("cpu", add(f"triton==3.7.1 {HASH}"), "CUDA: triton"),
     "cuda-on-mac": ("metal", add(f"cuda-bindings==13.5 {HASH}"), "CUDA: cuda-bindings"),
     "cuda-in-tools": ("dev", add(f"nvidia-nccl-cu13==2.29 {HASH}"), "CUDA: nvidia-nccl-cu13"),
-    "registry-torch-on-cpu": ("cpu", put(r"^torch==2\.13\.0\+cpu", "torch==2.13.0"), "torch-cpu.toml has 2.13.0+cpu"),
+    "registry-torch-on-cpu": (
+        "cpu",
+        put(r"^torch==2\.13\.0\+cpu", "torch==2.13.0"),
+        "torch-cpu.toml has 2.13.0+cpu",
+    ),
     "torch-moved": ("cuda", put(r"^torch==2\.13\.0", "torch==2.13.1"), "torch is 2.13.1"),
     "torch-missing": ("metal", drop("torch"), "torch is None"),
-    "torch-hash-too-many": ("cpu", put(r"^(torch==\S+)", rf"\1 {HASH}"), "not those of torch-cpu.toml"),
-    "torch-hash-changed": ("cpu", put(r"^(torch==\S+ \\\n.*sha256:)....", r"\1abcd"), "not those of torch-cpu.toml"),
-    "torch-hash-gone": ("cpu", put(r"^(torch==\S+ \\\n).*\n", r"\1"), "not those of torch-cpu.toml"),
+    "torch-hash-too-many": (
+        "cpu",
+        put(r"^(torch==\S+)", rf"\1 {HASH}"),
+        "not those of torch-cpu.toml",
+    ),
+    "torch-hash-changed": (
+        "cpu",
+        put(r"^(torch==\S+ \\\n.*sha256:)....", r"\1abcd"),
+        "not those of torch-cpu.toml",
+    ),
+    "torch-hash-gone": (
+        "cpu",
+        put(r"^(torch==\S+ \\\n).*\n", r"\1"),
+        "not those of torch-cpu.toml",
+    ),
 }
 
 
@@ -236,5 +267,7 @@ def test_fault_is_found(fault: str) -> None:
 
 def test_locks_that_disagree_are_found() -> None:
     """A version moved in one lock alone is named."""
-    texts = locks() | {"dev": re.sub(r"^packaging==\S+", "packaging==1.0", locks()["dev"], flags=re.MULTILINE)}
+    texts = locks() | {
+        "dev": re.sub(r"^packaging==\S+", "packaging==1.0", locks()["dev"], flags=re.MULTILINE)
+    }
     assert set(disagreements(list(texts.values()))) == {"packaging"}

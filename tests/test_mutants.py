@@ -167,7 +167,9 @@ def test_a_test_that_fails_without_a_change_kills_nothing(said: str) -> None:
         "lonely: number > 7 -> number > 8",
     }
     name = "tests/judged/test_judge.py::test_of_lonely_that_breaks_after_its_first_run"
-    assert f"fails on harness/judge.py without a change, and kills none of its mutants: {name}" in said
+    assert (
+        f"fails on harness/judge.py without a change, and kills none of its mutants: {name}" in said
+    )
 
 
 @pytest.mark.slow
@@ -182,7 +184,9 @@ def test_functions_that_are_there_get_the_mutants_code() -> None:
     """The code is that of the mutant afterwards, and the module was not imported again."""
     path = "tests/mutants/mutation.py"
     text = (ROOT / path).read_text(encoding="utf-8")
-    one = next(one for one in mutants(ROOT / path, root=ROOT) if one.key.endswith("> 1 -> self.number > 2"))
+    one = next(
+        one for one in mutants(ROOT / path, root=ROOT) if one.key.endswith("> 1 -> self.number > 2")
+    )
     original = dataclasses.replace(one, source=text)
     assert is_in_functions(one, original)
     getter = mutation.Mutant.key.fget

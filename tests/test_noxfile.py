@@ -21,7 +21,9 @@ PROJECT = Path(__file__).resolve().parent.parent
 def project(tmp_path: Path) -> Path:
     """A copy of what the noxfile reads."""
     folder = tmp_path / "project"
-    shutil.copytree(PROJECT / "locks", folder / "locks", ignore=shutil.ignore_patterns("__pycache__"))
+    shutil.copytree(
+        PROJECT / "locks", folder / "locks", ignore=shutil.ignore_patterns("__pycache__")
+    )
     for name in ("noxfile.py", "pyproject.toml", "flake.lock"):
         shutil.copy2(PROJECT / name, folder / name)
     return folder
@@ -40,13 +42,17 @@ def given(project: Path, tmp_path: Path) -> Path:
         "wheels_sha256": sha256(project / "locks" / "wheels.json"),
     }
     (folder / "rankproof-environment.json").write_text(json.dumps(made))
-    (tmp_path / "nix.json").write_text(json.dumps({"flake_lock_sha256": sha256(project / "flake.lock")}))
+    (tmp_path / "nix.json").write_text(
+        json.dumps({"flake_lock_sha256": sha256(project / "flake.lock")})
+    )
     return folder
 
 
 def nox(project: Path, given: Path) -> subprocess.CompletedProcess[str]:
     """`nox -s types` in an environment, with a mypy that only says which Python was asked."""
-    (project / "mypy.py").write_text("import os\nprint('asked', os.environ['RANKPROOF_VARIANT'], os.environ['PATH'])\n")
+    (project / "mypy.py").write_text(
+        "import os\nprint('asked', os.environ['RANKPROOF_VARIANT'], os.environ['PATH'])\n"
+    )
     environment = {
         "PATH": os.environ.get("PATH", os.defpath),
         "HOME": str(project),
@@ -96,18 +102,28 @@ def test_a_folder_without_python_is_refused(project: Path, given: Path) -> None:
 @pytest.mark.slow
 @pytest.mark.skipif(sys.platform != "linux", reason="the cpu lock is for Linux")
 @pytest.mark.parametrize("fault", ["a changed byte", "a wheel missing from the lock"])
-def test_a_wheel_that_is_not_the_locks_stops_plain_nox(project: Path, tmp_path: Path, fault: str) -> None:
+def test_a_wheel_that_is_not_the_locks_stops_plain_nox(
+    project: Path, tmp_path: Path, fault: str
+) -> None:
     """Without Nix, pip's refusal is followed by the locks' names and what to do; no environment counts as made."""
     wheels = tmp_path / "wheels"
     wheels.mkdir()
     torch = write_wheel(wheels, "torch", "2.13.0+cpu", {"torch.py": ""})
     needs = "absent-package" if fault == "a wheel missing from the lock" else ""
     tiny = write_wheel(wheels, "tiny", "1.0", {"tiny.py": ""}, needs=needs)
-    lines = [f"{'=='.join(wheel.name.split('-')[:2])} --hash=sha256:{sha256(wheel)}\n" for wheel in (torch, tiny)]
+    lines = [
+        f"{'=='.join(wheel.name.split('-')[:2])} --hash=sha256:{sha256(wheel)}\n"
+        for wheel in (torch, tiny)
+    ]
     (project / "locks" / "cpu.txt").write_text("".join(lines))
     (project / "locks" / "dev.txt").write_text("")
     python = f"{sys.version_info[0]}.{sys.version_info[1]}"
-    known = {"python": python, "machine": platform.machine(), "file": torch.name, "sha256": sha256(torch)}
+    known = {
+        "python": python,
+        "machine": platform.machine(),
+        "file": torch.name,
+        "sha256": sha256(torch),
+    }
     (project / "locks" / "torch-cpu.toml").write_text(
         'version = "2.13.0+cpu"\nindex = "nowhere"\n[[wheel]]\n'
         + "".join(f"{name} = {json.dumps(value)}\n" for name, value in known.items())

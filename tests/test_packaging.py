@@ -33,8 +33,19 @@ TOPS = (PROJECT / "harness", PROJECT / "harness" / "_integrity")
 def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The wheel, built by the locked backend without a network."""
     folder = tmp_path_factory.mktemp("wheel")
-    command = [sys.executable, "-m", "hatchling", "build", "--target", "wheel", "--directory", str(folder)]
-    subprocess.run(command, cwd=PROJECT, stdin=subprocess.DEVNULL, check=True, capture_output=True, timeout=120)
+    command = [
+        sys.executable,
+        "-m",
+        "hatchling",
+        "build",
+        "--target",
+        "wheel",
+        "--directory",
+        str(folder),
+    ]
+    subprocess.run(
+        command, cwd=PROJECT, stdin=subprocess.DEVNULL, check=True, capture_output=True, timeout=120
+    )
     (built,) = folder.glob("*.whl")
     return built
 
@@ -58,7 +69,9 @@ def test_wheel_holds_every_file_of_the_package(wheel: Path) -> None:
         path.relative_to(PROJECT).as_posix()
         for top in TOPS
         for path in top.rglob("*")
-        if path.is_file() and "__pycache__" not in path.parts and path.suffix not in {".pyc", ".pyo"}
+        if path.is_file()
+        and "__pycache__" not in path.parts
+        and path.suffix not in {".pyc", ".pyo"}
     }
     assert "harness/py.typed" in packed
     assert packed == there
@@ -72,15 +85,33 @@ def test_wheel_metadata_says_what_users_rely_on(wheel: Path) -> None:
     assert said["Name"] == "rankproof"
     assert said["License-Expression"] == "Apache-2.0"
     assert said["Requires-Python"] == ">=3.11"
-    assert set(said.get_all("Provides-Extra", ())) == {"all", "integrity", "mlx", "numeric", "tokenizer", "torch"}
+    assert set(said.get_all("Provides-Extra", ())) == {
+        "all",
+        "integrity",
+        "mlx",
+        "numeric",
+        "tokenizer",
+        "torch",
+    }
     assert "rankproof = harness.cli:main" in scripts
     assert "rankproof-0.1.0.dist-info/licenses/LICENSE" in names(wheel)
 
 
 def test_source_distribution_builds_from_what_it_carries(tmp_path: Path) -> None:
     """The source archive holds the package, its licence and its build file, and no results."""
-    command = [sys.executable, "-m", "hatchling", "build", "--target", "sdist", "--directory", str(tmp_path)]
-    subprocess.run(command, cwd=PROJECT, stdin=subprocess.DEVNULL, check=True, capture_output=True, timeout=120)
+    command = [
+        sys.executable,
+        "-m",
+        "hatchling",
+        "build",
+        "--target",
+        "sdist",
+        "--directory",
+        str(tmp_path),
+    ]
+    subprocess.run(
+        command, cwd=PROJECT, stdin=subprocess.DEVNULL, check=True, capture_output=True, timeout=120
+    )
     (built,) = tmp_path.glob("*.tar.gz")
     with tarfile.open(built) as archive:
         tops = {name.split("/")[1] for name in archive.getnames()}
@@ -153,9 +184,15 @@ def test_whoever_lacks_a_library_hears_of_an_extra_that_brings_it() -> None:
     """Every library that only an extra brings stands in the table of extras, with one that declares it."""
     extras = declared()
     core = {canonicalize_name(item.name) for item in extras.pop("")}
-    brought = {extra: {canonicalize_name(item.name) for item in items} for extra, items in extras.items()}
-    assert {canonicalize_name(name) for name in EXTRAS} == set().union(*brought.values()) - core - UNUSED
-    assert [name for name, extra in EXTRAS.items() if canonicalize_name(name) not in brought[extra]] == []
+    brought = {
+        extra: {canonicalize_name(item.name) for item in items} for extra, items in extras.items()
+    }
+    assert {canonicalize_name(name) for name in EXTRAS} == set().union(
+        *brought.values()
+    ) - core - UNUSED
+    assert [
+        name for name, extra in EXTRAS.items() if canonicalize_name(name) not in brought[extra]
+    ] == []
 
 
 @functools.cache
@@ -168,7 +205,11 @@ def imported(node: ast.AST) -> list[str]:
     """The top names of what a node imports from elsewhere."""
     if isinstance(node, ast.Import):
         return [alias.name.partition(".")[0] for alias in node.names]
-    return [str(node.module).partition(".")[0]] if isinstance(node, ast.ImportFrom) and node.level == 0 else []
+    return (
+        [str(node.module).partition(".")[0]]
+        if isinstance(node, ast.ImportFrom) and node.level == 0
+        else []
+    )
 
 
 def test_cpu_environment_holds_no_cuda() -> None:
@@ -181,7 +222,12 @@ def test_cpu_environment_holds_no_cuda() -> None:
 
 def test_nothing_tracked_is_for_one_machine_only() -> None:
     """The locks and build files name no home folder and no folder of one particular machine."""
-    files = [*PROJECT.glob("locks/*"), PROJECT / "pyproject.toml", PROJECT / "noxfile.py", PROJECT / ".ci" / "run"]
+    files = [
+        *PROJECT.glob("locks/*"),
+        PROJECT / "pyproject.toml",
+        PROJECT / "noxfile.py",
+        PROJECT / ".ci" / "run",
+    ]
     for path in files:
         if path.is_file():
             assert not re.search(r"/(?:root|home|opt|Users)/\w", path.read_text()), path
@@ -192,7 +238,9 @@ def test_nothing_tracked_is_for_one_machine_only() -> None:
 
 def nox(tmp_path: Path, *arguments: str, **variables: str) -> subprocess.CompletedProcess[str]:
     """Run nox on the real noxfile with an empty folder for environments."""
-    environment = {key: value for key, value in os.environ.items() if not key.startswith(("RANKPROOF_", "NOX"))}
+    environment = {
+        key: value for key, value in os.environ.items() if not key.startswith(("RANKPROOF_", "NOX"))
+    }
     return subprocess.run(
         [sys.executable, "-m", "nox", "--envdir", str(tmp_path), *arguments],
         cwd=PROJECT,
@@ -209,7 +257,9 @@ def nox(tmp_path: Path, *arguments: str, **variables: str) -> subprocess.Complet
 @pytest.fixture(scope="module")
 def interpreter() -> ModuleType:
     """What the noxfile chooses an interpreter with, as a module."""
-    spec = importlib.util.spec_from_file_location("interpreter", PROJECT / "locks" / "interpreter.py")
+    spec = importlib.util.spec_from_file_location(
+        "interpreter", PROJECT / "locks" / "interpreter.py"
+    )
     assert spec is not None
     assert spec.loader is not None
     module = importlib.util.module_from_spec(spec)
@@ -223,8 +273,24 @@ def test_every_command_is_listed(tmp_path: Path) -> None:
     listed = nox(tmp_path, "--list").stdout
     assert set(re.findall(r"^([*-]) (\w+) ->", listed, re.MULTILINE)) == {
         ("*", "tests"),
-        *(("-", name) for name in ("bench", "commits", "gate", "interop", "lint", "lock", "nix", "quick", "types")),
-        *(("-", name) for name in ("docs", "farm", "matrix", "pages", "sample", "search", "validate", "whole")),
+        *(
+            ("-", name)
+            for name in (
+                "bench",
+                "commits",
+                "gate",
+                "interop",
+                "lint",
+                "lock",
+                "nix",
+                "quick",
+                "types",
+            )
+        ),
+        *(
+            ("-", name)
+            for name in ("docs", "farm", "matrix", "pages", "sample", "search", "validate", "whole")
+        ),
         *(("-", name) for name in ("house", "integrity", "mutants")),
     }
 
@@ -256,7 +322,11 @@ def test_given_environment_that_is_none_is_refused(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(("status", "answers"), [(0, True), (9, False), (None, False)])
 def test_cuda_needs_a_driver_that_answers(
-    interpreter: ModuleType, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, status: int | None, answers: bool
+    interpreter: ModuleType,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    status: int | None,
+    answers: bool,
 ) -> None:
     """An nvidia-smi that is missing or fails is no GPU, so CUDA is not downloaded."""
     if Path("/proc/driver/nvidia/version").exists():
@@ -269,10 +339,15 @@ def test_cuda_needs_a_driver_that_answers(
     assert interpreter.nvidia_answers() is answers
 
 
-def test_interpreter_that_does_not_run_is_passed_over(interpreter: ModuleType, tmp_path: Path) -> None:
+def test_interpreter_that_does_not_run_is_passed_over(
+    interpreter: ModuleType, tmp_path: Path
+) -> None:
     """A name on PATH behind which no Python starts is not an interpreter, a real one tells its version."""
     shim = tmp_path / "python3.13"
     shim.write_text("#!/bin/sh\necho 'python3.13: command not found' >&2\nexit 127\n")
     shim.chmod(0o755)
     assert interpreter.interpreter_at(str(shim)) is None
-    assert interpreter.interpreter_at(sys.executable).version == f"{sys.version_info[0]}.{sys.version_info[1]}"
+    assert (
+        interpreter.interpreter_at(sys.executable).version
+        == f"{sys.version_info[0]}.{sys.version_info[1]}"
+    )

@@ -24,7 +24,14 @@ pytestmark = [pytest.mark.slow, pytest.mark.whole]
 
 
 def pip(core: Core, *arguments: str) -> None:
-    command = [sys.executable, "-m", "pip", "--python", str(core.folder / "bin" / "python"), *arguments]
+    command = [
+        sys.executable,
+        "-m",
+        "pip",
+        "--python",
+        str(core.folder / "bin" / "python"),
+        *arguments,
+    ]
     subprocess.run(command, check=True, timeout=120, stdin=subprocess.DEVNULL)
 
 
@@ -32,19 +39,41 @@ def install(core: Core, source: Path) -> None:
     """Install the plug-in from its sources, without a network."""
     wheels = source / "dist"
     shutil.rmtree(wheels, ignore_errors=True)
-    build = [sys.executable, "-m", "hatchling", "build", "--target", "wheel", "--directory", str(wheels)]
-    subprocess.run(build, cwd=source, stdin=subprocess.DEVNULL, check=True, capture_output=True, timeout=120)
+    build = [
+        sys.executable,
+        "-m",
+        "hatchling",
+        "build",
+        "--target",
+        "wheel",
+        "--directory",
+        str(wheels),
+    ]
+    subprocess.run(
+        build, cwd=source, stdin=subprocess.DEVNULL, check=True, capture_output=True, timeout=120
+    )
     (wheel,) = wheels.glob("*.whl")
-    pip(core, "install", "--quiet", "--no-index", "--no-deps", "--force-reinstall", "--no-compile", str(wheel))
+    pip(
+        core,
+        "install",
+        "--quiet",
+        "--no-index",
+        "--no-deps",
+        "--force-reinstall",
+        "--no-compile",
+        str(wheel),
+    )
 
 
 def test_the_example_runs_verifies_and_is_refused(core: Core, keys: Keys, tmp_path: Path) -> None:
     """PASS with its fault proved; another version, other files or none: NOT JUDGED; a gate asks its policy."""
     source = shutil.copytree(EXAMPLE, tmp_path / "plugin")
     files = {
-        "scenarios/plugin/scenario.yaml": (EXAMPLE / "scenario" / "steps.yaml")
-        .read_text()
-        .replace("role: self-test\nexpects: PASS", "role: claim"),
+        "scenarios/plugin/scenario.yaml": (
+            (EXAMPLE / "scenario" / "steps.yaml")
+            .read_text()
+            .replace("role: self-test\nexpects: PASS", "role: claim")
+        ),
         "scenarios/plugin/steps.py": (EXAMPLE / "scenario" / "steps.py").read_text(),
     }
     repo = repository(tmp_path / "repo", keys, files)
@@ -59,7 +88,10 @@ def test_the_example_runs_verifies_and_is_refused(core: Core, keys: Keys, tmp_pa
     folder = (repo / "results/example-plugin/latest").resolve()
     record = json.loads((folder / "results.json").read_text())
     used = {(one["name"], one["distribution"], one["version"]) for one in record["run"]["plugins"]}
-    assert used == {("hold-memory", "rankproof-example", "1.0"), ("increasing", "rankproof-example", "1.0")}
+    assert used == {
+        ("hold-memory", "rankproof-example", "1.0"),
+        ("increasing", "rankproof-example", "1.0"),
+    }
     proofs = [
         strike
         for cell in record["judgement"]["cells"]
@@ -74,7 +106,10 @@ def test_the_example_runs_verifies_and_is_refused(core: Core, keys: Keys, tmp_pa
 
     for change, word in (
         (("pyproject.toml", 'version = "1.0"', 'version = "1.1"'), "here is rankproof-example 1.1"),
-        (("rankproof_example/increasing.py", "value <= before", "value < before"), "the files of the one here differ"),
+        (
+            ("rankproof_example/increasing.py", "value <= before", "value < before"),
+            "the files of the one here differ",
+        ),
     ):
         file, old, new = change
         text = (source / file).read_text()
@@ -99,11 +134,12 @@ def test_a_gate_asks_its_policy(core: Core, keys: Keys, tmp_path: Path) -> None:
     """A gate refuses a run with a plug-in, unless the trusted policy lists it, in the version that ran."""
     install(core, shutil.copytree(EXAMPLE, tmp_path / "plugin"))
     text = SCENARIO.replace(
-        "checks:\n", "checks:\n  - {id: in-order, kind: increasing, ranks: every, value: said.number}\n"
+        "checks:\n",
+        "checks:\n  - {id: in-order, kind: increasing, ranks: every, value: said.number}\n",
     )
     engine = (
-        'echo \'{"event": "ready"}\' >&3; read -r answer <&4\n'
-        'echo "{\\"event\\": \\"said\\", \\"values\\": {\\"word\\": \\"$1\\", \\"number\\": 1}}" >&3\n'
+        'echo \'{"event": "ready"}\' >&3; read -r answer <&4\necho "{\\"event\\": \\"said\\",'
+        ' \\"values\\": {\\"word\\": \\"$1\\", \\"number\\": 1}}" >&3\n'
     )
     repo = repository(tmp_path / "repo", keys, {})
     listed = 'plugins:\n  - {{distribution: rankproof-example, version: "{}"}}\n'

@@ -84,24 +84,42 @@ def install(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Install
 
 def checks() -> Registry[type[Check]]:
     """The registry of checks, filled anew."""
-    return Registry("rankproof.checks", Check, {name: kind for name, kind in KINDS.items() if name != "mine"})
+    return Registry(
+        "rankproof.checks", Check, {name: kind for name, kind in KINDS.items() if name != "mine"}
+    )
 
 
-GROUPS = {"checks": "mine", "faults": "yours", "backends": "theirs", "subjects": "ours", "views": "mine.txt"}
+GROUPS = {
+    "checks": "mine",
+    "faults": "yours",
+    "backends": "theirs",
+    "subjects": "ours",
+    "views": "mine.txt",
+}
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize(
     ("command", "imports"),
     [
-        (["verify", "docs/sample/late-rank/report.md", "--allowed-signers", "docs/sample/allowed_signers"], False),
+        (
+            [
+                "verify",
+                "docs/sample/late-rank/report.md",
+                "--allowed-signers",
+                "docs/sample/allowed_signers",
+            ],
+            False,
+        ),
         (["lint", "scenarios/late-rank", "--set", "trials.candidate=60"], False),
         (["lint", "scenarios/late-rank", "--set", "world.deadlin=60s"], False),
         (["list", "scenarios/late-rank"], False),
         (["checks"], True),
     ],
 )
-def test_no_command_imports_a_plug_in_that_nobody_names(command: list[str], imports: bool, tmp_path: Path) -> None:
+def test_no_command_imports_a_plug_in_that_nobody_names(
+    command: list[str], imports: bool, tmp_path: Path
+) -> None:
     """A distribution with a kind in every group is left alone, but by the commands that list kinds."""
     info = tmp_path / "brings_mine-1.0.dist-info"
     info.mkdir()
@@ -113,7 +131,11 @@ def test_no_command_imports_a_plug_in_that_nobody_names(command: list[str], impo
     (info / "entry_points.txt").write_text("".join(points))
     environment = {**os.environ, "PYTHONPATH": str(tmp_path)}
     done = subprocess.run(
-        [sys.executable, "-m", "harness.cli", *command], cwd=ROOT, env=environment, capture_output=True, check=False
+        [sys.executable, "-m", "harness.cli", *command],
+        cwd=ROOT,
+        env=environment,
+        capture_output=True,
+        check=False,
     )
     assert done.returncode in (0, 64), done.stderr
     assert mark.exists() == imports
@@ -137,10 +159,17 @@ def test_a_kind_that_nobody_asks_for_is_not_imported(install: Install) -> None:
     assert "mine" not in registry
 
 
-def test_a_scenario_imports_what_it_names(install: Install, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_scenario_imports_what_it_names(
+    install: Install, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Of two plug-ins only the one whose kind a section names is imported, and its mistakes keep their places."""
     install(GOOD)
-    install("raise SystemExit('it was imported')", name="another", module="other", point="yours = other:Kind")
+    install(
+        "raise SystemExit('it was imported')",
+        name="another",
+        module="other",
+        point="yours = other:Kind",
+    )
     registry = checks()
     adapter: TypeAdapter[Any] = TypeAdapter(Annotated[WithinCheck, OneOf(registry)])
     asked = {"id": "soon", "kind": "mine", "ranks": "every", "event": "a", "of": "b", "limit": "1s"}
@@ -228,7 +257,9 @@ def test_a_plug_in_takes_no_name_of_ours_away(install: Install) -> None:
     assert "agree" in registry.broken
 
 
-def test_a_plug_in_that_could_not_be_imported_is_named_too(install: Install, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_plug_in_that_could_not_be_imported_is_named_too(
+    install: Install, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """What it did before it raised stays done, and a module that raises leaves no trace among those imported."""
     monkeypatch.setattr(plugins, "TRIED", set())
     install("raise OSError('too late')", module="other", point="mine = other:Kind")
@@ -270,15 +301,23 @@ def test_the_digest_is_of_the_files(install: Install) -> None:
     [
         ("raise OSError('no disk')", "OSError: no disk"),
         ("raise SystemExit(3)", "SystemExit: 3"),
-        ("import nothing_of_that_name\nKind = 1", "ModuleNotFoundError: No module named 'nothing_of_that_name'"),
+        (
+            "import nothing_of_that_name\nKind = 1",
+            "ModuleNotFoundError: No module named 'nothing_of_that_name'",
+        ),
         ("Other = 1", "AttributeError: module 'brings' has no attribute 'Kind'"),
         ("Kind = 1", "it is not a harness.checks.check.Check"),
         ("class Kind: pass", "it is not a harness.checks.check.Check"),
         (
-            GOOD.replace("within import WithinCheck", "check import Check").replace("WithinCheck", "Check"),
+            GOOD.replace("within import WithinCheck", "check import Check").replace(
+                "WithinCheck", "Check"
+            ),
             "it does not declare properties, example",
         ),
-        (f"{GOOD}\n        properties = None", "its properties are not harness.checks.check.CheckProperties"),
+        (
+            f"{GOOD}\n        properties = None",
+            "its properties are not harness.checks.check.CheckProperties",
+        ),
         (GOOD.replace("mine", "yours"), 'its field is not declared as kind: Literal["mine"]'),
         (
             GOOD.replace('        kind: Literal["mine"]', "        pass"),
@@ -286,12 +325,16 @@ def test_the_digest_is_of_the_files(install: Install) -> None:
         ),
     ],
 )
-def test_what_cannot_be_used_is_kept_apart_with_the_reason(install: Install, code: str, reason: str) -> None:
+def test_what_cannot_be_used_is_kept_apart_with_the_reason(
+    install: Install, code: str, reason: str
+) -> None:
     """A plug-in that raises, or brings something else, stops nothing, and is named with what is wrong about it."""
     install(code)
     registry = checks()
     assert list(registry) == list(KINDS)
-    assert registry.broken["mine"].startswith("the plug-in brings:Kind of brings-mine cannot be used: ")
+    assert registry.broken["mine"].startswith(
+        "the plug-in brings:Kind of brings-mine cannot be used: "
+    )
     assert reason in registry.broken["mine"]
 
 
@@ -348,15 +391,39 @@ INSIDE = "def inside(order, emit): pass"
         (FAULT, INSIDE, ""),
         (FAULT, f"import time\nfrom harness.rank import emit\n{INSIDE}", ""),
         (FAULT, f"if TYPE_CHECKING:\n    import numpy\n{INSIDE}", ""),
-        (FAULT.replace('Path(__file__).with_name("brings_inside.py")', "ExitFault.inside_file"), None, ""),
+        (
+            FAULT.replace('Path(__file__).with_name("brings_inside.py")', "ExitFault.inside_file"),
+            None,
+            "",
+        ),
         (FAULT, None, "which is not the path of a file"),
-        (FAULT.replace('Path(__file__).with_name("brings_inside.py")', "'brings'"), None, "is not the path of a file"),
-        (FAULT.replace('Path(__file__).with_name("brings_inside.py")', "None"), None, "names no inside_file"),
-        (FAULT.replace('with_name("brings_inside.py")', "with_name('x').parent.parent / 'x.py'"), INSIDE, "not one of"),
+        (
+            FAULT.replace('Path(__file__).with_name("brings_inside.py")', "'brings'"),
+            None,
+            "is not the path of a file",
+        ),
+        (
+            FAULT.replace('Path(__file__).with_name("brings_inside.py")', "None"),
+            None,
+            "names no inside_file",
+        ),
+        (
+            FAULT.replace('with_name("brings_inside.py")', "with_name('x').parent.parent / 'x.py'"),
+            INSIDE,
+            "not one of",
+        ),
         (FAULT, "def insides(order, emit): pass", "has no function inside, which ranks call"),
         (FAULT, "def inside(:", "brings_inside.py, is not Python: "),
-        (FAULT, f"import pydantic\n{INSIDE}", "imports pydantic, which an arm's environment need not have"),
-        (FAULT, f"{INSIDE}\ndef more():\n    from harness.faults import proof", "imports harness.faults, which"),
+        (
+            FAULT,
+            f"import pydantic\n{INSIDE}",
+            "imports pydantic, which an arm's environment need not have",
+        ),
+        (
+            FAULT,
+            f"{INSIDE}\ndef more():\n    from harness.faults import proof",
+            "imports harness.faults, which",
+        ),
         (FAULT, f"from . import brings\n{INSIDE}", "imports ., which"),
     ],
 )
@@ -371,7 +438,9 @@ def test_what_ranks_load_is_looked_at_before(
     assert bool(reason) == ("mine" in registry.broken)
 
 
-def test_what_lies_beside_rankproof_is_copied_too(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_lies_beside_rankproof_is_copied_too(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """In the folder that Rankproof is installed in lie plug-ins: ranks load a copy, and no rank changes the next's."""
     monkeypatch.setattr(server_handle, "ROOT", str(tmp_path))
     ours, theirs = tmp_path / "harness" / "ours_inside.py", tmp_path / "acme" / "theirs_inside.py"
@@ -384,14 +453,22 @@ def test_what_lies_beside_rankproof_is_copied_too(tmp_path: Path, monkeypatch: p
     copy = Path(server.inside(theirs))
     assert copy.is_relative_to(server.scratch)
     copy.write_text("changed")
-    with pytest.raises(ImportError, match=r"theirs_inside\.py was changed since it was copied beside the ranks"):
+    with pytest.raises(
+        ImportError, match=r"theirs_inside\.py was changed since it was copied beside the ranks"
+    ):
         load(str(copy))
     assert load(server.inside(theirs)).inside
 
 
 def as_plugin(monkeypatch: pytest.MonkeyPatch, registry: Registry[Any], kind: Any) -> None:
     """Let a kind be one that another distribution brings."""
-    plugin = Plugin(group=registry.group, name="mine", distribution="brings-mine", version="1.0", sha256="0" * 64)
+    plugin = Plugin(
+        group=registry.group,
+        name="mine",
+        distribution="brings-mine",
+        version="1.0",
+        sha256="0" * 64,
+    )
     monkeypatch.setitem(registry.plugins, "mine", plugin)
     monkeypatch.setitem(registry._brought, "mine", kind)
 
@@ -416,7 +493,9 @@ class OfSome(AgreeCheck):
         (RankFinding(0, passed=True), RankFinding(1, passed=True, observed={1})),
     ],
 )
-def test_a_finding_is_about_every_rank_asked(monkeypatch: pytest.MonkeyPatch, given: tuple[RankFinding, ...]) -> None:
+def test_a_finding_is_about_every_rank_asked(
+    monkeypatch: pytest.MonkeyPatch, given: tuple[RankFinding, ...]
+) -> None:
     """A plug-in's check that leaves a rank out, or observes what is not JSON, decides nothing."""
     as_plugin(monkeypatch, KINDS, OfSome)
     options = {"id": "some", "kind": "mine", "ranks": "every", "value": "a.b", "given": None}
@@ -447,7 +526,9 @@ class Raises(ExitFault):
 def test_a_fault_that_raises_decides_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
     """Where a plug-in's fault raises, or proves nothing by a proof that is none, the plug-in is named."""
     as_plugin(monkeypatch, faults.KINDS, Raises)
-    fault = Raises.model_validate({"id": "it", "kind": "mine", "ranks": "every", "at": "a", "code": 3})
+    fault = Raises.model_validate(
+        {"id": "it", "kind": "mine", "ranks": "every", "at": "a", "code": 3}
+    )
     calls: list[Callable[[], object]] = [
         lambda: Strikes([fault], size=1).prepare(None),  # type: ignore[type-var]
         lambda: faults.prove([fault], History([], size=1)),
@@ -472,7 +553,9 @@ class SaysSo(ExitFault):
 def test_a_proof_names_an_event(monkeypatch: pytest.MonkeyPatch) -> None:
     """A plug-in's fault that calls itself proved without an event that shows it is not believed."""
     as_plugin(monkeypatch, faults.KINDS, SaysSo)
-    fault = SaysSo.model_validate({"id": "it", "kind": "mine", "ranks": "every", "at": "a", "code": 3})
+    fault = SaysSo.model_validate(
+        {"id": "it", "kind": "mine", "ranks": "every", "at": "a", "code": 3}
+    )
     with pytest.raises(PluginFailed, match="names no event that shows it"):
         faults.prove([fault], History([], size=1))
 
@@ -488,7 +571,9 @@ class Short(Backend):
         return f"not for {size}"
 
 
-def test_a_backend_that_prepares_for_others_decides_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_backend_that_prepares_for_others_decides_nothing(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     """A plug-in's rendezvous is for as many ranks as there are, and its refusal is one."""
     as_plugin(monkeypatch, backends.KINDS, Short())
     with PortLease() as ports, pytest.raises(PluginFailed, match="is for 0 ranks, in a world of 2"):
@@ -512,7 +597,9 @@ def test_a_view_is_a_file_of_its_own(install: Install, name: str) -> None:
     assert name in registry.broken
 
 
-def test_lists_name_what_cannot_be_used(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+def test_lists_name_what_cannot_be_used(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
     """Ready subjects of plug-ins are listed with where they are from, and views that cannot be used by `doctor`."""
     as_plugin(monkeypatch, READY, READY["torch-pipeline"])
     monkeypatch.setitem(READY.broken, "yours", "cannot be used: no")
@@ -526,11 +613,21 @@ def test_lists_name_what_cannot_be_used(monkeypatch: pytest.MonkeyPatch, capsys:
 
 def test_a_run_names_each_plug_in_once(monkeypatch: pytest.MonkeyPatch) -> None:
     """Twice the same is refused like one too many, one too few, and one of a group that is not there."""
-    facts = Plugin(group="rankproof.checks", name="mine", distribution="brings-mine", version="1.0", sha256="0" * 64)
+    facts = Plugin(
+        group="rankproof.checks",
+        name="mine",
+        distribution="brings-mine",
+        version="1.0",
+        sha256="0" * 64,
+    )
     monkeypatch.setattr(record_plugins, "_kinds", lambda scenario: [scenario])
     scenario: Any = facts
     strange = facts.model_copy(update={"group": "rankproof.nothing"})
-    for named, word in (([facts, facts], "twice"), ([], "does not name"), ([facts, strange], "does not use")):
+    for named, word in (
+        ([facts, facts], "twice"),
+        ([], "does not name"),
+        ([facts, strange], "does not use"),
+    ):
         run: Any = SimpleNamespace(plugins=named)
         with pytest.raises(RecordError, match=word):
             record_plugins.demand_named(scenario, run)
@@ -544,7 +641,10 @@ def test_what_a_plug_in_raises_elsewhere_is_its_own(install: Install) -> None:
     def back() -> None:
         raise KeyError
 
-    for call, expected in ((lambda: sys.modules["brings"].calls(back), "brings-mine 1.0"), (back, None)):
+    for call, expected in (
+        (lambda: sys.modules["brings"].calls(back), "brings-mine 1.0"),
+        (back, None),
+    ):
         with pytest.raises(KeyError) as raised:
             call()
         assert plugins.passed_through(raised.value) == expected

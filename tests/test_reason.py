@@ -28,9 +28,13 @@ CODES: tuple[type[StrEnum], ...] = (VerdictCode, DeviationCode, VoidCode, SkipCo
 
 def test_every_code_is_listed_and_no_other() -> None:
     """docs/reading.md lists exactly the codes there are, docs/verify.md exactly the words of refusals."""
-    listed = re.findall(r"`((?:verdict|control|void|skip):[a-z-]+)`", (DOCS / "reading.md").read_text())
+    listed = re.findall(
+        r"`((?:verdict|control|void|skip):[a-z-]+)`", (DOCS / "reading.md").read_text()
+    )
     assert sorted(listed) == sorted(code.value for codes in CODES for code in codes)
-    words = re.findall(r"^\| [a-z]+ \| ([A-Z ]+) \|", (DOCS / "verify.md").read_text(), re.MULTILINE)
+    words = re.findall(
+        r"^\| [a-z]+ \| ([A-Z ]+) \|", (DOCS / "verify.md").read_text(), re.MULTILINE
+    )
     assert set(words) == {word.value for word in RefusalWord}
 
 
@@ -64,6 +68,9 @@ def test_a_record_takes_only_codes_that_there_are(noun: Any, code: StrEnum) -> N
     reason = noun(code, "in words")
     assert str(reason) == "in words"
     assert adapter.validate_json(adapter.dump_json(reason)) == reason
-    for wrong in (b'{"code": "skip:made-up", "text": ""}', b'{"code": "%s", "text": "", "more": 1}' % code.encode()):
+    for wrong in (
+        b'{"code": "skip:made-up", "text": ""}',
+        b'{"code": "%s", "text": "", "more": 1}' % code.encode(),
+    ):
         with pytest.raises(ValidationError):
             adapter.validate_json(wrong)

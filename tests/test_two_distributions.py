@@ -19,8 +19,13 @@ PROJECT = Path(__file__).resolve().parent.parent
 PACKAGE = PROJECT / "packages" / "integrity"
 BOTH = ("rankproof", "rankproof-integrity")
 IMPORTED = {
-    "rankproof": "import harness.cli; from harness._integrity import ReliableMessageTransport as T; T(node='a')",
-    "rankproof-integrity": "from rankproof_integrity import ReliableMessageTransport as T; T(node='a')",
+    "rankproof": (
+        "import harness.cli; from harness._integrity import ReliableMessageTransport as T;"
+        " T(node='a')"
+    ),
+    "rankproof-integrity": (
+        "from rankproof_integrity import ReliableMessageTransport as T; T(node='a')"
+    ),
 }
 
 pytestmark = [pytest.mark.slow, pytest.mark.whole]
@@ -28,8 +33,19 @@ pytestmark = [pytest.mark.slow, pytest.mark.whole]
 
 def built(project: Path, folder: Path, *, target: str = "wheel") -> Path:
     """What the locked backend makes of a project's folder, without a network."""
-    command = [sys.executable, "-m", "hatchling", "build", "--target", target, "--directory", str(folder)]
-    subprocess.run(command, cwd=project, stdin=subprocess.DEVNULL, check=True, capture_output=True, timeout=120)
+    command = [
+        sys.executable,
+        "-m",
+        "hatchling",
+        "build",
+        "--target",
+        target,
+        "--directory",
+        str(folder),
+    ]
+    subprocess.run(
+        command, cwd=project, stdin=subprocess.DEVNULL, check=True, capture_output=True, timeout=120
+    )
     (made,) = folder.iterdir()
     return made
 
@@ -42,7 +58,9 @@ def later(project: Path, folder: Path) -> Path:
     for name in ("README.md", "LICENSE"):
         shutil.copy(project / name, folder / name)
     text = (project / "pyproject.toml").read_text()
-    (folder / "pyproject.toml").write_text(text.replace('version = "0.1.0"', 'version = "0.1.1"', 1))
+    (folder / "pyproject.toml").write_text(
+        text.replace('version = "0.1.0"', 'version = "0.1.1"', 1)
+    )
     return folder
 
 
@@ -69,7 +87,14 @@ class Installed:
     def pip(self, *arguments: str) -> None:
         """Call pip without an index and without dependencies, which are there."""
         command = [sys.executable, "-m", "pip", "--python", self.python, *arguments]
-        subprocess.run(command, stdin=subprocess.DEVNULL, check=True, capture_output=True, text=True, timeout=300)
+        subprocess.run(
+            command,
+            stdin=subprocess.DEVNULL,
+            check=True,
+            capture_output=True,
+            text=True,
+            timeout=300,
+        )
 
     def install(self, wheel: Path) -> None:
         self.pip("install", "--no-index", "--no-deps", "--upgrade", str(wheel))
@@ -77,7 +102,12 @@ class Installed:
     def works(self, name: str) -> bool:
         """Whether a distribution's code is imported from this environment, and makes a transport."""
         done = subprocess.run(
-            [self.python, "-P", "-c", f"{IMPORTED[name]}; import sys; print(sys.modules[T.__module__].__file__)"],
+            [
+                self.python,
+                "-P",
+                "-c",
+                f"{IMPORTED[name]}; import sys; print(sys.modules[T.__module__].__file__)",
+            ],
             cwd=self.folder,
             env={key: value for key, value in os.environ.items() if key != "PYTHONPATH"},
             stdin=subprocess.DEVNULL,
@@ -90,7 +120,9 @@ class Installed:
 
     def version(self, name: str) -> str:
         """The version that is installed."""
-        (found,) = self.folder.glob(f"lib/python*/site-packages/{name.replace('-', '_')}-*.dist-info")
+        (found,) = self.folder.glob(
+            f"lib/python*/site-packages/{name.replace('-', '_')}-*.dist-info"
+        )
         return re.sub(r".*-([\d.]+)\.dist-info", r"\1", found.name)
 
 
@@ -98,7 +130,9 @@ class Installed:
 def empty(tmp_path: Path) -> Installed:
     """An environment with the dependencies of both, and neither."""
     home = tmp_path.resolve() / "home"
-    subprocess.run([sys.executable, "-m", "venv", "--without-pip", str(home)], check=True, timeout=120)
+    subprocess.run(
+        [sys.executable, "-m", "venv", "--without-pip", str(home)], check=True, timeout=120
+    )
     (site,) = home.glob("lib/python*/site-packages")
     (there,) = Path(sys.prefix).glob("lib/python*/site-packages")
     own = re.compile(r"_?_?(editable_impl_)?(rankproof|harness)")
@@ -110,7 +144,9 @@ def empty(tmp_path: Path) -> Installed:
     return made
 
 
-@pytest.mark.parametrize("order", [BOTH, BOTH[::-1]], ids=["rankproof first", "rankproof-integrity first"])
+@pytest.mark.parametrize(
+    "order", [BOTH, BOTH[::-1]], ids=["rankproof first", "rankproof-integrity first"]
+)
 def test_either_is_installed_upgraded_and_removed_beside_the_other(
     wheels: dict[str, list[Path]], empty: Installed, order: Sequence[str]
 ) -> None:
@@ -140,16 +176,25 @@ def test_no_file_belongs_to_both(wheels: dict[str, list[Path]]) -> None:
     held: dict[str, dict[str, bytes]] = {}
     for name, (wheel, _) in wheels.items():
         with zipfile.ZipFile(wheel) as archive:
-            held[name] = {path: archive.read(path) for path in archive.namelist() if ".dist-info/" not in path}
+            held[name] = {
+                path: archive.read(path) for path in archive.namelist() if ".dist-info/" not in path
+            }
     assert not set(held["rankproof"]) & set(held["rankproof-integrity"])
-    copy = {path.removeprefix("harness/_integrity/"): data for path, data in held["rankproof"].items()}
-    original = {path.removeprefix("rankproof_integrity/"): data for path, data in held["rankproof-integrity"].items()}
+    copy = {
+        path.removeprefix("harness/_integrity/"): data for path, data in held["rankproof"].items()
+    }
+    original = {
+        path.removeprefix("rankproof_integrity/"): data
+        for path, data in held["rankproof-integrity"].items()
+    }
     assert len(original) > 40
     assert {path: copy.get(path) for path in original} == original
 
 
 @pytest.mark.parametrize("name", BOTH)
-def test_a_source_archive_builds_the_same_wheel(wheels: dict[str, list[Path]], tmp_path: Path, name: str) -> None:
+def test_a_source_archive_builds_the_same_wheel(
+    wheels: dict[str, list[Path]], tmp_path: Path, name: str
+) -> None:
     """What pip builds from the source archive has the files of the wheel that is built from the checkout."""
     project = dict(zip(BOTH, (PROJECT, PACKAGE), strict=True))[name]
     (tmp_path / "source").mkdir()
@@ -176,7 +221,9 @@ def test_a_clone_is_installed_with_the_copy(empty: Installed, tmp_path: Path) ->
     assert not empty.works("rankproof-integrity")
 
 
-def test_the_library_is_imported_fast_and_without_asyncio(wheels: dict[str, list[Path]], empty: Installed) -> None:
+def test_the_library_is_imported_fast_and_without_asyncio(
+    wheels: dict[str, list[Path]], empty: Installed
+) -> None:
     """Validators are imported without sockets, a transport without asyncio, each within 60 ms of processor time."""
     empty.install(wheels["rankproof-integrity"][0])
     for names, absent in (
@@ -189,6 +236,9 @@ def test_the_library_is_imported_fast_and_without_asyncio(wheels: dict[str, list
             f"print(took, *(name for name in {absent} if name in sys.modules))"
         )
         command = [empty.python, "-P", "-c", code]
-        runs = [subprocess.run(command, capture_output=True, text=True, timeout=60, check=True).stdout for _ in "12345"]
+        runs = [
+            subprocess.run(command, capture_output=True, text=True, timeout=60, check=True).stdout
+            for _ in "12345"
+        ]
         assert [run.split()[1:] for run in runs] == [[]] * 5
         assert min(float(run.split()[0]) for run in runs) < 0.06

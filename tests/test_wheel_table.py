@@ -59,7 +59,10 @@ def pinned(text: str, *, system: str, python: str) -> dict[str, tuple[str, set[s
         asked = Requirement(line.partition(" --hash")[0])
         if asked.marker is None or asked.marker.evaluate(where):
             version = next(iter(asked.specifier)).version
-            found[canonicalize_name(asked.name)] = (version, set(re.findall(r"sha256:([0-9a-f]{64})", line)))
+            found[canonicalize_name(asked.name)] = (
+                version,
+                set(re.findall(r"sha256:([0-9a-f]{64})", line)),
+            )
     return found
 
 
@@ -71,8 +74,14 @@ def fits(file: str, *, system: str, python: str) -> bool:
         number = re.fullmatch(r"(?:cp|py)3(\d*)", tag.interpreter)
         exact = tag.interpreter == f"cp3{minor}" and tag.abi == f"cp3{minor}"
         stable = number is not None and tag.abi in {"abi3", "none"} and int(number[1] or 0) <= minor
-        family, machines = ("macosx", (machine, "universal2")) if platform == "darwin" else ("manylinux", (machine,))
-        here = tag.platform == "any" or (tag.platform.startswith(family) and tag.platform.endswith(machines))
+        family, machines = (
+            ("macosx", (machine, "universal2"))
+            if platform == "darwin"
+            else ("manylinux", (machine,))
+        )
+        here = tag.platform == "any" or (
+            tag.platform.startswith(family) and tag.platform.endswith(machines)
+        )
         if (exact or stable) and here:
             return True
     return False
@@ -88,7 +97,10 @@ def problems_of(found: Table, locks: Texts) -> list[str]:
     ]
     if set(found["systems"]) != set(SYSTEMS):
         return [*problems, "systems differ"]
-    known = {wheel["file"]: wheel for wheel in tomllib.loads((LOCKS / "torch-cpu.toml").read_text())["wheel"]}
+    known = {
+        wheel["file"]: wheel
+        for wheel in tomllib.loads((LOCKS / "torch-cpu.toml").read_text())["wheel"]
+    }
     for system, (_, machine, variants) in SYSTEMS.items():
         if set(found["systems"][system]) != variants:
             problems.append(f"{system}: variants differ")
@@ -109,13 +121,18 @@ def problems_of(found: Table, locks: Texts) -> list[str]:
                     problems.append(f"{place}: {file}: the lock does not accept its sha256")
                 if not fits(file, system=system, python=python):
                     problems.append(f"{place}: {file} is for another system or Python")
-                if "+" in file and (known.get(file, {}).get("sha256"), known.get(file, {}).get("machine")) != (
+                if "+" in file and (
+                    known.get(file, {}).get("sha256"),
+                    known.get(file, {}).get("machine"),
+                ) != (
                     digest,
                     machine,
                 ):
                     problems.append(f"{place}: {file} is not in torch-cpu.toml")
             problems += [f"{place}: no wheel of {name}" for name in sorted(set(asked) - set(given))]
-            problems += [f"{place}: nothing asks for {name}" for name in sorted(set(given) - set(asked))]
+            problems += [
+                f"{place}: nothing asks for {name}" for name in sorted(set(given) - set(asked))
+            ]
             problems += [
                 f"{place}: {name} is {given[name]}, the lock has {version}"
                 for name, (version, _) in asked.items()
@@ -135,11 +152,17 @@ def test_every_direct_dependency_has_a_wheel() -> None:
     for system, (platform, _, _) in SYSTEMS.items():
         wanted = {
             canonicalize_name(item.name)
-            for item in map(Requirement, declared["project"]["dependencies"] + declared["dependency-groups"]["dev"])
+            for item in map(
+                Requirement,
+                declared["project"]["dependencies"] + declared["dependency-groups"]["dev"],
+            )
             if item.marker is None or item.marker.evaluate({"sys_platform": platform})
         }
         for variant, files in table()["systems"][system].items():
-            assert wanted <= {canonicalize_name(parse_wheel_filename(file)[0]) for file in files}, (system, variant)
+            assert wanted <= {canonicalize_name(parse_wheel_filename(file)[0]) for file in files}, (
+                system,
+                variant,
+            )
 
 
 def test_a_cpu_machine_gets_nothing_of_cuda() -> None:
@@ -150,7 +173,9 @@ def test_a_cpu_machine_gets_nothing_of_cuda() -> None:
             assert bool(of_cuda) == (variant == "cuda")
 
 
-def change(system: str, variant: str, what: Callable[[dict[str, str]], object]) -> Callable[[Table], object]:
+def change(
+    system: str, variant: str, what: Callable[[dict[str, str]], object]
+) -> Callable[[Table], object]:
     return lambda found: what(found["systems"][system][variant])
 
 
@@ -169,7 +194,9 @@ def drop(start: str) -> Callable[[dict[str, str]], object]:
 
 
 def spoil(start: str) -> Callable[[dict[str, str]], object]:
-    return lambda files: files.update({next(name for name in files if name.startswith(start)): "0" * 64})
+    return lambda files: files.update(
+        {next(name for name in files if name.startswith(start)): "0" * 64}
+    )
 
 
 PYTHON_TAG = "cp" + table()["python"].replace(".", "")
@@ -182,18 +209,30 @@ FAULTS: dict[str, tuple[Callable[[Table], object], str]] = {
         "rich is 115.0.0, the lock has 15.0.0",
     ),
     "other-bytes": (change(ARM, "cpu", spoil("mlx-")), "the lock does not accept its sha256"),
-    "other-python": (change(X86, "cuda", rename("numpy-", PYTHON_TAG, "cp310")), "another system or Python"),
-    "other-machine": (change(X86, "cpu", rename("numpy-", "x86_64", "aarch64")), "another system or Python"),
+    "other-python": (
+        change(X86, "cuda", rename("numpy-", PYTHON_TAG, "cp310")),
+        "another system or Python",
+    ),
+    "other-machine": (
+        change(X86, "cpu", rename("numpy-", "x86_64", "aarch64")),
+        "another system or Python",
+    ),
     "too-much": (
         change(X86, "cpu", lambda files: files.update({"extra-1-py3-none-any.whl": "0" * 64})),
         "nothing asks",
     ),
     "build-number": (change(X86, "cpu", rename("rich-", "-py3", "-1-py3")), "not a wheel's name"),
     "address": (change(X86, "cpu", rename("rich-", "rich", "//rich")), "not a wheel's name"),
-    "torch-of-nobody": (change(X86, "cpu", rename("torch-", "manylinux_2_28", "manylinux_2_27")), "torch-cpu.toml"),
+    "torch-of-nobody": (
+        change(X86, "cpu", rename("torch-", "manylinux_2_28", "manylinux_2_27")),
+        "torch-cpu.toml",
+    ),
     "variant-missing": (lambda found: found["systems"][ARM].pop("cuda"), "variants differ"),
     "system-missing": (lambda found: found["systems"].pop(MAC), "systems differ"),
-    "of-another-lock": (lambda found: found["locks"].update(cuda="0" * 64), "made from another cuda.txt"),
+    "of-another-lock": (
+        lambda found: found["locks"].update(cuda="0" * 64),
+        "made from another cuda.txt",
+    ),
 }
 
 
@@ -203,7 +242,9 @@ def test_fault_is_found(fault: str) -> None:
     inject, expected = FAULTS[fault]
     found = copy.deepcopy(table())
     inject(found)
-    assert any(expected in problem for problem in problems_of(found, texts())), problems_of(found, texts())
+    assert any(expected in problem for problem in problems_of(found, texts())), problems_of(
+        found, texts()
+    )
 
 
 def test_a_lock_that_moved_on_is_found() -> None:

@@ -28,7 +28,9 @@ __all__ = [
 ]
 
 KINDS: Registry[Backend] = Registry(
-    "rankproof.backends", Backend, {"gloo": Gloo(), "mlx-ring": MlxRing(), "nccl": Nccl(), "none": NoBackend()}
+    "rankproof.backends",
+    Backend,
+    {"gloo": Gloo(), "mlx-ring": MlxRing(), "nccl": Nccl(), "none": NoBackend()},
 )
 
 
@@ -42,7 +44,12 @@ class Over:
 
 
 def prepare(
-    name: str, *, size: int, ports: Ports, addresses: Sequence[str] | None = None, over: Over | None = None
+    name: str,
+    *,
+    size: int,
+    ports: Ports,
+    addresses: Sequence[str] | None = None,
+    over: Over | None = None,
 ) -> Rendezvous:
     """What a backend prepares for a world.
 
@@ -60,13 +67,17 @@ def prepare(
     with KINDS.guarded(name, but=(OSError,)):
         kind = KINDS[name]
         if over is not None:
-            found = kind.prepare_over(addresses=over.addresses, ports=over.ports, interfaces=over.interfaces)
+            found = kind.prepare_over(
+                addresses=over.addresses, ports=over.ports, interfaces=over.interfaces
+            )
         elif addresses is not None:
             found = kind.prepare_across(addresses=addresses)
         else:
             found = kind.prepare(size=size, ports=ports)
         if len(found.ranks) != size or len(found.env or found.ranks) != size:
-            raise ValueError(f"its rendezvous is for {len(found.ranks)} ranks, in a world of {size}")
+            raise ValueError(
+                f"its rendezvous is for {len(found.ranks)} ranks, in a world of {size}"
+            )
         return found
 
 
@@ -86,12 +97,17 @@ def refusal(name: str, *, size: int) -> Skip | None:
 def hosts_refusal(name: str) -> Skip | None:
     """Why a backend cannot join ranks on test hosts, or None."""
     if type(KINDS[name]).prepare_across is Backend.prepare_across:
-        return Skip(SkipCode.BACKEND_HOSTS, "it does not join ranks on test hosts: leave world.hosts at 1")
+        return Skip(
+            SkipCode.BACKEND_HOSTS, "it does not join ranks on test hosts: leave world.hosts at 1"
+        )
     return None
 
 
 def machines_refusal(name: str) -> Skip | None:
     """Why a backend cannot join ranks on several machines, or None."""
     if type(KINDS[name]).prepare_over is Backend.prepare_over:
-        return Skip(SkipCode.BACKEND_HOSTS, "it does not join ranks on several machines: run it without --hosts")
+        return Skip(
+            SkipCode.BACKEND_HOSTS,
+            "it does not join ranks on several machines: run it without --hosts",
+        )
     return None

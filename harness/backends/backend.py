@@ -64,7 +64,9 @@ class BackendProperties:
             types: name of its type, and of those it descends from where they are known.
             message: its message.
         """
-        return any(reason.type in types and re.search(reason.message, message) for reason in self.peer_gone)
+        return any(
+            reason.type in types and re.search(reason.message, message) for reason in self.peer_gone
+        )
 
 
 class Ports(Protocol):
@@ -151,7 +153,9 @@ class Backend:
         """
         raise NotImplementedError
 
-    def prepare_over(self, *, addresses: Sequence[str], ports: Sequence[int], interfaces: Sequence[str]) -> Rendezvous:
+    def prepare_over(
+        self, *, addresses: Sequence[str], ports: Sequence[int], interfaces: Sequence[str]
+    ) -> Rendezvous:
         """The same for ranks on several machines. A backend that cannot join them leaves it out.
 
         Nothing of the harness is handed to a rank; what is `opened` listens on the machine of its rank.
@@ -182,6 +186,10 @@ OF_PYTHON = (
 )
 # What torch.distributed's store raises when rank 0, which serves it, is gone.
 OF_TORCHS_STORE = (
-    PeerGone("DistNetworkError", r"Connection was likely closed|Connection reset by peer|Broken pipe"),
-    PeerGone("DistNetworkError", r"while trying to connect to|failed to connect to any network address"),
+    PeerGone(
+        "DistNetworkError", r"Connection was likely closed|Connection reset by peer|Broken pipe"
+    ),
+    PeerGone(
+        "DistNetworkError", r"while trying to connect to|failed to connect to any network address"
+    ),
 )

@@ -48,7 +48,9 @@ class Gloo(Backend):
         peer_gone=(
             # monitored_barrier quotes it below words of its own.
             PeerGone(
-                "RuntimeError", r"gloo/transport/.*(Connection (closed|reset) by peer|Broken pipe|Connection refused)"
+                "RuntimeError",
+                r"gloo/transport/.*(Connection (closed|reset) by peer|Broken pipe|Connection"
+                r" refused)",
             ),
             *OF_TORCHS_STORE,
         ),
@@ -68,7 +70,9 @@ class Gloo(Backend):
         across = [FIRST_PORT] * len(addresses), [WIRE] * len(addresses)
         return rendezvous_over(addresses, *across, interface="GLOO_SOCKET_IFNAME")
 
-    def prepare_over(self, *, addresses: Sequence[str], ports: Sequence[int], interfaces: Sequence[str]) -> Rendezvous:
+    def prepare_over(
+        self, *, addresses: Sequence[str], ports: Sequence[int], interfaces: Sequence[str]
+    ) -> Rendezvous:
         return rendezvous_over(addresses, ports, interfaces, interface="GLOO_SOCKET_IFNAME")
 
 

@@ -40,7 +40,9 @@ class MlxRing(Backend):
         portable=False,
         unbounded="MLX gives its ring no bound: a rank waits for its neighbours for ever",
         unobserved="",
-        runs_calls_later="MLX runs a call when something is evaluated that needs it, not when it is made",
+        runs_calls_later=(
+            "MLX runs a call when something is evaluated that needs it, not when it is made"
+        ),
         peer_gone=(PeerGone("RuntimeError", r"^\[ring\] connection to a peer was lost"),),
     )
     inside_file: ClassVar = Path(__file__).with_name("mlx_ring_inside.py")
@@ -87,17 +89,27 @@ class MlxRing(Backend):
         for position, rank in enumerate((size - 2, size - 1)):
             # One to read for each of the two, for both would move the other's place in it.
             ranks[rank]["turn"] = {"descriptor": position}
-            ranks[rank]["tables"] = [{"descriptor": 2 + position * size + other} for other in range(size)]
+            ranks[rank]["tables"] = [
+                {"descriptor": 2 + position * size + other} for other in range(size)
+            ]
         opened = [Opened(rank=rank) for _ in range(2) for rank in range(size)]
         return Rendezvous(ranks=ranks, descriptors=descriptors, opened=opened, env=_numbered(size))
 
-    def prepare_over(self, *, addresses: Sequence[str], ports: Sequence[int], interfaces: Sequence[str]) -> Rendezvous:
+    def prepare_over(
+        self, *, addresses: Sequence[str], ports: Sequence[int], interfaces: Sequence[str]
+    ) -> Rendezvous:
         # No rank sees who listens on another machine, so the others tell the last one, where it will listen itself.
         del interfaces
         size = len(addresses)
         places = list(map(list, zip(addresses, ports, strict=True)))
         across = sys.platform.startswith("linux")
-        shared: dict[str, Any] = {"places": places, "held": None, "turn": None, "tables": None, "across": across}
+        shared: dict[str, Any] = {
+            "places": places,
+            "held": None,
+            "turn": None,
+            "tables": None,
+            "across": across,
+        }
         last = {**shared, "door": {"descriptor": 0}} if across else shared
         opened = [Opened(rank=size - 1, port=ports[-1], backlog=size)] if across else []
         return Rendezvous(ranks=[*[shared] * (size - 1), last], opened=opened, env=_numbered(size))

@@ -52,7 +52,9 @@ class RingGroup:
         import mlx.core as mx
 
         # MLX is lazy: without eval nothing would be sent.
-        mx.eval(mx.distributed.all_sum(mx.array([1], dtype=mx.int32), group=self.native, stream=mx.cpu))
+        mx.eval(
+            mx.distributed.all_sum(mx.array([1], dtype=mx.int32), group=self.native, stream=mx.cpu)
+        )
 
     def all_gather(self, data: bytes) -> list[bytes]:
         import mlx.core as mx
@@ -138,7 +140,9 @@ class Turn:
 
     def _listens(self, rank: int) -> bool:
         address, port = self._places[rank]
-        return listens(address, port) if self._tables is None else is_listed(self._tables[rank], port)
+        return (
+            listens(address, port) if self._tables is None else is_listed(self._tables[rank], port)
+        )
 
 
 class TurnAcross:
@@ -266,7 +270,9 @@ def join(spec: RankSpec) -> RingGroup:
     import mlx.core as mx
 
     hosts = Path(spec.scratch) / "mlx-hosts.json"
-    hosts.write_text(json.dumps([[f"{address}:{port}"] for address, port in spec.rendezvous["places"]]))
+    hosts.write_text(
+        json.dumps([[f"{address}:{port}"] for address, port in spec.rendezvous["places"]])
+    )
     os.environ["MLX_HOSTFILE"] = str(hosts)
     turn: contextlib.AbstractContextManager[None] = contextlib.nullcontext()
     if spec.rendezvous.get("across"):
@@ -279,7 +285,7 @@ def join(spec: RankSpec) -> RingGroup:
         group = RingGroup(mx.distributed.init(strict=True, backend="ring"))
     if (group.rank, group.size) != (spec.rank, spec.size):
         raise NotTheRing(
-            f"MLX calls this rank {group.rank} of {group.size}; it was started as {spec.rank} of {spec.size}: "
-            "look for what sets MLX_RANK or MLX_HOSTFILE, or made a group before"
+            f"MLX calls this rank {group.rank} of {group.size}; it was started as {spec.rank} of"
+            f" {spec.size}: look for what sets MLX_RANK or MLX_HOSTFILE, or made a group before"
         )
     return group

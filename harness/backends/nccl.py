@@ -19,7 +19,14 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import ClassVar
 
-from harness.backends.backend import OF_TORCHS_STORE, Backend, BackendProperties, PeerGone, Ports, Rendezvous
+from harness.backends.backend import (
+    OF_TORCHS_STORE,
+    Backend,
+    BackendProperties,
+    PeerGone,
+    Ports,
+    Rendezvous,
+)
 from harness.backends.gloo import rendezvous, rendezvous_over
 from harness.forms.extras import missing
 from harness.reason import Skip, SkipCode
@@ -36,7 +43,9 @@ class Nccl(Backend):
         makes_a_group=True,
         portable=False,
         unbounded="NCCL's bound was never tried here: no machine with two GPUs was at hand",
-        unobserved="the ledger stands before torch's kernels for the CPU, and has not been tried on GPUs",
+        unobserved=(
+            "the ledger stands before torch's kernels for the CPU, and has not been tried on GPUs"
+        ),
         runs_calls_later="",
         peer_gone=(
             PeerGone("DistBackendError", r"ncclRemoteError|remote process exiting prematurely"),
@@ -60,7 +69,9 @@ class Nccl(Backend):
         del ports
         return rendezvous(size, interface="NCCL_SOCKET_IFNAME")
 
-    def prepare_over(self, *, addresses: Sequence[str], ports: Sequence[int], interfaces: Sequence[str]) -> Rendezvous:
+    def prepare_over(
+        self, *, addresses: Sequence[str], ports: Sequence[int], interfaces: Sequence[str]
+    ) -> Rendezvous:
         return rendezvous_over(addresses, ports, interfaces, interface="NCCL_SOCKET_IFNAME")
 
 
@@ -71,9 +82,19 @@ def gpus() -> int:
         return 0
     try:
         command = ["nvidia-smi", "--list-gpus"]
-        answer = subprocess.run(command, capture_output=True, text=True, timeout=ANSWER_WITHIN, check=False)
+        answer = subprocess.run(
+            command, capture_output=True, text=True, timeout=ANSWER_WITHIN, check=False
+        )
     except (OSError, subprocess.TimeoutExpired):
         return 0
-    listed = sum(line.startswith("GPU ") for line in answer.stdout.splitlines()) if answer.returncode == 0 else 0
+    listed = (
+        sum(line.startswith("GPU ") for line in answer.stdout.splitlines())
+        if answer.returncode == 0
+        else 0
+    )
     visible = os.environ.get("CUDA_VISIBLE_DEVICES")
-    return listed if visible is None else min(listed, len([name for name in visible.split(",") if name.strip()]))
+    return (
+        listed
+        if visible is None
+        else min(listed, len([name for name in visible.split(",") if name.strip()]))
+    )

@@ -27,6 +27,8 @@ class NoBackend(Backend):
     def prepare_across(self, *, addresses: Sequence[str]) -> Rendezvous:
         return Rendezvous(ranks=[{}] * len(addresses))
 
-    def prepare_over(self, *, addresses: Sequence[str], ports: Sequence[int], interfaces: Sequence[str]) -> Rendezvous:
+    def prepare_over(
+        self, *, addresses: Sequence[str], ports: Sequence[int], interfaces: Sequence[str]
+    ) -> Rendezvous:
         del ports, interfaces
         return Rendezvous(ranks=[{}] * len(addresses))

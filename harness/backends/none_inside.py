@@ -35,7 +35,10 @@ class Apart:
         """Nothing was joined."""
 
     def _refusal(self, call: str) -> str:
-        return f"{call}: the ranks of backend 'none' have no group; name one in matrix.backend, such as gloo"
+        return (
+            f"{call}: the ranks of backend 'none' have no group; name one in matrix.backend, such"
+            " as gloo"
+        )
 
 
 def join(spec: RankSpec) -> Apart:

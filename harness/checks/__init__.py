@@ -80,12 +80,18 @@ def _judge(check: Check, history: History) -> Finding:
         return check.judge(history)
     with KINDS.guarded(check.kind):
         finding: object = check.judge(history)
-        if not isinstance(finding, Finding) or (finding.check, finding.kind) != (check.id, check.kind):
+        if not isinstance(finding, Finding) or (finding.check, finding.kind) != (
+            check.id,
+            check.kind,
+        ):
             raise TypeError(f"its judgement is not a finding of the check {check.id}")
         asked = check.ranks.of(history.size) if "ranks" in type(check).model_fields else None
         found = [part.rank for part in finding.ranks]
         if not finding.reason and asked is not None and found != sorted(asked):
-            raise ValueError(f"the check {check.id} asks the ranks {sorted(asked)}, and its finding is about {found}")
+            raise ValueError(
+                f"the check {check.id} asks the ranks {sorted(asked)}, and its finding is about"
+                f" {found}"
+            )
         for part in finding.ranks:
             canonical(part.observed)
         return finding

@@ -61,7 +61,9 @@ class AccountedCheck(RankCheck):
         """
         raise NotImplementedError
 
-    def judge_account(self, history: History, account: Mapping[str, JSON], line: int) -> list[RankFinding]:
+    def judge_account(
+        self, history: History, account: Mapping[str, JSON], line: int
+    ) -> list[RankFinding]:
         """Judge the ranks asked. Pure, and never raises, whatever the account holds."""
         raise NotImplementedError
 
@@ -80,7 +82,11 @@ class AccountedCheck(RankCheck):
 
     def judge(self, history: History) -> Finding:
         """By the one account that there has to be, of exactly the files that were kept."""
-        noted = [seen for seen in history.noted(ARTEFACTS_ACCOUNTED) if seen.event.values.get("check") == self.id]
+        noted = [
+            seen
+            for seen in history.noted(ARTEFACTS_ACCOUNTED)
+            if seen.event.values.get("check") == self.id
+        ]
         if len(noted) != 1:
             return self._uncompared(history, "what the ranks kept was not looked at")
         values = noted[0].event.values
@@ -88,16 +94,24 @@ class AccountedCheck(RankCheck):
         if values.get("files") != files_of(self, history):
             return self._uncompared(history, "what was looked at is not what was kept", line=line)
         for rank, name in _changed(self, history):
-            why = f"{name} of {'the reference' if rank is None else f'rank {rank}'} was changed after it was kept"
+            why = (
+                f"{name} of {'the reference' if rank is None else f'rank {rank}'} was changed after"
+                " it was kept"
+            )
             return self._uncompared(history, why, line=line)
         account = values.get("account")
         if not isinstance(account, dict):
-            return self._uncompared(history, f"it cannot be compared: {values.get('why')}", line=line)
+            return self._uncompared(
+                history, f"it cannot be compared: {values.get('why')}", line=line
+            )
         return over_ranks(self.id, self.kind, self.judge_account(history, account, line))
 
     def _uncompared(self, history: History, why: str, *, line: int | None = None) -> Finding:
         asked = self.ranks.of(history.size)
-        lost = [RankFinding(rank=rank, passed=False, reason=why, line=line, uncompared=True) for rank in asked]
+        lost = [
+            RankFinding(rank=rank, passed=False, reason=why, line=line, uncompared=True)
+            for rank in asked
+        ]
         return over_ranks(self.id, self.kind, lost)
 
 
@@ -126,16 +140,23 @@ def note_accounts(
         for (rank, name), one in found.items():
             (reference if rank is None else ranks[rank])[name] = file(one)
         try:
-            values["account"] = check.account(Sources(history=history, ranks=ranks, reference=reference))
+            values["account"] = check.account(
+                Sources(history=history, ranks=ranks, reference=reference)
+            )
         except NotAnArray as error:
             values["why"] = str(error)
         yield values
 
 
-def found_of(check: AccountedCheck, history: History) -> dict[tuple[int | None, str], Mapping[str, JSON]]:
+def found_of(
+    check: AccountedCheck, history: History
+) -> dict[tuple[int | None, str], Mapping[str, JSON]]:
     """The artefacts that an account is of, by rank (None is the reference) and name."""
     found = {}
-    for place, events in [*((rank, history) for rank in range(history.size)), (None, history.reference)]:
+    for place, events in [
+        *((rank, history) for rank in range(history.size)),
+        (None, history.reference),
+    ]:
         for seen in events.noted(ARTEFACT_FOUND, place or 0) if events is not None else ():
             name = seen.event.values.get("artefact")
             if isinstance(name, str) and check.wants(name):

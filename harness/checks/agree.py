@@ -34,11 +34,16 @@ class AgreeCheck(ValueCheck):
     kind: Literal["agree"]
     against: Annotated[int, Field(ge=0, lt=MOST_RANKS)] | None = Field(
         None,
-        description="The rank whose value the others must have (default: the value that more than half of them have; "
-        "where there is none, every rank differs).",
+        description=(
+            "The rank whose value the others must have (default: the value that more than half of"
+            " them have; where there is none, every rank differs)."
+        ),
     )
     empty: Literal["allowed"] | None = Field(
-        None, description="allowed: null, empty values and lists of nothing else may be what ranks agree on."
+        None,
+        description=(
+            "allowed: null, empty values and lists of nothing else may be what ranks agree on."
+        ),
     )
 
     def judge(self, history: History) -> Finding:
@@ -48,7 +53,9 @@ class AgreeCheck(ValueCheck):
         reported = {rank: history.values(rank, self.event, self.key) for rank in known}
         # Of each rank, which of its values is the first that says nothing.
         empty = {
-            rank: next((place for place, (value, _) in enumerate(values) if is_nothing(value)), None)
+            rank: next(
+                (place for place, (value, _) in enumerate(values) if is_nothing(value)), None
+            )
             for rank, values in (reported.items() if self.empty is None else ())
         }
         texts = {
@@ -62,7 +69,12 @@ class AgreeCheck(ValueCheck):
             values = reported[rank]
             if not values:
                 parts.append(
-                    RankFinding(rank=rank, passed=False, reason=f"{self.value} was not reported", missing=True)
+                    RankFinding(
+                        rank=rank,
+                        passed=False,
+                        reason=f"{self.value} was not reported",
+                        missing=True,
+                    )
                 )
                 continue
             # Of several reports the whole sequence was compared, so that is what is shown.
@@ -70,7 +82,10 @@ class AgreeCheck(ValueCheck):
             line = values[0][1]
             if (place := empty.get(rank)) is not None:
                 value, line = values[place]
-                reason = f"{self.value} is empty, and to agree on nothing is not agreement (empty: allowed lets it be)"
+                reason = (
+                    f"{self.value} is empty, and to agree on nothing is not agreement (empty:"
+                    " allowed lets it be)"
+                )
             elif texts[rank] == usual:
                 reason = ""
             else:
@@ -80,13 +95,24 @@ class AgreeCheck(ValueCheck):
             # With nobody there to agree with, nothing was compared.
             alone = bool(reason) and (usual is None if self.against is not None else not texts)
             parts.append(
-                RankFinding(rank=rank, passed=not reason, observed=shown, reason=reason, line=line, uncompared=alone)
+                RankFinding(
+                    rank=rank,
+                    passed=not reason,
+                    observed=shown,
+                    reason=reason,
+                    line=line,
+                    uncompared=alone,
+                )
             )
         return over_ranks(self.id, self.kind, parts)
 
     def _difference(self, texts: Mapping[int, str]) -> str:
         if self.against is None:
-            others = "" if _usual(texts) else ", and no value has a majority (against: RANK names whom to compare with)"
+            others = (
+                ""
+                if _usual(texts)
+                else ", and no value has a majority (against: RANK names whom to compare with)"
+            )
             return f"{self.value} differs from the other ranks'{others}"
         if self.against in texts:
             return f"{self.value} differs from rank {self.against}'s"
@@ -101,17 +127,33 @@ class AgreeCheck(ValueCheck):
             place = ("checks", index)
             if check.against is not None and check.against >= sizes[0]:
                 message = "is not a rank of the smallest world, which has"
-                yield draft.problem((*place, "against"), f"{message} {sizes[0]}; name one that is in every world")
+                yield draft.problem(
+                    (*place, "against"), f"{message} {sizes[0]}; name one that is in every world"
+                )
             with suppress(ValueError):  # ranks that are not there have a rule of their own
-                if len({*check.ranks.of(sizes[0]), *(() if check.against is None else (check.against,))}) < 2:
-                    message = f"asks a single rank in a world of {sizes[0]}, which always agrees with itself"
+                if (
+                    len(
+                        {
+                            *check.ranks.of(sizes[0]),
+                            *(() if check.against is None else (check.against,)),
+                        }
+                    )
+                    < 2
+                ):
+                    message = (
+                        f"asks a single rank in a world of {sizes[0]}, which always agrees with"
+                        " itself"
+                    )
                     yield draft.problem(place, message, at_key=True, kind="note")
             if check.against is not None or stated is None or stated.check != check.id:
                 continue
             with suppress(ValueError):
                 pairs = [(size, ranks) for size in sizes if len(ranks := check.ranks.of(size)) == 2]
                 if any(stated.ranks.of(size) != ranks for size, ranks in pairs):
-                    message = "names one of two ranks: where their values differ, both do; name with against who is"
+                    message = (
+                        "names one of two ranks: where their values differ, both do; name with"
+                        " against who is"
+                    )
                     path = ("subject", "control", "must_fail", "ranks")
                     yield draft.problem(path, f"{message} right", kind="note")
 

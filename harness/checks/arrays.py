@@ -25,7 +25,10 @@ from harness.numeric.needles import Needle
 A = "a"
 """What a comparison calls its reference."""
 Whom = Annotated[int, Field(ge=0, le=63)] | Literal["reference", "a"]
-WHOM = "the rank whose value is expected, reference for subject.reference's, or a for that of subject.compare."
+WHOM = (
+    "the rank whose value is expected, reference for subject.reference's, or a for that of"
+    " subject.compare."
+)
 
 
 class AgainstCheck(RankCheck):
@@ -108,8 +111,13 @@ class AgainstCheck(RankCheck):
         values = [value for value, _ in other.values(whose, event, key)] if other else []
         if len(values) == len(reports):
             return values, None
-        reason = f"{event}.{key} was reported {len(reports)} times, and by {self.whose} {len(values)} times"
-        return values, RankFinding(rank=rank, passed=False, reason=reason, line=reports[0][1], uncompared=True)
+        reason = (
+            f"{event}.{key} was reported {len(reports)} times, and by {self.whose} {len(values)}"
+            " times"
+        )
+        return values, RankFinding(
+            rank=rank, passed=False, reason=reason, line=reports[0][1], uncompared=True
+        )
 
     def judge_array(self, history: History, rank: int) -> RankFinding:
         """By what the harness found the arrays to differ by, which anybody who has them can work out again."""
@@ -122,15 +130,22 @@ class AgainstCheck(RankCheck):
                 why = why_no_artefact(events, one, name) if events else f"{name} was not kept"
                 missing = events is history and one == rank
                 reason = why if missing else f"{why}, by {word}"
-                return RankFinding(rank=rank, passed=False, reason=reason, missing=missing, uncompared=not missing)
+                return RankFinding(
+                    rank=rank, passed=False, reason=reason, missing=missing, uncompared=not missing
+                )
             if artefact_was_changed(events, one, name):
                 return RankFinding(
-                    rank=rank, passed=False, reason=f"{name} of {word} was changed after it was kept", uncompared=True
+                    rank=rank,
+                    passed=False,
+                    reason=f"{name} of {word} was changed after it was kept",
+                    uncompared=True,
                 )
             digests.append(seen.event.values.get("sha256"))
         compared = artefact_compared(history, rank, self.id)
         if compared is None:
-            return RankFinding(rank=rank, passed=False, reason=f"{name} was not compared", uncompared=True)
+            return RankFinding(
+                rank=rank, passed=False, reason=f"{name} was not compared", uncompared=True
+            )
         values = compared.event.values
         fault = values.get("why")
         comparison = values.get("comparison")
@@ -138,7 +153,9 @@ class AgainstCheck(RankCheck):
             fault = "what was compared is not what was kept"
         if fault is not None or not isinstance(comparison, dict):
             reason = f"{name} cannot be compared: {fault or 'the comparison is missing'}"
-            return RankFinding(rank=rank, passed=False, reason=reason, line=compared.line, uncompared=True)
+            return RankFinding(
+                rank=rank, passed=False, reason=reason, line=compared.line, uncompared=True
+            )
         return self.judge_comparison(rank, comparison, compared.line)
 
     def same_bits(self, history: History) -> bool:
@@ -156,7 +173,10 @@ class AgainstCheck(RankCheck):
         else:
             event = str(getattr(self, "event", ""))
             key = str(getattr(self, "key", ""))
-            digests = [canonical([value for value, _ in events.values(one, event, key)]) for events, one in sides]
+            digests = [
+                canonical([value for value, _ in events.values(one, event, key)])
+                for events, one in sides
+            ]
         return len(digests) == len(sides) and len(set(digests)) == 1
 
     def lint_against(self, index: int, draft: Draft) -> Iterator[Problem]:
@@ -167,21 +187,36 @@ class AgainstCheck(RankCheck):
         compares = draft.has("subject", "compare")
         is_a = getattr(self, "against", None) == A
         if against == "reference" and compares != is_a:
-            what = "is called a in a comparison" if compares else "is for subject.compare, which is not there"
+            what = (
+                "is called a in a comparison"
+                if compares
+                else "is for subject.compare, which is not there"
+            )
             yield draft.problem(place, what, suggestion=A if compares else None)
         elif against == "reference" and not compares and not draft.has("subject", "reference"):
-            yield draft.problem(place, "is not there: state subject.reference, what it is called with")
+            yield draft.problem(
+                place, "is not there: state subject.reference, what it is called with"
+            )
         elif isinstance(against, int) and sizes and against >= sizes[0]:
-            message = f"is not a rank of the smallest world, which has {sizes[0]}; name one that is in every world"
+            message = (
+                f"is not a rank of the smallest world, which has {sizes[0]}; name one that is in"
+                " every world"
+            )
             yield draft.problem(place, message)
         elif isinstance(against, int) and 1 in sizes:
             yield draft.problem(
-                place, "is the only rank of a world of one; leave 1 out of matrix.ranks, or compare with to"
+                place,
+                "is the only rank of a world of one; leave 1 out of matrix.ranks, or compare"
+                " with to",
             )
         elif isinstance(against, int) and self.ranks.which == (against,):
-            yield draft.problem(place, "is the only rank that is asked, which is always the same as itself")
+            yield draft.problem(
+                place, "is the only rank that is asked, which is always the same as itself"
+            )
 
 
 def compares_arrays(checks: Iterable[Check]) -> list[AgainstCheck]:
     """The checks of a scenario for which the harness has to compare what ranks kept."""
-    return [check for check in checks if isinstance(check, AgainstCheck) and check.of[1] is not None]
+    return [
+        check for check in checks if isinstance(check, AgainstCheck) and check.of[1] is not None
+    ]

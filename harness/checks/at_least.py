@@ -13,6 +13,8 @@ class AtLeastCheck(BoundCheck):
 
     properties: ClassVar = OF_A_VALUE
     side: ClassVar = "at least"
-    example: ClassVar = "{id: enough-tokens, kind: at-least, ranks: every, value: decode.count, to: 4}"
+    example: ClassVar = (
+        "{id: enough-tokens, kind: at-least, ranks: every, value: decode.count, to: 4}"
+    )
 
     kind: Literal["at-least"]

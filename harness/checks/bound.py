@@ -20,7 +20,10 @@ class BoundCheck(ValueCheck):
 
     to: int | float = Field(description="The limit, which is allowed itself.")
     level: Literal["exact", "token-exact", "numeric", "statistical"] = Field(
-        "statistical", description="How close the value must come when the run is reproduced; a measured one need not."
+        "statistical",
+        description=(
+            "How close the value must come when the run is reproduced; a measured one need not."
+        ),
     )
 
     def judge_rank(self, history: History, rank: int) -> RankFinding:
@@ -29,16 +32,27 @@ class BoundCheck(ValueCheck):
         for value, line in history.values(rank, self.event, self.key):
             if isinstance(value, bool) or not isinstance(value, int | float):
                 reason = f"{self.value} is not a number"
-                return RankFinding(rank=rank, passed=False, observed=value, reason=reason, line=line, uncompared=True)
+                return RankFinding(
+                    rank=rank,
+                    passed=False,
+                    observed=value,
+                    reason=reason,
+                    line=line,
+                    uncompared=True,
+                )
             room = self._room(value)
             reason = "" if room >= 0 else f"{self.value} must be {self.side} {self.to:g}"
-            part = RankFinding(rank=rank, passed=not reason, observed=value, reason=reason, line=line)
+            part = RankFinding(
+                rank=rank, passed=not reason, observed=value, reason=reason, line=line
+            )
             if reason:
                 return part
             if shown is None or room < shown[0]:
                 shown = room, part
         reason = f"{self.value} was not reported"
-        return shown[1] if shown else RankFinding(rank=rank, passed=False, reason=reason, missing=True)
+        return (
+            shown[1] if shown else RankFinding(rank=rank, passed=False, reason=reason, missing=True)
+        )
 
     def _room(self, value: JSON) -> Fraction:
         """How far the value is from the limit, on the allowed side. Exact, whatever the size."""

@@ -21,7 +21,10 @@ from harness.forms.problem import Problem, complaint
 from harness.forms.ranks import Ranks, RankSet
 from harness.history import History
 
-VALUE = "An event and one of its keys joined by a dot, like decode.text; the key is what follows the last dot."
+VALUE = (
+    "An event and one of its keys joined by a dot, like decode.text; the key is what follows the"
+    " last dot."
+)
 
 
 class FailsAt(StrEnum):
@@ -124,7 +127,11 @@ class RankCheck(Check):
 
     def judge(self, history: History) -> Finding:
         """A finding of what `judge_rank` says."""
-        return over_ranks(self.id, self.kind, [self.judge_rank(history, rank) for rank in self.ranks.of(history.size)])
+        return over_ranks(
+            self.id,
+            self.kind,
+            [self.judge_rank(history, rank) for rank in self.ranks.of(history.size)],
+        )
 
     def judge_rank(self, history: History, rank: int) -> RankFinding:
         """Judge one rank. Pure, and never raises."""
@@ -137,11 +144,18 @@ class ValueCheck(RankCheck):
     value: EventValue = Field(description=VALUE)
     level: Literal["exact", "token-exact", "numeric", "statistical"] = Field(
         "exact",
-        description="How close the value must come when the run is reproduced: exact; token-exact (its whole numbers, "
-        "in order); numeric (within rtol and atol); statistical (not compared trial by trial). No verdict asks it.",
+        description=(
+            "How close the value must come when the run is reproduced: exact; token-exact (its"
+            " whole numbers, in order); numeric (within rtol and atol); statistical (not compared"
+            " trial by trial). No verdict asks it."
+        ),
     )
-    rtol: Annotated[float, Field(ge=0, le=1)] = Field(1e-5, description="Relative tolerance of level: numeric.")
-    atol: Annotated[float, Field(ge=0)] = Field(1e-8, description="Absolute tolerance of level: numeric.")
+    rtol: Annotated[float, Field(ge=0, le=1)] = Field(
+        1e-5, description="Relative tolerance of level: numeric."
+    )
+    atol: Annotated[float, Field(ge=0)] = Field(
+        1e-8, description="Absolute tolerance of level: numeric."
+    )
 
     @model_validator(mode="after")
     def _tolerance_is_asked_for(self) -> Self:

@@ -33,22 +33,41 @@ class CloseCheck(AgainstCheck, ValueCheck):
     kind: Literal["close"]
     # An artefact may be it.
     value: EventValue | None = Field(None, description=VALUE)  # type: ignore[assignment]
-    artefact: Event | None = Field(None, description="In place of value: the name of an array that ranks keep.")
-    to: JsonValue | None = Field(None, description="A number, or lists of numbers nested to one depth.")
+    artefact: Event | None = Field(
+        None, description="In place of value: the name of an array that ranks keep."
+    )
+    to: JsonValue | None = Field(
+        None, description="A number, or lists of numbers nested to one depth."
+    )
     against: Whom | None = Field(None, description=f"In place of to: {WHOM}")
     atol: Annotated[float, Field(ge=0)] = Field(
         0.0, description="Absolute tolerance: |found - expected| <= atol + rtol * |expected|."
     )
-    rtol: Annotated[float, Field(ge=0)] = Field(0.0, description="Relative tolerance, of the expected number.")
+    rtol: Annotated[float, Field(ge=0)] = Field(
+        0.0, description="Relative tolerance, of the expected number."
+    )
     ulp: Annotated[int, Field(ge=0)] | None = Field(
-        None, description="Also close is what lies at most so many numbers of its dtype away (values: of float64)."
+        None,
+        description=(
+            "Also close is what lies at most so many numbers of its dtype away (values: of"
+            " float64)."
+        ),
     )
     level: Literal["exact", "token-exact", "numeric", "statistical"] = Field(
-        "numeric", description="How close the value must come when the run is reproduced: within rtol and atol."
+        "numeric",
+        description=(
+            "How close the value must come when the run is reproduced: within rtol and atol."
+        ),
     )
-    empty: Literal["allowed"] | None = Field(None, description="allowed: what has no element may be what is close.")
+    empty: Literal["allowed"] | None = Field(
+        None, description="allowed: what has no element may be what is close."
+    )
     nonfinite: Literal["allowed"] | None = Field(
-        None, description="allowed: NaN against NaN, and an infinity against the same one, count as equal (artefacts)."
+        None,
+        description=(
+            "allowed: NaN against NaN, and an infinity against the same one, count as equal"
+            " (artefacts)."
+        ),
     )
     dtype: Literal["any"] | None = Field(
         None, description="any: arrays of two dtypes may be close; else they are not (artefacts)."
@@ -68,21 +87,34 @@ class CloseCheck(AgainstCheck, ValueCheck):
     @model_validator(mode="after")
     def _tolerance_is_asked_for(self) -> Self:
         if not self.model_fields_set & {"atol", "rtol", "ulp"}:
-            raise complaint("is missing: state atol, rtol or ulp (atol: 0 asks for the same number)", at="atol")
+            raise complaint(
+                "is missing: state atol, rtol or ulp (atol: 0 asks for the same number)", at="atol"
+            )
         if (self.value is None) == (self.artefact is None):
-            raise complaint("state what is compared: a value or an artefact, and not both", at="value")
+            raise complaint(
+                "state what is compared: a value or an artefact, and not both", at="value"
+            )
         if ("to" in self.model_fields_set) == ("against" in self.model_fields_set):
-            raise complaint("state what the numbers are compared with: to, or against a rank, and not both", at="to")
+            raise complaint(
+                "state what the numbers are compared with: to, or against a rank, and not both",
+                at="to",
+            )
         if self.artefact is not None and self.against is None:
-            raise complaint("is for values; an artefact is compared with another rank's: against", at="to")
+            raise complaint(
+                "is for values; an artefact is compared with another rank's: against", at="to"
+            )
         if self.artefact is None and (given := self.model_fields_set & {"nonfinite", "dtype"}):
-            raise complaint("is of artefacts only: a value has neither NaN nor a dtype", at=min(given))
+            raise complaint(
+                "is of artefacts only: a value has neither NaN nor a dtype", at=min(given)
+            )
         return self
 
     @property
     def tolerance(self) -> Tolerance:
         """What is allowed."""
-        return Tolerance(atol=self.atol, rtol=self.rtol, ulp=self.ulp, nonfinite=self.nonfinite is not None)
+        return Tolerance(
+            atol=self.atol, rtol=self.rtol, ulp=self.ulp, nonfinite=self.nonfinite is not None
+        )
 
     @property
     def event(self) -> str:
@@ -100,14 +132,17 @@ class CloseCheck(AgainstCheck, ValueCheck):
             return self.judge_array(history, rank)
         reports = history.values(rank, self.event, self.key)
         if not reports:
-            return RankFinding(rank=rank, passed=False, reason=f"{self.value} was not reported", missing=True)
+            return RankFinding(
+                rank=rank, passed=False, reason=f"{self.value} was not reported", missing=True
+            )
         expected: Sequence[JSON] = [self.to] * len(reports)
         if self.against is not None:
             expected, uncompared = self.expected(history, rank, self.event, self.key, reports)
             if uncompared is not None:
                 return uncompared
         parts = [
-            self._compare(rank, value, other, line) for (value, line), other in zip(reports, expected, strict=True)
+            self._compare(rank, value, other, line)
+            for (value, line), other in zip(reports, expected, strict=True)
         ]
         return next((part for part in parts if not part.passed), parts[0])
 
@@ -116,7 +151,9 @@ class CloseCheck(AgainstCheck, ValueCheck):
             comparison = compare_values(value, expected, self.tolerance)
         except TypeError as error:
             reason = f"{self.value}: {error}"
-            return RankFinding(rank=rank, passed=False, observed=value, reason=reason, line=line, uncompared=True)
+            return RankFinding(
+                rank=rank, passed=False, observed=value, reason=reason, line=line, uncompared=True
+            )
         return self._finding(rank, comparison, line)
 
     @property
@@ -141,7 +178,11 @@ class CloseCheck(AgainstCheck, ValueCheck):
     def departure(self, history: History, rank: int) -> float | None:
         """By the worst pair of the rank's arrays, or of the first of its values that is too far."""
         comparison = self._compared(history, rank)
-        if comparison is None or comparison.worst is None or comparison.beyond == comparison.unbounded:
+        if (
+            comparison is None
+            or comparison.worst is None
+            or comparison.beyond == comparison.unbounded
+        ):
             return None
         return comparison.worst.difference if math.isfinite(comparison.worst.difference) else None
 
@@ -166,8 +207,14 @@ class CloseCheck(AgainstCheck, ValueCheck):
         reports = history.values(rank, self.event, self.key) if self.artefact is None else []
         if self.against is None:
             return [(value, self.to) for value, _ in reports]
-        expected, uncompared = self.expected(history, rank, self.event, self.key, reports) if reports else ([], None)
-        return [] if uncompared else [(value, other) for (value, _), other in zip(reports, expected, strict=True)]
+        expected, uncompared = (
+            self.expected(history, rank, self.event, self.key, reports) if reports else ([], None)
+        )
+        return (
+            []
+            if uncompared
+            else [(value, other) for (value, _), other in zip(reports, expected, strict=True)]
+        )
 
     def judge_comparison(self, rank: int, values: Mapping[str, JSON], line: int) -> RankFinding:
         """By the worst pair, and how many are beyond the tolerance."""
@@ -177,18 +224,26 @@ class CloseCheck(AgainstCheck, ValueCheck):
         return self._finding(rank, comparison, line)
 
     def _finding(self, rank: int, comparison: Comparison, line: int) -> RankFinding:
-        complaint = comparison.complaint(self.tolerance, dtype_matters=self.dtype is None, empty=self.empty is not None)
+        complaint = comparison.complaint(
+            self.tolerance, dtype_matters=self.dtype is None, empty=self.empty is not None
+        )
         observed = comparison.description(self.tolerance)
         reason = f"{self.value or self.artefact} is not close: {complaint}" if complaint else ""
-        found = RankFinding(rank=rank, passed=not reason, observed=observed, reason=reason, line=line)
+        found = RankFinding(
+            rank=rank, passed=not reason, observed=observed, reason=reason, line=line
+        )
         if not reason:
             return found
         if comparison.shape != comparison.expected_shape:
             return found._replace(lacks="shape")
         # The same shape with nothing beyond the tolerance fails for its dtype, or because it is empty or NaN alone.
-        if not comparison.beyond or (self.dtype is None and comparison.dtype != comparison.expected_dtype):
+        if not comparison.beyond or (
+            self.dtype is None and comparison.dtype != comparison.expected_dtype
+        ):
             return found._replace(uncompared=True)
-        return found if comparison.beyond > comparison.unbounded else found._replace(lacks="nonfinite")
+        return (
+            found if comparison.beyond > comparison.unbounded else found._replace(lacks="nonfinite")
+        )
 
     @classmethod
     def lint(cls, checks: Mapping[int, Self], draft: Draft) -> Iterator[Problem]:
@@ -196,5 +251,8 @@ class CloseCheck(AgainstCheck, ValueCheck):
         for index, check in checks.items():
             yield from check.lint_against(index, draft)
             if check.rtol >= 1:
-                message = f"allows a number to be 0 in place of any other ({check.rtol:g} times its size); ask for less"
+                message = (
+                    f"allows a number to be 0 in place of any other ({check.rtol:g} times its"
+                    " size); ask for less"
+                )
                 yield draft.problem(("checks", index, "rtol"), f"{message} than 1")

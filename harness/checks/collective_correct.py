@@ -36,7 +36,9 @@ class CollectiveCorrectCheck(RankCheck):
     example: ClassVar = "{id: correct, kind: collective-correct, ranks: every, calls: 10}"
 
     kind: Literal["collective-correct"]
-    calls: Annotated[int, Field(ge=1)] = Field(1, description="How many calls each rank must have made at least.")
+    calls: Annotated[int, Field(ge=1)] = Field(
+        1, description="How many calls each rank must have made at least."
+    )
 
     @property
     def event(self) -> str:
@@ -47,7 +49,11 @@ class CollectiveCorrectCheck(RankCheck):
         """Judge what the rank told, call by call."""
         told = list(_told(history, rank))
         others = {
-            other: {call.get("sequence"): call for call, _ in _told(history, other) if _is_hashable(call)}
+            other: {
+                call.get("sequence"): call
+                for call, _ in _told(history, other)
+                if _is_hashable(call)
+            }
             for other in range(history.size)
             if other != rank
         }
@@ -75,7 +81,11 @@ class CollectiveCorrectCheck(RankCheck):
             return RankFinding(rank=rank, passed=False, reason=reason, line=end)
         looked_at = sum(call.get("operation") != "skip" for call, _ in told)
         shown = f"{plural(looked_at, 'call')} correct"
-        reason = f"it made {plural(looked_at, 'coded call')}, not {self.calls}" if looked_at < self.calls else ""
+        reason = (
+            f"it made {plural(looked_at, 'coded call')}, not {self.calls}"
+            if looked_at < self.calls
+            else ""
+        )
         return RankFinding(rank=rank, passed=not reason, observed=shown, reason=reason, line=end)
 
 
@@ -123,10 +133,14 @@ class _Call:
     @property
     def first(self) -> int:
         """The index of the first element that comes, in what each rank gives."""
-        return self.rank * self.elements if self.operation in ("reduce_scatter", "all_to_all") else 0
+        return (
+            self.rank * self.elements if self.operation in ("reduce_scatter", "all_to_all") else 0
+        )
 
     def filled(self, value: coded.Value) -> bytes:
-        return coded.fill(value, first=self.first, elements=self.elements, dtype=self.dtype, size=self.size)
+        return coded.fill(
+            value, first=self.first, elements=self.elements, dtype=self.dtype, size=self.size
+        )
 
     def swapped(self, value: coded.Value, others: Sequence[coded.Value]) -> bytes:
         of = self.elements * (self.size if self.operation == "reduce_scatter" else 1)
@@ -141,20 +155,26 @@ def _read(call: Mapping[str, Any], *, rank: int, size: int) -> _Call | None:
     if not all(type(number) is int and 0 <= number <= coded.MOST_ELEMENTS for number in numbers):
         return None
     elements, other, sequence = numbers
-    is_known = operation in coded.OPERATIONS and dtype in coded.MOST and reduction in coded.REDUCTIONS
+    is_known = (
+        operation in coded.OPERATIONS and dtype in coded.MOST and reduction in coded.REDUCTIONS
+    )
     if not is_known or other >= size or size > coded.LARGEST_WORLD:  # type: ignore[operator]
         return None
     return _Call(operation, elements, dtype, reduction, other, sequence, rank, size)  # type: ignore[arg-type]
 
 
-def _wrong(values: Mapping[str, Any], there: Mapping[int, Mapping[str, Any]], rank: int, size: int) -> str:
+def _wrong(
+    values: Mapping[str, Any], there: Mapping[int, Mapping[str, Any]], rank: int, size: int
+) -> str:
     """What is wrong about what came of a call; empty where nothing is. `there` are the other ranks' same calls."""
     call = _read(values, rank=rank, size=size)
     if call is None:
         return f"call {values.get('sequence')} is not one that coded payloads are made for"
     parts = values.get("parts")
     sources = call.sources
-    named = f"{call.operation} #{call.sequence} of {call.elements} {call.dtype} at {values.get('site')}"
+    named = (
+        f"{call.operation} #{call.sequence} of {call.elements} {call.dtype} at {values.get('site')}"
+    )
     if not isinstance(parts, list) or len(parts) != len(sources):
         return f"{named}: nothing is told of what came"
     whole = coded.width(call.dtype) * call.elements * len(sources)
@@ -163,7 +183,11 @@ def _wrong(values: Mapping[str, Any], there: Mapping[int, Mapping[str, Any]], ra
     for place, (source, digest) in enumerate(zip(sources, parts, strict=True)):
         if digest != _digest(call, source):
             where = f"in what came from rank {source}, " if source is not None else ""
-            said = (_first(values, call, source, place), _instead(call, source, str(digest)), _elsewhere(there))
+            said = (
+                _first(values, call, source, place),
+                _instead(call, source, str(digest)),
+                _elsewhere(there),
+            )
             return f"{named}: {where}" + "; ".join(filter(None, said))
     return ""
 
@@ -181,7 +205,12 @@ def _first(values: Mapping[str, Any], call: _Call, source: int | None, place: in
     got = told.get("got")
     step = coded.width(call.dtype)
     right = call.made(source)
-    is_told = told.get("part") == place and type(index) is int and 0 <= index < call.elements and isinstance(got, str)
+    is_told = (
+        told.get("part") == place
+        and type(index) is int
+        and 0 <= index < call.elements
+        and isinstance(got, str)
+    )
     if not is_told or not re.fullmatch(rf"[0-9a-f]{{{2 * step}}}", str(got)):
         return "not all elements are right"
     assert isinstance(index, int)
@@ -207,13 +236,21 @@ def _instead(call: _Call, source: int | None, digest: str) -> str:
 def _explanations(call: _Call, source: int | None) -> Iterator[tuple[str, bytes]]:
     """What may have come instead."""
     count = coded.modulus(call.dtype, call.size)
-    steps = [step for distance in range(1, NEAR + 1) for step in (-distance, distance) if call.sequence + step > 0]
+    steps = [
+        step
+        for distance in range(1, NEAR + 1)
+        for step in (-distance, distance)
+        if call.sequence + step > 0
+    ]
     if source is not None:
         for rank in sorted(range(call.size), key=lambda one: one != source):
             for step in [0, *steps]:
                 if (rank, step) != (source, 0):
                     words = f"it is what rank {rank} gave in call {call.sequence + step}"
-                    yield words, call.filled(coded.given_by(rank, call.sequence + step, count=count))
+                    yield (
+                        words,
+                        call.filled(coded.given_by(rank, call.sequence + step, count=count)),
+                    )
         yield "its halves are swapped", coded.halves_swapped(call.made(source), call.dtype)
         yield "it is all zeros", bytes(len(call.made(source)))
         return
@@ -222,9 +259,15 @@ def _explanations(call: _Call, source: int | None) -> Iterator[tuple[str, bytes]
         others = [value for one, value in enumerate(own) if one != rank]
         yield f"what rank {rank} gave is missing", call.filled(coded.of_all(others, call.reduction))
         if call.reduction == "sum":
-            yield f"what rank {rank} gave was added twice", call.filled(coded.of_all([*own, own[rank]], "sum"))
+            yield (
+                f"what rank {rank} gave was added twice",
+                call.filled(coded.of_all([*own, own[rank]], "sum")),
+            )
         if call.reduction == "sum" and call.elements <= MOST_SWAPPED:
-            yield f"the halves of what rank {rank} gave are swapped", call.swapped(own[rank], others)
+            yield (
+                f"the halves of what rank {rank} gave are swapped",
+                call.swapped(own[rank], others),
+            )
         for step in steps:
             stale = [*others, coded.given_by(rank, call.sequence + step, count=count)]
             words = f"what rank {rank} gave is that of call {call.sequence + step}"
@@ -233,7 +276,9 @@ def _explanations(call: _Call, source: int | None) -> Iterator[tuple[str, bytes]
 
 def _elsewhere(there: Mapping[int, Mapping[str, Any]]) -> str:
     """Where the other ranks made the call."""
-    places = [f"rank {other} at {call['site']}" for other, call in there.items() if call.get("site")]
+    places = [
+        f"rank {other} at {call['site']}" for other, call in there.items() if call.get("site")
+    ]
     return f"the same call of {', '.join(places)}" if places else ""
 
 
@@ -245,7 +290,9 @@ def _differs(values: Mapping[str, Any], there: Mapping[int, Mapping[str, Any]]) 
         mine, theirs = ([_alike(one, key) for key in KEYS] for one in (values, call))
         if mine != theirs:
             shown = [" ".join(map(str, one)) for one in (mine, theirs)]
-            return f"call {values.get('sequence')} is {shown[0]} here, and {shown[1]} on rank {other}"
+            return (
+                f"call {values.get('sequence')} is {shown[0]} here, and {shown[1]} on rank {other}"
+            )
     return ""
 
 

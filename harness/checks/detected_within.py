@@ -13,8 +13,12 @@ from harness.history import History, Seen
 class DetectedWithinCheck(SurvivorsCheck):
     """Every rank that the fault leaves alive raises an error, or ends with one, within a time limit."""
 
-    properties: ClassVar = replace(NO_VALUE, demands_an_error=True, wrong=FailsAt.WORLD_END, missing=FailsAt.WORLD_END)
-    example: ClassVar = "{id: death-is-noticed, kind: detected-within, ranks: every, fault: rank-1-dies, limit: 2s}"
+    properties: ClassVar = replace(
+        NO_VALUE, demands_an_error=True, wrong=FailsAt.WORLD_END, missing=FailsAt.WORLD_END
+    )
+    example: ClassVar = (
+        "{id: death-is-noticed, kind: detected-within, ranks: every, fault: rank-1-dies, limit: 2s}"
+    )
     awaited: ClassVar = "raised"
 
     kind: Literal["detected-within"]

@@ -27,17 +27,28 @@ class DistributionCheck(AgainstCheck):
     example: ClassVar = "{id: same-tokens, kind: distribution, ranks: every, artefact: logits, against: 0, kl: 1e-3}"
 
     kind: Literal["distribution"]
-    artefact: Event = Field(description="The name of an array that ranks keep; its last axis is the vocabulary.")
+    artefact: Event = Field(
+        description="The name of an array that ranks keep; its last axis is the vocabulary."
+    )
     against: Whom = Field(description=f"{WHOM[0].upper()}{WHOM[1:]}")
     kl: Annotated[float, Field(ge=0)] | None = Field(
-        None, description="The largest KL divergence from what is expected allowed at any position, in nats."
+        None,
+        description=(
+            "The largest KL divergence from what is expected allowed at any position, in nats."
+        ),
     )
-    top: Annotated[int, Field(ge=1, le=1000)] = Field(5, description="How many of the best tokens overlap counts.")
+    top: Annotated[int, Field(ge=1, le=1000)] = Field(
+        5, description="How many of the best tokens overlap counts."
+    )
     overlap: Annotated[int, Field(ge=1, le=1000)] | None = Field(
-        None, description="So many of the top best tokens expected are at least among the best found."
+        None,
+        description="So many of the top best tokens expected are at least among the best found.",
     )
     rank: Annotated[int, Field(ge=1)] | None = Field(
-        None, description="The most likely token expected is among the so many best found: 1 asks for the same."
+        None,
+        description=(
+            "The most likely token expected is among the so many best found: 1 asks for the same."
+        ),
     )
 
     @model_validator(mode="after")
@@ -45,7 +56,9 @@ class DistributionCheck(AgainstCheck):
         if not self.model_fields_set & {"kl", "overlap", "rank"}:
             raise complaint("is missing: state kl, overlap or rank", at="kl")
         if self.overlap is not None and self.overlap > self.top:
-            raise complaint(f"is more than the {self.top} best tokens that are compared (top)", at="overlap")
+            raise complaint(
+                f"is more than the {self.top} best tokens that are compared (top)", at="overlap"
+            )
         return self
 
     @property
@@ -56,7 +69,9 @@ class DistributionCheck(AgainstCheck):
     @property
     def allows(self) -> str:
         asked = [f"KL {_nats(self.kl)}"] if self.kl is not None else []
-        asked += [f"{self.overlap} of the {self.top} best tokens"] if self.overlap is not None else []
+        asked += (
+            [f"{self.overlap} of the {self.top} best tokens"] if self.overlap is not None else []
+        )
         return ", ".join([*asked, *([f"rank {self.rank}"] if self.rank is not None else [])])
 
     def judge_rank(self, history: History, rank: int) -> RankFinding:
@@ -73,7 +88,9 @@ class DistributionCheck(AgainstCheck):
 
     def needle(self, what: str, wrong: ArrayFile, expected: ArrayFile) -> Needle:
         """By how many of its positions are further than is asked."""
-        found = beyond(wrong, expected, k=self.top, kl=self.kl, overlap=self.overlap, rank=self.rank)
+        found = beyond(
+            wrong, expected, k=self.top, kl=self.kl, overlap=self.overlap, rank=self.rank
+        )
         return Needle(what=what, telling=found.telling, beyond=found.beyond, passes=found.passes)
 
     def departure(self, history: History, rank: int) -> float | None:
@@ -99,7 +116,12 @@ class DistributionCheck(AgainstCheck):
         reason = f"{self.artefact} is not near: {why}" if why else ""
         observed = why or self._description(distances)
         part = RankFinding(
-            rank=rank, passed=not reason, observed=observed, reason=reason, line=line, uncompared=bool(nothing)
+            rank=rank,
+            passed=not reason,
+            observed=observed,
+            reason=reason,
+            line=line,
+            uncompared=bool(nothing),
         )
         if not why or nothing:
             return part
@@ -118,16 +140,25 @@ class DistributionCheck(AgainstCheck):
             return "it has no position, and to agree on nothing is not agreement"
         if found.undefined:
             return ""
-        if (least := max(1, self.rank or 0, self.top if self.overlap is not None else 0)) >= found.shape[-1]:
-            few = f"its shape is {found.shape}: of a vocabulary (the last axis) of {found.shape[-1]}"
-            return f"{few} what is asked holds whatever the logits are; {least + 1} tokens are needed"
+        if (
+            least := max(1, self.rank or 0, self.top if self.overlap is not None else 0)
+        ) >= found.shape[-1]:
+            few = (
+                f"its shape is {found.shape}: of a vocabulary (the last axis) of {found.shape[-1]}"
+            )
+            return (
+                f"{few} what is asked holds whatever the logits are; {least + 1} tokens are needed"
+            )
         return ""
 
     def _complaint(self, found: Distances) -> str:
         if found.shape != found.expected_shape:
             return f"its shape is {found.shape}, expected {found.expected_shape}"
         if found.undefined:
-            return f"{found.undefined} of {found.positions} positions have a NaN, +infinity or no finite logit"
+            return (
+                f"{found.undefined} of {found.positions} positions have a NaN, +infinity or no"
+                " finite logit"
+            )
         return self._too_far(found)
 
     def _too_far(self, found: Distances) -> str:
@@ -135,10 +166,16 @@ class DistributionCheck(AgainstCheck):
         if found.undefined == found.positions:
             return ""
         if self.kl is not None and (found.kl is None or found.kl > self.kl):
-            return f"KL {_nats(found.kl)} at position {found.kl_at and found.kl_at.position}, allowed: {self.kl:g}"
+            return (
+                f"KL {_nats(found.kl)} at position {found.kl_at and found.kl_at.position}, allowed:"
+                f" {self.kl:g}"
+            )
         if self.overlap is not None and found.overlap < self.overlap:
             place = found.overlap_at.position if found.overlap_at else "?"
-            return f"{found.overlap} of the {self.top} best tokens at position {place}, asked: {self.overlap}"
+            return (
+                f"{found.overlap} of the {self.top} best tokens at position {place}, asked:"
+                f" {self.overlap}"
+            )
         if self.rank is not None and found.place > self.rank and found.place_at is not None:
             at = found.place_at
             tokens = f"token {at.token} expected (margin {at.margin:.4g}), {at.found} found"
@@ -148,7 +185,10 @@ class DistributionCheck(AgainstCheck):
 
     def _description(self, found: Distances) -> str:
         overlap = f"{found.overlap} of {self.top} best tokens or more"
-        return f"KL {_nats(found.kl)} at most over {found.positions} positions, {overlap}, rank {found.place} at most"
+        return (
+            f"KL {_nats(found.kl)} at most over {found.positions} positions, {overlap}, rank"
+            f" {found.place} at most"
+        )
 
     @classmethod
     def lint(cls, checks: Mapping[int, Self], draft: Draft) -> Iterator[Problem]:

@@ -36,16 +36,26 @@ class EnvironmentAgreesCheck(RankCheck):
     """Every rank runs in the same environment: versions, native libraries, variables, threads, dtype, wall clock."""
 
     properties: ClassVar = replace(
-        NO_VALUE, compares_ranks=True, needs_the_environment=True, wrong=FailsAt.EVENT, missing=FailsAt.WORLD_END
+        NO_VALUE,
+        compares_ranks=True,
+        needs_the_environment=True,
+        wrong=FailsAt.EVENT,
+        missing=FailsAt.WORLD_END,
     )
-    example: ClassVar = "{id: same-environment, kind: environment-agrees, ranks: every, but: [variables.SHARD]}"
+    example: ClassVar = (
+        "{id: same-environment, kind: environment-agrees, ranks: every, but: [variables.SHARD]}"
+    )
 
     kind: Literal["environment-agrees"]
     parts: Annotated[Distinct[Part], Field(min_length=1)] = Field(
         PARTS, description="What is compared, by default all of it."
     )
     but: Distinct[Line] = Field(
-        (), description="Keys that ranks are meant to differ in, with their part, like variables.CUDA_VISIBLE_DEVICES."
+        (),
+        description=(
+            "Keys that ranks are meant to differ in, with their part, like"
+            " variables.CUDA_VISIBLE_DEVICES."
+        ),
     )
     clock: Duration = Field(
         0.1,
@@ -58,13 +68,17 @@ class EnvironmentAgreesCheck(RankCheck):
         asked = self.ranks.of(history.size)
         parts = {rank: self._missing(history, rank) for rank in asked}
         for moment in MOMENTS:
-            values = {rank: found for rank in asked if (found := _told(history, rank, moment)) is not None}
+            values = {
+                rank: found for rank in asked if (found := _told(history, rank, moment)) is not None
+            }
             differing = self._differing({rank: self._keys(seen) for rank, seen in values.items()})
             for rank, keys in differing.items():
                 if parts[rank].passed or parts[rank].missing:
                     more = f", and {len(keys) - SHOWN} more" if len(keys) > SHOWN else ""
                     reason = "; ".join(keys[:SHOWN]) + more
-                    parts[rank] = RankFinding(rank=rank, passed=False, reason=reason, line=values[rank].line)
+                    parts[rank] = RankFinding(
+                        rank=rank, passed=False, reason=reason, line=values[rank].line
+                    )
         return over_ranks(self.id, self.kind, parts.values())
 
     def _missing(self, history: History, rank: int) -> RankFinding:
@@ -76,17 +90,27 @@ class EnvironmentAgreesCheck(RankCheck):
                 return RankFinding(rank=rank, passed=False, reason=reason, missing=True)
             # Only Linux says which libraries are mapped, and numerics are told of libraries that are loaded.
             lacking = [
-                part for part in self.parts if not _mapping(seen, part) and part not in ("libraries", "numerics")
+                part
+                for part in self.parts
+                if not _mapping(seen, part) and part not in ("libraries", "numerics")
             ]
             if lacking:
                 reason = f"it told nothing of {', '.join(lacking)}"
-                return RankFinding(rank=rank, passed=False, reason=reason, line=seen.line, missing=True)
+                return RankFinding(
+                    rank=rank, passed=False, reason=reason, line=seen.line, missing=True
+                )
         assert seen is not None
         counts = ", ".join(f"{part} {len(_mapping(seen, part))}" for part in self.parts)
-        return RankFinding(rank=rank, passed=True, observed=f"keys compared: {counts}", line=seen.line)
+        return RankFinding(
+            rank=rank, passed=True, observed=f"keys compared: {counts}", line=seen.line
+        )
 
     def _keys(self, seen: Seen) -> dict[str, JSON]:
-        keys = {f"{part}.{name}": value for part in self.parts for name, value in _mapping(seen, part).items()}
+        keys = {
+            f"{part}.{name}": value
+            for part in self.parts
+            for name, value in _mapping(seen, part).items()
+        }
         return {key: value for key, value in keys.items() if key not in self.but}
 
     def _differing(self, told: Mapping[int, Mapping[str, JSON]]) -> dict[int, list[str]]:
@@ -120,11 +144,17 @@ class EnvironmentAgreesCheck(RankCheck):
         """Two ranks or more tell, and they are ranks of Python."""
         for index, check in checks.items():
             if draft.has("subject", "program"):
-                message = "is told by our runtime in a rank of Python, and a program has nothing of ours inside"
+                message = (
+                    "is told by our runtime in a rank of Python, and a program has nothing of ours"
+                    " inside"
+                )
                 yield draft.problem(("checks", index, "kind"), message)
             for key in check.but:
                 if key.partition(".")[0] not in PARTS or not key.partition(".")[2]:
-                    message = f"must be a part and a name, like variables.TZ; the parts are {', '.join(PARTS)}"
+                    message = (
+                        "must be a part and a name, like variables.TZ; the parts are"
+                        f" {', '.join(PARTS)}"
+                    )
                     yield draft.problem(("checks", index, "but", check.but.index(key)), message)
             for size in draft.sizes()[:1]:
                 try:
@@ -132,7 +162,9 @@ class EnvironmentAgreesCheck(RankCheck):
                 except ValueError:
                     continue  # ranks that are not there have a rule of their own
                 if alone:
-                    message = f"asks a single rank in a world of {size}, which always agrees with itself"
+                    message = (
+                        f"asks a single rank in a world of {size}, which always agrees with itself"
+                    )
                     yield draft.problem(("checks", index), message, at_key=True, kind="note")
 
 
@@ -154,8 +186,14 @@ def _minority(values: Mapping[int, JSON]) -> dict[int, str]:
         return {}
     text, count = counts.most_common(1)[0]
     if 2 * count > len(texts):
-        return {rank: f"is {_short(value)}, elsewhere {_short(text)}" for rank, value in texts.items() if value != text}
-    return {rank: f"is {_short(value)}, and no value has a majority" for rank, value in texts.items()}
+        return {
+            rank: f"is {_short(value)}, elsewhere {_short(text)}"
+            for rank, value in texts.items()
+            if value != text
+        }
+    return {
+        rank: f"is {_short(value)}, and no value has a majority" for rank, value in texts.items()
+    }
 
 
 def _short(text: str) -> str:

@@ -23,23 +23,32 @@ class EqualCheck(AgainstCheck, ValueCheck):
     """Every rank reports the value, and it equals the given one, or that of another rank or of the reference."""
 
     properties: ClassVar = OF_A_VALUE
-    example: ClassVar = "{id: round-trip, kind: equal, ranks: every, value: decode.text, to: Hello world}"
+    example: ClassVar = (
+        "{id: round-trip, kind: equal, ranks: every, value: decode.text, to: Hello world}"
+    )
 
     kind: Literal["equal"]
     to: JsonValue = Field(None, description="What the value must be, compared by type and content.")
     against: Whom | None = Field(None, description=f"In place of to: {WHOM}")
     empty: Literal["allowed"] | None = Field(
-        None, description="allowed: null, empty values and lists of nothing else may be what equals another's."
+        None,
+        description=(
+            "allowed: null, empty values and lists of nothing else may be what equals another's."
+        ),
     )
 
     @model_validator(mode="after")
     def _compared_with_one(self) -> Self:
         if ("to" in self.model_fields_set) == (self.against is not None):
             raise complaint(
-                "state what the value must equal: to, or against whose it is compared, and not both", at="to"
+                "state what the value must equal: to, or against whose it is compared, and not"
+                " both",
+                at="to",
             )
         if self.empty is not None and self.against is None:
-            raise complaint("is for values that are compared with another's; to says what is right", at="empty")
+            raise complaint(
+                "is for values that are compared with another's; to says what is right", at="empty"
+            )
         return self
 
     @property
@@ -50,7 +59,9 @@ class EqualCheck(AgainstCheck, ValueCheck):
         """Each report counts: the first that differs is shown."""
         reports = history.values(rank, self.event, self.key)
         if not reports:
-            return RankFinding(rank=rank, passed=False, reason=f"{self.value} was not reported", missing=True)
+            return RankFinding(
+                rank=rank, passed=False, reason=f"{self.value} was not reported", missing=True
+            )
         if self.against is not None:
             return self._judge_against(history, rank, reports)
         wrong = [(value, line) for value, line in reports if not same(value, self.to)]
@@ -58,20 +69,35 @@ class EqualCheck(AgainstCheck, ValueCheck):
         reason = f"{self.value} is not what it must be" if wrong else ""
         return RankFinding(rank=rank, passed=not wrong, observed=value, reason=reason, line=line)
 
-    def _judge_against(self, history: History, rank: int, reports: Sequence[tuple[JSON, int]]) -> RankFinding:
+    def _judge_against(
+        self, history: History, rank: int, reports: Sequence[tuple[JSON, int]]
+    ) -> RankFinding:
         expected, uncompared = self.expected(history, rank, self.event, self.key, reports)
         if uncompared is not None:
             return uncompared
         for (value, line), other in zip(reports, expected, strict=True):
             if is_nothing(value) and is_nothing(other) and self.empty is None:
-                reason = f"{self.value} is empty, and to equal nothing is not agreement (empty: allowed lets it be)"
+                reason = (
+                    f"{self.value} is empty, and to equal nothing is not agreement (empty: allowed"
+                    " lets it be)"
+                )
                 return RankFinding(
-                    rank=rank, passed=False, observed=canonical(value), reason=reason, line=line, uncompared=True
+                    rank=rank,
+                    passed=False,
+                    observed=canonical(value),
+                    reason=reason,
+                    line=line,
+                    uncompared=True,
                 )
             if not same(value, other):
                 place, found, wanted = first_difference(value, other)
-                reason = f"{self.value} is not {self.whose}'s: {place}{_short(found)}, expected {_short(wanted)}"
-                return RankFinding(rank=rank, passed=False, observed=value, reason=reason, line=line)
+                reason = (
+                    f"{self.value} is not {self.whose}'s: {place}{_short(found)}, expected"
+                    f" {_short(wanted)}"
+                )
+                return RankFinding(
+                    rank=rank, passed=False, observed=value, reason=reason, line=line
+                )
         value, line = reports[0]
         return RankFinding(rank=rank, passed=True, observed=value, line=line)
 

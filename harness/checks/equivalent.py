@@ -30,33 +30,48 @@ class EquivalentCheck(AccountedCheck):
 
     asks_the_reference: ClassVar = True
     properties: ClassVar = replace(
-        NO_VALUE, reports_a_value=True, compares=True, wrong=FailsAt.RANK_END, missing=FailsAt.RANK_END
+        NO_VALUE,
+        reports_a_value=True,
+        compares=True,
+        wrong=FailsAt.RANK_END,
+        missing=FailsAt.RANK_END,
     )
-    example: ClassVar = "{id: same-model, kind: equivalent, ranks: every, against: reference, sees: 0.01}"
+    example: ClassVar = (
+        "{id: same-model, kind: equivalent, ranks: every, against: reference, sees: 0.01}"
+    )
 
     kind: Literal["equivalent"]
-    against: Literal["reference"] = Field(description="What the ranks are compared with: subject.reference.")
+    against: Literal["reference"] = Field(
+        description="What the ranks are compared with: subject.reference."
+    )
     margin: Annotated[float, Field(ge=1, le=100)] = Field(
-        2.0, description="How many times as far as the reference's own variants a run may lie from it."
+        2.0,
+        description="How many times as far as the reference's own variants a run may lie from it.",
     )
     middle: Annotated[float, Field(ge=1, le=100)] | None = Field(
         None,
-        description="The same for the middle distance of 16 positions and more, where it is to be less: of many it "
-        "varies little, and 1.25 shows in 16 bits what 2 lets pass.",
+        description=(
+            "The same for the middle distance of 16 positions and more, where it is to be less: of"
+            " many it varies little, and 1.25 shows in 16 bits what 2 lets pass."
+        ),
     )
     layers: Annotated[float, Field(ge=1, le=100)] | None = Field(
         None,
-        description="How many times as far as the reference's own variants what leaves a layer, or a part of one, may "
-        "lie from it. Left out, hidden states only name the layer. In 16 bits a part shows what the sum of the layers "
-        "hides.",
+        description=(
+            "How many times as far as the reference's own variants what leaves a layer, or a part"
+            " of one, may lie from it. Left out, hidden states only name the layer. In 16 bits a"
+            " part shows what the sum of the layers hides."
+        ),
     )
     positions: Annotated[int, Field(ge=1)] = Field(
         16, description="So many positions at least have to be judged: fewer say too little."
     )
     sees: Annotated[float, Field(gt=0)] | None = Field(
         None,
-        description="The size of defect that must be visible, as the reference's sensitivity events name sizes: where "
-        "it lies inside the envelope, nothing is decided.",
+        description=(
+            "The size of defect that must be visible, as the reference's sensitivity events name"
+            " sizes: where it lies inside the envelope, nothing is decided."
+        ),
     )
 
     @property
@@ -76,26 +91,39 @@ class EquivalentCheck(AccountedCheck):
 
         ranks = [sources.ranks[rank] for rank in range(history.size)]
         is_reference = history.about().get("arm") == REFERENCE
-        found = work_out(sources.reference, ranks, tokens=tokens, slack=self._slack, needles=is_reference)
+        found = work_out(
+            sources.reference, ranks, tokens=tokens, slack=self._slack, needles=is_reference
+        )
         return found.values()
 
-    def judge_account(self, history: History, account: Mapping[str, JSON], line: int) -> list[RankFinding]:
+    def judge_account(
+        self, history: History, account: Mapping[str, JSON], line: int
+    ) -> list[RankFinding]:
         asked = self.ranks.of(history.size)
         parity = Parity.of(account)
         if parity is None or len(parity.ranks) != history.size:
             reason = "it cannot be compared: the account is not one"
-            return [RankFinding(rank=rank, passed=False, reason=reason, line=line, uncompared=True) for rank in asked]
+            return [
+                RankFinding(rank=rank, passed=False, reason=reason, line=line, uncompared=True)
+                for rank in asked
+            ]
         odd = _odd_ones(history)
         keeps = any(judged.keeps and not judged.why for judged in parity.ranks)
         smallest = smallest_seen(history.reference, parity) if history.reference is not None else ""
         parts = [self._judge(rank, parity, odd, keeps=keeps, line=line) for rank in asked]
         seen = f"; seen would be {smallest}" if smallest else ""
         return [
-            part._replace(observed=f"{part.observed}{seen}") if part.passed and parity.ranks[part.rank].keeps else part
+            (
+                part._replace(observed=f"{part.observed}{seen}")
+                if part.passed and parity.ranks[part.rank].keeps
+                else part
+            )
             for part in parts
         ]
 
-    def _judge(self, rank: int, parity: Parity, odd: Mapping[int, str], *, keeps: bool, line: int) -> RankFinding:
+    def _judge(
+        self, rank: int, parity: Parity, odd: Mapping[int, str], *, keeps: bool, line: int
+    ) -> RankFinding:
         departure = parity.ranks[rank]
         if departure.why or not keeps:
             why = departure.why or "no rank kept logits that could be compared"
@@ -110,18 +138,25 @@ class EquivalentCheck(AccountedCheck):
                 lacks="shape" if departure.lacks == "shape" else "",
             )
         if parity.unseen:
-            what = "of scores that the reference's routers" if self.layers is None else "that the reference"
+            what = (
+                "of scores that the reference's routers"
+                if self.layers is None
+                else "that the reference"
+            )
             reason = f"{plural(parity.unseen, 'array')} {what} kept no rank did"
             return RankFinding(rank=rank, passed=False, reason=reason, line=line, uncompared=True)
         if departure.keeps and (
-            departure.phases.keys() != parity.phases.keys() or not departure.phases.keys() <= set(PHASES)
+            departure.phases.keys() != parity.phases.keys()
+            or not departure.phases.keys() <= set(PHASES)
         ):
             reason = "the account contradicts itself: a phase was not compared"
             return RankFinding(rank=rank, passed=False, reason=reason, line=line, uncompared=True)
         for phase, found in departure.phases.items():
             if wrong := found.contradiction(parity.phases[phase], self._slack):
                 reason = f"the account contradicts itself: {wrong}"
-                return RankFinding(rank=rank, passed=False, reason=reason, line=line, uncompared=True)
+                return RankFinding(
+                    rank=rank, passed=False, reason=reason, line=line, uncompared=True
+                )
         if wrong := self._unjudged(departure):
             return RankFinding(rank=rank, passed=False, reason=wrong, line=line, uncompared=True)
         why = odd.get(rank) or self._complaint(departure, parity)
@@ -130,18 +165,31 @@ class EquivalentCheck(AccountedCheck):
             # Tokens are chosen from what is not finite: they say nothing more.
             beyond = sum(phase.beyond for phase in departure.phases.values())
             unbounded = sum(phase.unbounded for phase in departure.phases.values())
-            lacks: Literal["", "nonfinite"] = "nonfinite" if unbounded and beyond == unbounded else ""
-            return RankFinding(rank=rank, passed=False, observed=reason, reason=reason, line=line, lacks=lacks)
-        return RankFinding(rank=rank, passed=True, observed=self._agreement(departure, parity), line=line)
+            lacks: Literal["", "nonfinite"] = (
+                "nonfinite" if unbounded and beyond == unbounded else ""
+            )
+            return RankFinding(
+                rank=rank, passed=False, observed=reason, reason=reason, line=line, lacks=lacks
+            )
+        return RankFinding(
+            rank=rank, passed=True, observed=self._agreement(departure, parity), line=line
+        )
 
     def _unjudged(self, own: RankParity) -> str:
         """Why hidden states cannot be judged, where they are to be; empty where they can."""
         if self.layers is None:
             return ""
         if not own.layers:
-            return "no hidden state was kept on both sides: keep hidden.0.0 and so on, the reference its variants' too"
+            return (
+                "no hidden state was kept on both sides: keep hidden.0.0 and so on, the reference"
+                " its variants' too"
+            )
         near = own.near is not None and own.near <= 1
-        return "" if near == (own.layer is None) else "the account contradicts itself: a layer is off, and not named"
+        return (
+            ""
+            if near == (own.layer is None)
+            else "the account contradicts itself: a layer is off, and not named"
+        )
 
     def _complaint(self, own: RankParity, parity: Parity) -> str:
         """Why a rank is divergent: by the first phase, in the first prompt and position; empty where it is not."""
@@ -154,22 +202,33 @@ class EquivalentCheck(AccountedCheck):
                 continue
             half, most = limits.allows(self._slack)
             far = "not finite" if found.most is None else f"off by {found.most:.3g}"
-            at = f" at position {found.most_at.position} of prompt {found.most_at.prompt}" if found.most_at else ""
+            at = (
+                f" at position {found.most_at.position} of prompt {found.most_at.prompt}"
+                if found.most_at
+                else ""
+            )
             if found.first is not None:
                 first = f"first at position {found.first.position} of prompt {found.first.prompt}"
                 many = f"{found.beyond} of {found.positions} positions beyond {most:.3g}"
-                said = f"{phase} logits {far}{at}, {_times(times)} what noise allows; {many}, {first}"
+                said = (
+                    f"{phase} logits {far}{at}, {_times(times)} what noise allows; {many}, {first}"
+                )
             else:
                 said = (
-                    f"{phase} logits off by {found.half:.3g} at half of {found.positions} positions, "
-                    f"{_times(times)} what noise allows there ({half:.3g})"
+                    f"{phase} logits off by {found.half:.3g} at half of {found.positions}"
+                    f" positions, {_times(times)} what noise allows there ({half:.3g})"
                 )
             return said + (_layer_in_words(own.layer) if own.layer is not None else "")
         if own.router is not None:
-            return f"a router would choose otherwise than noise explains{_layer_in_words(own.router)}"
+            return (
+                f"a router would choose otherwise than noise explains{_layer_in_words(own.router)}"
+            )
         if self.layers is not None and own.layer is not None:
             far = "beyond any multiple of" if own.near is None else f"up to {own.near:.3g} times"
-            return f"hidden states are {far} what noise allows, logits within it{_layer_in_words(own.layer)}"
+            return (
+                f"hidden states are {far} what noise allows, logits within"
+                f" it{_layer_in_words(own.layer)}"
+            )
         return _flip_in_words(own.flip) if own.flip is not None else ""
 
     def _agreement(self, own: RankParity, parity: Parity) -> str:
@@ -188,17 +247,25 @@ class EquivalentCheck(AccountedCheck):
             parts.append(f"{own.flips} of {own.tokens} tokens are others, each a tie")
         identical = all(one.identical for one in own.phases.values()) and not own.flips
         word = "IDENTICAL" if identical else "EQUIVALENT"
-        share = max(one.times(parity.phases[phase], self._slack) for phase, one in own.phases.items())
+        share = max(
+            one.times(parity.phases[phase], self._slack) for phase, one in own.phases.items()
+        )
         within = "" if identical else f"; {share:.2g} of what noise allows"
         if self.layers is not None:
-            within += f"; hidden states {own.near:.2g} of what noise allows" if own.near else "; hidden states alike"
+            within += (
+                f"; hidden states {own.near:.2g} of what noise allows"
+                if own.near
+                else "; hidden states alike"
+            )
         return f"{word}: {', '.join(parts)}{within}"
 
     def departure(self, history: History, rank: int) -> float | None:
         """By how much the logits of a rank are off at most; None where that is not finite, or it has none."""
         parity = parity_of(self, history)
         own = parity.ranks[rank] if parity is not None and rank < len(parity.ranks) else None
-        found = [phase.most for phase in own.phases.values() if phase.beyond] if own is not None else []
+        found = (
+            [phase.most for phase in own.phases.values() if phase.beyond] if own is not None else []
+        )
         return max((one for one in found if one is not None), default=None)
 
     def doubts(self, history: History) -> Iterator[tuple[VerdictCode, str]]:
@@ -210,9 +277,15 @@ class EquivalentCheck(AccountedCheck):
             if not part.passed and (part.uncompared or part.missing):
                 yield VerdictCode.REFERENCE_FAILED, f"cannot answer check {self.id}: {part.reason}"
             elif not part.passed:
-                yield VerdictCode.REFERENCE_DIFFERS, f"gave two answers in two runs: check {self.id}: {part.reason}"
+                yield (
+                    VerdictCode.REFERENCE_DIFFERS,
+                    f"gave two answers in two runs: check {self.id}: {part.reason}",
+                )
             elif list(sizes_of(history)) != list(sizes_of(history.reference)):
-                why = f"gave two answers in two runs: check {self.id}: its defects of known size have other sizes"
+                why = (
+                    f"gave two answers in two runs: check {self.id}: its defects of known size have"
+                    " other sizes"
+                )
                 yield VerdictCode.REFERENCE_DIFFERS, why
             else:
                 yield from self._too_coarse(history)
@@ -223,7 +296,10 @@ class EquivalentCheck(AccountedCheck):
             return
         judged = sum(one.positions for one in parity.phases.values())
         if judged < self.positions:
-            why = f"has {plural(judged, 'position')} to judge, and check {self.id} asks {self.positions}"
+            why = (
+                f"has {plural(judged, 'position')} to judge, and check {self.id} asks"
+                f" {self.positions}"
+            )
             yield VerdictCode.REFERENCE_FAILED, why
         for phase, one in parity.phases.items():
             if one.positions and not one.most:
@@ -231,14 +307,17 @@ class EquivalentCheck(AccountedCheck):
                 why = f"shows no noise in {phase}: its {many} give the same bits; reorder a sum"
                 yield VerdictCode.REFERENCE_FAILED, why
         if self.sees is not None and (same := _one_defect(history)):
-            why = f"gave the same bits for defects of {same[0]:g} and {same[1]:g}: one has not the size that is said"
+            why = (
+                f"gave the same bits for defects of {same[0]:g} and {same[1]:g}: one has not the"
+                " size that is said"
+            )
             yield VerdictCode.REFERENCE_FAILED, why
         if self.sees is not None and not self._seen(history, parity):
             smallest = smallest_seen(history, parity)
             so_far = f"the smallest that was: {smallest}" if smallest else "none was"
             why = (
-                f"would not show a defect of {self.sees:g} (check {self.id}), which lies inside its own noise; {so_far}"
-                f"{_odd_in_words(history.reference, parity)}"
+                f"would not show a defect of {self.sees:g} (check {self.id}), which lies inside its"
+                f" own noise; {so_far}{_odd_in_words(history.reference, parity)}"
             )
             yield VerdictCode.REFERENCE_TOO_COARSE, why
 
@@ -274,7 +353,9 @@ def tokens_of(history: History, rank: int) -> dict[int, list[int]]:
 def parity_of(check: EquivalentCheck, history: History) -> Parity | None:
     """The account of a trial, as its event holds it."""
     for seen in history.noted(ARTEFACTS_ACCOUNTED):
-        if seen.event.values.get("check") == check.id and isinstance(seen.event.values.get("account"), dict):
+        if seen.event.values.get("check") == check.id and isinstance(
+            seen.event.values.get("account"), dict
+        ):
             return Parity.of(seen.event.values["account"])
     return None
 
@@ -285,7 +366,12 @@ def sizes_of(history: History) -> Iterator[tuple[int, tuple[float, str]]]:
         values = seen.event.values
         number = values.get("defect")
         size = values.get("size")
-        if type(number) is int and isinstance(size, int | float) and not isinstance(size, bool) and math.isfinite(size):
+        if (
+            type(number) is int
+            and isinstance(size, int | float)
+            and not isinstance(size, bool)
+            and math.isfinite(size)
+        ):
             yield number, (float(size), str(values.get("what", "")))
 
 
@@ -294,7 +380,11 @@ def _one_defect(history: History) -> tuple[float, float] | None:
     kept: dict[int | None, set[tuple[str, str]]] = {}
     for seen in history.noted(ARTEFACT_FOUND, 0):
         match = NAME.fullmatch(str(seen.event.values.get("artefact")))
-        if match is not None and match["what"] == "logits" and match["series"] in (None, SENSITIVITY):
+        if (
+            match is not None
+            and match["what"] == "logits"
+            and match["series"] in (None, SENSITIVITY)
+        ):
             name = f"{match['phase']}.{match['prompt']}"
             number = int(match["number"]) if match["series"] else None
             kept.setdefault(number, set()).add((name, str(seen.event.values.get("sha256"))))
@@ -334,10 +424,13 @@ def _odd_in_words(reference: History | None, parity: Parity) -> str:
         if odd is None or reference is None:
             continue
         orders = [seen.event.values for seen in reference.said(0, "envelope")]
-        order = next((str(values.get("order")) for values in orders if values.get("number") == odd), f"number {odd}")
+        order = next(
+            (str(values.get("order")) for values in orders if values.get("number") == odd),
+            f"number {odd}",
+        )
         return (
-            f"; its variant {order!r} lies more than {ODD} times as far from it in {phase} as another one: that is no "
-            "noise, the model computes something else there"
+            f"; its variant {order!r} lies more than {ODD} times as far from it in {phase} as"
+            " another one: that is no noise, the model computes something else there"
         )
     return ""
 
@@ -367,19 +460,32 @@ def _difference(said: list[dict[int, list[int]]], rank: int, other: int) -> str:
             return f"its tokens of prompt {prompt} are not as many as those of rank {other}"
         for step, (left, right) in enumerate(zip(ours, theirs, strict=True)):
             if left != right:
-                return f"at step {step} of prompt {prompt} it generated token {left}, and rank {other} token {right}"
+                return (
+                    f"at step {step} of prompt {prompt} it generated token {left}, and rank {other}"
+                    f" token {right}"
+                )
     return ""
 
 
 def _layer_in_words(found: LayerDeparture) -> str:
     part = f", {found.part}" if found.part else ""
     most = "not finite" if found.most is None else f"{found.most:.3g}, allowed {found.allowed:.3g}"
-    return f"; first in layer {found.layer}{part} at position {found.at.position} of prompt {found.at.prompt} ({most})"
+    return (
+        f"; first in layer {found.layer}{part} at position {found.at.position} of prompt"
+        f" {found.at.prompt} ({most})"
+    )
 
 
 def _flip_in_words(flip: Flip) -> str:
-    margin = "which noise does not explain" if flip.margin is None else f"though that was {flip.margin:.3g} lower"
-    return f"at step {flip.step} of prompt {flip.prompt} it generated another token than the reference, {margin}"
+    margin = (
+        "which noise does not explain"
+        if flip.margin is None
+        else f"though that was {flip.margin:.3g} lower"
+    )
+    return (
+        f"at step {flip.step} of prompt {flip.prompt} it generated another token than the"
+        f" reference, {margin}"
+    )
 
 
 def _times(times: float) -> str:

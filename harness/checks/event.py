@@ -16,7 +16,9 @@ from harness.history import History
 class EventCheck(RankCheck):
     """Every rank emits the event."""
 
-    properties: ClassVar = replace(OF_A_VALUE, compares=False, reports_a_value=False, of_an_end=True, wrong=None)
+    properties: ClassVar = replace(
+        OF_A_VALUE, compares=False, reports_a_value=False, of_an_end=True, wrong=None
+    )
     example: ClassVar = "{id: ready-everywhere, kind: event, ranks: every, event: tokenizer.ready}"
 
     kind: Literal["event"]

@@ -15,7 +15,9 @@ from harness.history import History, ended
 class ExitCheck(RankCheck):
     """Every rank ends with the exit code."""
 
-    properties: ClassVar = replace(NO_VALUE, of_an_end=True, wrong=FailsAt.RANK_END, missing=FailsAt.WORLD_END)
+    properties: ClassVar = replace(
+        NO_VALUE, of_an_end=True, wrong=FailsAt.RANK_END, missing=FailsAt.WORLD_END
+    )
     example: ClassVar = "{id: all-finished, kind: exit, ranks: every, code: 0}"
 
     kind: Literal["exit"]
@@ -28,4 +30,6 @@ class ExitCheck(RankCheck):
             return RankFinding(rank=rank, passed=False, reason="its end was not seen", missing=True)
         values = end.event.values
         reason = "" if values.get("code") == self.code else f"it must end with code {self.code}"
-        return RankFinding(rank=rank, passed=not reason, observed=ended(values), reason=reason, line=end.line)
+        return RankFinding(
+            rank=rank, passed=not reason, observed=ended(values), reason=reason, line=end.line
+        )

@@ -11,7 +11,9 @@ from harness.forms.strict_json import JSON
 Want = Literal["", "missing", "shape", "nonfinite", "comparison"]
 """Why a check that compares could compare nothing: what was not there, of another shape, not finite, or anything else.
 Empty where it compared."""
-_CANONICAL = json.JSONEncoder(ensure_ascii=True, allow_nan=False, sort_keys=True, separators=(",", ":"))
+_CANONICAL = json.JSONEncoder(
+    ensure_ascii=True, allow_nan=False, sort_keys=True, separators=(",", ":")
+)
 
 
 # Named tuples, because a run makes tens of thousands of them, and they are made in a third of a dataclass' time.
@@ -86,7 +88,12 @@ class Finding(NamedTuple):
 def over_ranks(check: str, kind: str, ranks: Iterable[RankFinding]) -> Finding:
     """A finding over a set of ranks. An empty set is a failure: a fact about nobody is not a fact."""
     parts = tuple(ranks)
-    return Finding(check=check, kind=kind, ranks=parts, reason="" if parts else "the check asks no rank of this world")
+    return Finding(
+        check=check,
+        kind=kind,
+        ranks=parts,
+        reason="" if parts else "the check asks no rank of this world",
+    )
 
 
 def same(left: JSON, right: JSON) -> bool:

@@ -44,21 +44,29 @@ class HostLostCheck(RankCheck):
         wrong=FailsAt.RANK_END,
         missing=FailsAt.WORLD_END,
     )
-    example: ClassVar = "{id: nobody-goes-on, kind: host-lost, ranks: every, fault: link-is-cut, limit: 1s}"
+    example: ClassVar = (
+        "{id: nobody-goes-on, kind: host-lost, ranks: every, fault: link-is-cut, limit: 1s}"
+    )
 
     kind: Literal["host-lost"]
     fault: Id = Field(description="The fault that cuts a machine off.")
     limit: Duration = Field(
         1.0,
-        description="How much later than its lease the machine, and than world.after_failure the harness, may end a "
-        "rank, with a unit.",
+        description=(
+            "How much later than its lease the machine, and than world.after_failure the harness,"
+            " may end a rank, with a unit."
+        ),
         json_schema_extra={"default": "1s"},
     )
 
     def judge_rank(self, history: History, rank: int) -> RankFinding:
         """Returning is success, and nothing else may be said of a world that lost a machine."""
         end = history.exit(rank)
-        cut = [seen for seen in history.noted(MACHINE_CUT) if seen.event.values.get("fault") == self.fault]
+        cut = [
+            seen
+            for seen in history.noted(MACHINE_CUT)
+            if seen.event.values.get("fault") == self.fault
+        ]
         if not cut or end is None:
             why = "its end was not seen" if cut else "no machine was cut off"
             return RankFinding(rank=rank, passed=False, reason=why, missing=True)
@@ -69,9 +77,13 @@ class HostLostCheck(RankCheck):
         if any(seen.event.values.get("machine") == machine for seen in cut):
             reason = self._there(history, machine, end)
         else:
-            reason = self._elsewhere(history, rank, [seen.event.values.get("machine") for seen in cut], end)
+            reason = self._elsewhere(
+                history, rank, [seen.event.values.get("machine") for seen in cut], end
+            )
         observed = ended(end.event.values)
-        return RankFinding(rank=rank, passed=not reason, observed=observed, reason=reason, line=end.line)
+        return RankFinding(
+            rank=rank, passed=not reason, observed=observed, reason=reason, line=end.line
+        )
 
     def _there(self, history: History, own: object, end: Seen) -> str:
         """Why its machine did not end it as it has to; empty where it did."""
@@ -81,10 +93,17 @@ class HostLostCheck(RankCheck):
             return "its machine does not say that it ended it"
         silent = ended.event.values.get("silent")
         lease = _joined(history, "lease")
-        if not isinstance(silent, int | float) or not isinstance(lease, int | float) or isinstance(silent, bool):
+        if (
+            not isinstance(silent, int | float)
+            or not isinstance(lease, int | float)
+            or isinstance(silent, bool)
+        ):
             return "its machine does not say for how long it had not heard control"
         if not lease - 0.5 <= silent <= lease + self.limit:
-            return f"its machine ended it when it had not heard control for {silent:g} s; its lease is {lease:g} s"
+            return (
+                f"its machine ended it when it had not heard control for {silent:g} s; its lease is"
+                f" {lease:g} s"
+            )
         # Both by the clock of that machine.
         if (took := (end.event.ns - ended.event.ns) / 1e9) > self.limit:
             return f"it ended {took:.1f} s after its machine was to end it"
@@ -97,14 +116,19 @@ class HostLostCheck(RankCheck):
         """Why it did not end as it has to on a machine that stayed; empty where it did."""
         if not history.was_stopped(rank):
             return "" if is_error(end.event.values) else f"it ended with {ended(end.event.values)}"
-        lost = [seen for seen in history.noted(MACHINE_LOST) if seen.event.values.get("machine") in cut]
+        lost = [
+            seen for seen in history.noted(MACHINE_LOST) if seen.event.values.get("machine") in cut
+        ]
         stopped = history.noted("world.stopped")
         grace = _joined(history, "after_failure")
         if not lost or not isinstance(grace, int | float):
             return "it was stopped, and not because a machine was lost"
         # Both by control's clock.
         if (took := (stopped[0].event.ns - lost[0].event.ns) / 1e9) > grace + self.limit:
-            return f"it was stopped {took:.1f} s after the machine was lost; the others have {grace:g} s"
+            return (
+                f"it was stopped {took:.1f} s after the machine was lost; the others have"
+                f" {grace:g} s"
+            )
         return ""
 
     @classmethod
@@ -121,7 +145,9 @@ class HostLostCheck(RankCheck):
 
 
 def _of(history: History, name: str, machine: object) -> Seen | None:
-    return next((seen for seen in history.noted(name) if seen.event.values.get("machine") == machine), None)
+    return next(
+        (seen for seen in history.noted(name) if seen.event.values.get("machine") == machine), None
+    )
 
 
 def _joined(history: History, key: str) -> object:

@@ -27,19 +27,30 @@ class InfluenceCheck(AccountedCheck):
     """When the share of a rank is changed, and no other, the logits of every other rank that has logits move."""
 
     properties: ClassVar = replace(
-        NO_VALUE, reports_a_value=True, compares=True, wrong=FailsAt.RANK_END, missing=FailsAt.RANK_END
+        NO_VALUE,
+        reports_a_value=True,
+        compares=True,
+        wrong=FailsAt.RANK_END,
+        missing=FailsAt.RANK_END,
     )
     example: ClassVar = "{id: takes-part, kind: influence, ranks: every, against: reference}"
 
     kind: Literal["influence"]
-    against: Literal["reference"] = Field(description="Whose noise has to be exceeded: subject.reference's.")
+    against: Literal["reference"] = Field(
+        description="Whose noise has to be exceeded: subject.reference's."
+    )
     margin: Annotated[float, Field(ge=1, le=100)] = Field(
-        2.0, description="How many times as far as the reference's own variants the logits have to move."
+        2.0,
+        description=(
+            "How many times as far as the reference's own variants the logits have to move."
+        ),
     )
 
     def wants(self, name: str) -> bool:
         found = parity.NAME.fullmatch(name)
-        logits = found is not None and found["what"] is not None and found["series"] != "sensitivity"
+        logits = (
+            found is not None and found["what"] is not None and found["series"] != "sensitivity"
+        )
         return logits or influence.NAME.fullmatch(name) is not None
 
     def account(self, sources: Sources) -> dict[str, JSON]:
@@ -47,27 +58,48 @@ class InfluenceCheck(AccountedCheck):
         ranks = [sources.ranks[rank] for rank in range(sources.history.size)]
         return influence.work_out(sources.reference, ranks, margin=self.margin).values()
 
-    def judge_account(self, history: History, account: Mapping[str, JSON], line: int) -> list[RankFinding]:
+    def judge_account(
+        self, history: History, account: Mapping[str, JSON], line: int
+    ) -> list[RankFinding]:
         found = Influence.of(account)
         return [self._judge(history, rank, found, line) for rank in self.ranks.of(history.size)]
 
-    def _judge(self, history: History, rank: int, found: Influence | None, line: int) -> RankFinding:
-        def fails(reason: str, *, uncompared: bool = False, lacks: Literal["", "nonfinite"] = "") -> RankFinding:
-            return RankFinding(rank=rank, passed=False, reason=reason, line=line, uncompared=uncompared, lacks=lacks)
+    def _judge(
+        self, history: History, rank: int, found: Influence | None, line: int
+    ) -> RankFinding:
+        def fails(
+            reason: str, *, uncompared: bool = False, lacks: Literal["", "nonfinite"] = ""
+        ) -> RankFinding:
+            return RankFinding(
+                rank=rank,
+                passed=False,
+                reason=reason,
+                line=line,
+                uncompared=uncompared,
+                lacks=lacks,
+            )
 
         if found is None:
             return fails("it cannot be compared: the account is not one", uncompared=True)
         who = [other for other in range(history.size) if _changed(history, other, rank)]
         if who != [rank]:
             said = f"{numbered('rank', tuple(who))} did" if who else "nobody did"
-            return fails(f"in pass {rank} its share alone has to be changed, and {said}", uncompared=True)
+            return fails(
+                f"in pass {rank} its share alone has to be changed, and {said}", uncompared=True
+            )
         # The one rank that has logits at all is the only one that can show its own share.
-        others = [one for one in found.keep if one != rank] or [one for one in found.keep if one == rank]
+        others = [one for one in found.keep if one != rank] or [
+            one for one in found.keep if one == rank
+        ]
         if not others:
             return fails("no rank kept logits", uncompared=True)
-        moved = {movement.seen_by: movement.times for movement in found.moved if movement.changed == rank}
+        moved = {
+            movement.seen_by: movement.times for movement in found.moved if movement.changed == rank
+        }
         if lacking := [other for other in others if other not in moved]:
-            return fails(f"rank {lacking[0]} kept no influence.{rank}.prefill.logits", uncompared=True)
+            return fails(
+                f"rank {lacking[0]} kept no influence.{rank}.prefill.logits", uncompared=True
+            )
         for one in others:
             times = moved[one]
             if times is None:
@@ -75,13 +107,24 @@ class InfluenceCheck(AccountedCheck):
                 return fails(f"with its share changed {what}", lacks="nonfinite")
             if times <= 1:
                 how_far = f"moved by {times:.2g} of what noise does" if times else "did not move"
-                return fails(f"it has no influence: with its share changed the logits of rank {one} {how_far}")
+                return fails(
+                    f"it has no influence: with its share changed the logits of rank {one}"
+                    f" {how_far}"
+                )
             if alike := _passes_alike(history, one, rank):
-                said = f"rank {one} kept the same logits to the bit in pass {' and '.join(map(str, [rank, *alike]))}"
-                return fails(f"{said}: in each another rank's share has to be changed, and no other")
+                said = (
+                    f"rank {one} kept the same logits to the bit in pass"
+                    f" {' and '.join(map(str, [rank, *alike]))}"
+                )
+                return fails(
+                    f"{said}: in each another rank's share has to be changed, and no other"
+                )
         least = min(moved[other] or 0.0 for other in others)
         alone = " (its own: no other rank has logits)" if others == [rank] else ""
-        observed = f"moves the logits of {numbered('rank', tuple(others))}{alone} by {least:.3g} times what noise does"
+        observed = (
+            f"moves the logits of {numbered('rank', tuple(others))}{alone} by {least:.3g} times"
+            " what noise does"
+        )
         return RankFinding(rank=rank, passed=True, observed=observed, line=line)
 
 
@@ -93,11 +136,16 @@ def _passes_alike(history: History, rank: int, number: int) -> list[int]:
     kept: dict[int, set[tuple[str, JSON]]] = {}
     for seen in history.noted(ARTEFACT_FOUND, rank):
         if (match := influence.NAME.fullmatch(str(seen.event.values.get("artefact")))) is not None:
-            kept.setdefault(int(match["rank"]), set()).add((match["rest"], seen.event.values.get("sha256")))
+            kept.setdefault(int(match["rank"]), set()).add(
+                (match["rest"], seen.event.values.get("sha256"))
+            )
     own = kept.get(number, set())
     return [other for other, its in sorted(kept.items()) if other != number and its & own]
 
 
 def _changed(history: History, rank: int, number: int) -> bool:
     """Whether a rank said that it changed its share for the pass of that number."""
-    return any(value == number and type(value) is int for value, _ in history.values(rank, PERTURBED, "number"))
+    return any(
+        value == number and type(value) is int
+        for value, _ in history.values(rank, PERTURBED, "number")
+    )

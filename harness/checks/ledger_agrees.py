@@ -22,7 +22,9 @@ from harness.ledger.outside.account import NO_CALL, in_words
 class LedgerAgreesCheck(RankCheck):
     """Every rank made the same collective calls as the others of each group, and each send and receive has its end."""
 
-    properties: ClassVar = replace(NO_VALUE, compares_ranks=True, wrong=FailsAt.WORLD_END, missing=FailsAt.WORLD_END)
+    properties: ClassVar = replace(
+        NO_VALUE, compares_ranks=True, wrong=FailsAt.WORLD_END, missing=FailsAt.WORLD_END
+    )
     example: ClassVar = "{id: in-step, kind: ledger-agrees, ranks: every}"
 
     kind: Literal["ledger-agrees"]
@@ -33,7 +35,10 @@ class LedgerAgreesCheck(RankCheck):
         noted = history.noted(LEDGERS_COMPARED)
         if len(noted) != 1:
             reason = "the ledgers of the ranks were not compared"
-            lost = [RankFinding(rank=rank, passed=False, reason=reason, uncompared=True) for rank in asked]
+            lost = [
+                RankFinding(rank=rank, passed=False, reason=reason, uncompared=True)
+                for rank in asked
+            ]
             return over_ranks(self.id, self.kind, lost)
         values = noted[0].event.values
         line = noted[0].line
@@ -42,7 +47,10 @@ class LedgerAgreesCheck(RankCheck):
         matched = _listed(found.get("matched"))
         if len(ranks) != history.size or len(matched) != len(asked):
             reason = "what is noted of the ledgers is of another world or of another check"
-            odd = [RankFinding(rank=rank, passed=False, reason=reason, line=line, uncompared=True) for rank in asked]
+            odd = [
+                RankFinding(rank=rank, passed=False, reason=reason, line=line, uncompared=True)
+                for rank in asked
+            ]
             return over_ranks(self.id, self.kind, odd)
         summaries = {rank: _mapping(ranks[rank]) for rank in asked}
         difference = _mapping(found.get("difference"))
@@ -51,11 +59,24 @@ class LedgerAgreesCheck(RankCheck):
         for rank, many in zip(asked, matched, strict=True):
             reason, compared = self._reason(rank, summaries, difference, many, lost_by, history)
             calls = summaries[rank].get("calls")
-            shown = f"{plural(calls, 'call')}{_written(summaries[rank])}" if isinstance(calls, int) else None
-            shown = f"{shown}; a world of one has nobody to agree with" if shown and history.size == 1 else shown
+            shown = (
+                f"{plural(calls, 'call')}{_written(summaries[rank])}"
+                if isinstance(calls, int)
+                else None
+            )
+            shown = (
+                f"{shown}; a world of one has nobody to agree with"
+                if shown and history.size == 1
+                else shown
+            )
             parts.append(
                 RankFinding(
-                    rank=rank, passed=not reason, observed=shown, reason=reason, line=line, uncompared=not compared
+                    rank=rank,
+                    passed=not reason,
+                    observed=shown,
+                    reason=reason,
+                    line=line,
+                    uncompared=not compared,
                 )
             )
         return over_ranks(self.id, self.kind, parts)
@@ -82,7 +103,13 @@ class LedgerAgreesCheck(RankCheck):
         if lost_by:
             return f"nothing of rank {lost_by[0]} could be held against its calls", False
         if not isinstance(matched, int) or matched < 1:
-            return f"none of its {summaries[rank].get('calls')} calls was made together with another rank", False
+            return (
+                (
+                    f"none of its {summaries[rank].get('calls')} calls was made together with"
+                    " another rank"
+                ),
+                False,
+            )
         return "", True
 
     @classmethod
@@ -92,7 +119,9 @@ class LedgerAgreesCheck(RankCheck):
             place = ("checks", index)
             observed = draft.at("observe")
             if not isinstance(observed, list) or "collectives" not in observed:
-                yield draft.problem((*place, "kind"), "needs the ranks' ledgers; add observe: [collectives]")
+                yield draft.problem(
+                    (*place, "kind"), "needs the ranks' ledgers; add observe: [collectives]"
+                )
             alone = not isinstance(check.ranks.which, str) and len(check.ranks.which) == 1
             if alone or draft.sizes() == (1,):
                 message = "asks one rank alone, which always agrees with itself; ask two or more"
@@ -101,7 +130,9 @@ class LedgerAgreesCheck(RankCheck):
 
 def asks_ledgers(checks: Iterable[Check], *, size: int) -> dict[str, tuple[int, ...]]:
     """Of each check of a scenario that asks the ledgers, the ranks that it asks in a world of `size`."""
-    return {check.id: check.ranks.of(size) for check in checks if isinstance(check, LedgerAgreesCheck)}
+    return {
+        check.id: check.ranks.of(size) for check in checks if isinstance(check, LedgerAgreesCheck)
+    }
 
 
 def _in_words(difference: Mapping[str, Any], history: History) -> str:
@@ -111,10 +142,12 @@ def _in_words(difference: Mapping[str, Any], history: History) -> str:
     call = in_words(first.get("call"))
     split = _mapping(difference.get("split"))
     apart = (
-        f": rank {split.get('from')} gives {_elements(split.get('gives'))} to rank {split.get('to')}, which takes "
-        f"{split.get('takes')} of it"
+        f": rank {split.get('from')} gives {_elements(split.get('gives'))} to rank"
+        f" {split.get('to')}, which takes {split.get('takes')} of it"
     )
-    sentence = f"rank {first.get('rank')} made {call}, rank {second.get('rank')} {_made(second, history)}"
+    sentence = (
+        f"rank {first.get('rank')} made {call}, rank {second.get('rank')} {_made(second, history)}"
+    )
     return sentence + (apart if split else "")
 
 
@@ -131,7 +164,11 @@ def _made(side: Mapping[str, Any], history: History) -> str:
 
 def _written(summary: Mapping[str, Any]) -> str:
     """How its calls came into the ledger. MLX is lazy: what is seen is the order of the calls."""
-    by = ", of which a recorder in C wrote those that were met before" if summary.get("in_c") is True else ""
+    by = (
+        ", of which a recorder in C wrote those that were met before"
+        if summary.get("in_c") is True
+        else ""
+    )
     return by + (
         ", in the order in which they were called, for MLX runs them later"
         if "mlx" in _listed(summary.get("libraries"))

@@ -14,7 +14,15 @@ from harness.forms.strict_json import JSON
 from harness.history import ARTEFACT_FOUND, NEEDLES_TRIED, History, artefact_found
 from harness.numeric.array import NotAnArray
 from harness.numeric.arrays import ArrayFile
-from harness.numeric.needles import LEAST, Needle, Needles, extent, places_like, unmasked, wrong_ones
+from harness.numeric.needles import (
+    LEAST,
+    Needle,
+    Needles,
+    extent,
+    places_like,
+    unmasked,
+    wrong_ones,
+)
 
 File = Callable[[Mapping[str, JSON]], ArrayFile]
 Known = dict[tuple[str, ...], dict[str, JSON]]
@@ -26,7 +34,9 @@ def needled(checks: Iterable[Check]) -> list[AgainstCheck]:
     return [check for check in compares_arrays(checks) if check.tolerates]
 
 
-def note_needles(check: AgainstCheck, history: History, *, file: File, known: Known) -> Iterator[dict[str, JSON]]:
+def note_needles(
+    check: AgainstCheck, history: History, *, file: File, known: Known
+) -> Iterator[dict[str, JSON]]:
     """The values of the events that tell what a check makes of needles in a trial; the last is of the first refused.
 
     Args:
@@ -43,9 +53,15 @@ def note_needles(check: AgainstCheck, history: History, *, file: File, known: Kn
             continue
         noted.add(key)
         if key not in known:
-            known[key] = {"check": check.id, "expected": expected["sha256"], "others": dict(digests)}
+            known[key] = {
+                "check": check.id,
+                "expected": expected["sha256"],
+                "others": dict(digests),
+            }
             try:
-                found = _try(check, file(expected), {name: file(values) for name, values in others.items()})
+                found = _try(
+                    check, file(expected), {name: file(values) for name, values in others.items()}
+                )
                 known[key] |= {"needles": found.values()}
             except NotAnArray as error:
                 known[key] |= {"why": str(error)}
@@ -80,7 +96,11 @@ def needles_in(values: Mapping[str, JSON]) -> Needles | None:
 
 def needles_of(history: History, check: str) -> list[Needles]:
     """All that was tried in a trial for a check."""
-    noted = [seen.event.values for seen in history.noted(NEEDLES_TRIED) if seen.event.values.get("check") == check]
+    noted = [
+        seen.event.values
+        for seen in history.noted(NEEDLES_TRIED)
+        if seen.event.values.get("check") == check
+    ]
     return [found for values in noted if (found := needles_in(values)) is not None]
 
 
@@ -89,7 +109,9 @@ def _try(check: AgainstCheck, expected: ArrayFile, others: Mapping[str, ArrayFil
     right = unmasked(expected)
     found = extent(right)
     tried: list[Needle] = []
-    known = {name: unmasked(other) for name, other in others.items()} if found.elements >= LEAST else {}
+    known = (
+        {name: unmasked(other) for name, other in others.items()} if found.elements >= LEAST else {}
+    )
     for what, wrong in wrong_ones(right, known) if found.elements >= LEAST else ():
         needle = check.needle(what, wrong, right)
         if not needle.telling:

@@ -27,7 +27,8 @@ class NoSurvivorsCheck(Check):
                 return Finding(check=self.id, kind=self.kind, reason="nobody looked for survivors")
             values = lost[0].event.values
             reason = (
-                f"machine {values.get('machine')} was lost ({values.get('why')}), so survivors could not be counted"
+                f"machine {values.get('machine')} was lost ({values.get('why')}), so survivors"
+                " could not be counted"
             )
             return Finding(check=self.id, kind=self.kind, reason=reason, line=lost[0].line)
         count = looked[0].event.values.get("count")

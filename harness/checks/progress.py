@@ -27,17 +27,30 @@ class ProgressCheck(RankCheck):
     """Every rank emits the event again and again, or counts up in it, and never pauses for longer than a time limit."""
 
     # A pause has an end: by the next event, or by that of the rank. Only one that never began to move has none.
-    properties: ClassVar = replace(OF_A_VALUE, compares=False, wrong=FailsAt.EVENT, missing=FailsAt.WORLD_END)
-    example: ClassVar = "{id: nobody-waits, kind: progress, ranks: every, event: step, counter: number, limit: 1s}"
+    properties: ClassVar = replace(
+        OF_A_VALUE, compares=False, wrong=FailsAt.EVENT, missing=FailsAt.WORLD_END
+    )
+    example: ClassVar = (
+        "{id: nobody-waits, kind: progress, ranks: every, event: step, counter: number, limit: 1s}"
+    )
 
     kind: Literal["progress"]
     event: Event = Field(description="The event that every rank must emit again and again.")
     counter: Name | None = Field(
-        None, description="A key of the event whose number must grow: an event that repeats it is not a move."
+        None,
+        description=(
+            "A key of the event whose number must grow: an event that repeats it is not a move."
+        ),
     )
-    limit: Duration = Field(description="The longest time allowed from one move to the next, with a unit: 200ms, 60s.")
-    from_: Event = Field("subject.begin", alias="from", description="The event that starts the clock.")
-    until: Event = Field("subject.end", description="The event that stops it; the end of the rank does too.")
+    limit: Duration = Field(
+        description="The longest time allowed from one move to the next, with a unit: 200ms, 60s."
+    )
+    from_: Event = Field(
+        "subject.begin", alias="from", description="The event that starts the clock."
+    )
+    until: Event = Field(
+        "subject.end", description="The event that stops it; the end of the rank does too."
+    )
     at_least: Annotated[int, Field(ge=1)] = Field(1, description="The least number of moves.")
 
     def judge_rank(self, history: History, rank: int) -> RankFinding:
@@ -56,7 +69,11 @@ class ProgressCheck(RankCheck):
         if long is not None:
             reason = self._pause(history, rank, *long)
             return RankFinding(
-                rank=rank, passed=False, observed=f"{len(watched)} moves", reason=reason, line=long[1].line
+                rank=rank,
+                passed=False,
+                observed=f"{len(watched)} moves",
+                reason=reason,
+                line=long[1].line,
             )
         if len(watched) < self.at_least:
             reason = f"it moved {len(watched)} times, at least {self.at_least} are asked"
@@ -76,7 +93,9 @@ class ProgressCheck(RankCheck):
             value = seen.event.values.get(self.counter)
             if isinstance(value, bool) or not isinstance(value, int | float):
                 reason = f"{self.event}.{self.counter} is not a number"
-                return RankFinding(rank=rank, passed=False, observed=value, reason=reason, line=seen.line)
+                return RankFinding(
+                    rank=rank, passed=False, observed=value, reason=reason, line=seen.line
+                )
             if best is None or value > best:
                 best = value
                 moves.append(seen)
@@ -84,7 +103,9 @@ class ProgressCheck(RankCheck):
 
     def _end(self, history: History, rank: int, begin: Seen) -> Seen:
         """Where the clock stops: the event, the rank's error or end, at the latest the end of the trial."""
-        ends = [seen for seen in history.said(rank, self.until) if seen.event.ns >= begin.event.ns][:1]
+        ends = [seen for seen in history.said(rank, self.until) if seen.event.ns >= begin.event.ns][
+            :1
+        ]
         ends += [seen for seen in (history.error(rank), history.exit(rank)) if seen is not None]
         return min(ends, key=lambda seen: seen.event.ns, default=history.seen[-1])
 
@@ -95,7 +116,10 @@ class ProgressCheck(RankCheck):
         what = last.event.name
         if self.counter is not None and what == self.event:
             what = f"{what}.{self.counter} {last.event.values.get(self.counter)}"
-        reason = f"it paused for {seconds:.3f} s (at most {self.limit:g} s), since {what} at {since:.3f} s"
+        reason = (
+            f"it paused for {seconds:.3f} s (at most {self.limit:g} s), since {what} at"
+            f" {since:.3f} s"
+        )
         # At the moment at which it had paused for too long: who was late may have caught up since.
         moment = last.event.ns + round(self.limit * 1e9)
         counts = {one: self._count(history, one, until=moment) for one in range(history.size)}
@@ -103,7 +127,9 @@ class ProgressCheck(RankCheck):
         reason += f"; behind it: {numbered('rank', behind)}" if behind else "; no rank is behind it"
         # Stacks were taken when the world was stopped: they show this pause only where it lasted until then.
         return reason + (
-            at_line(history, rank) if history.was_stopped(rank) and following == history.exit(rank) else ""
+            at_line(history, rank)
+            if history.was_stopped(rank) and following == history.exit(rank)
+            else ""
         )
 
     def _count(self, history: History, rank: int, *, until: int) -> int:
@@ -115,10 +141,16 @@ class ProgressCheck(RankCheck):
         """The limit can be exceeded, and the clock of a program is started by an event that it emits."""
         for index, check in checks.items():
             if draft.has("subject", "program") and not draft.has("checks", index, "from"):
-                message = "is missing; a program has no subject.begin: name the event that starts the clock, as ready"
+                message = (
+                    "is missing; a program has no subject.begin: name the event that starts the"
+                    " clock, as ready"
+                )
                 yield draft.problem(("checks", index, "from"), message)
             if draft.deadline is not None and not 0 < check.limit < draft.deadline:
-                message = f"must be more than 0s and less than world.deadline ({draft.deadline:g}s), or it never fails"
+                message = (
+                    f"must be more than 0s and less than world.deadline ({draft.deadline:g}s), or"
+                    " it never fails"
+                )
                 yield draft.problem(("checks", index, "limit"), message)
 
 

@@ -18,17 +18,25 @@ class RequestsCheck(RankCheck):
     """Every rank's process made so many requests to the scenario's hub, by the hub's own log."""
 
     properties: ClassVar = replace(NO_VALUE, needs_a_hub=True)
-    example: ClassVar = "{id: one-download, kind: requests, ranks: nonzero, role: [tokenizer.json], at_most: 0}"
+    example: ClassVar = (
+        "{id: one-download, kind: requests, ranks: nonzero, role: [tokenizer.json], at_most: 0}"
+    )
 
     kind: Literal["requests"]
-    role: Roles = Field(("any",), description="Which requests count: model_info, tree, tokenizer.json, … or any.")
+    role: Roles = Field(
+        ("any",), description="Which requests count: model_info, tree, tokenizer.json, … or any."
+    )
     at_least: Annotated[int, Field(ge=0)] = Field(0, description="The least number of them.")
-    at_most: Annotated[int, Field(ge=0)] | None = Field(None, description="The greatest number of them.")
+    at_most: Annotated[int, Field(ge=0)] | None = Field(
+        None, description="The greatest number of them."
+    )
 
     @model_validator(mode="after")
     def _bounds(self) -> Self:
         if self.at_most is None and self.at_least == 0:
-            raise complaint("holds for any number of requests; give at_most, or an at_least of 1 or more")
+            raise complaint(
+                "holds for any number of requests; give at_most, or an at_least of 1 or more"
+            )
         if self.at_most is not None and self.at_most < self.at_least:
             raise complaint("is below at_least; no number is both", at="at_most")
         return self
@@ -41,7 +49,11 @@ class RequestsCheck(RankCheck):
 
     def judge_rank(self, history: History, rank: int) -> RankFinding:
         every = "any" in self.role
-        counted = [seen for seen in hub_requests(history, rank) if every or seen.event.values.get("role") in self.role]
+        counted = [
+            seen
+            for seen in hub_requests(history, rank)
+            if every or seen.event.values.get("role") in self.role
+        ]
         count = len(counted)
         most = self.at_most
         end = history.noted(HUB_END)[0].line
@@ -55,4 +67,6 @@ class RequestsCheck(RankCheck):
         else:
             reason = ""
             line = counted[0].line if counted else end
-        return RankFinding(rank=rank, passed=not reason, observed=count, reason=reason, line=line, missing=missing)
+        return RankFinding(
+            rank=rank, passed=not reason, observed=count, reason=reason, line=line, missing=missing
+        )

@@ -50,21 +50,31 @@ class Shard(NamedTuple):
 class ShardsCoverCheck(AccountedCheck):
     """Each element of the checkpoint lies on exactly one rank, or on several where that is stated, with its bytes."""
 
-    properties: ClassVar = replace(NO_VALUE, reports_a_value=True, wrong=FailsAt.RANK_END, missing=FailsAt.RANK_END)
-    example: ClassVar = '{id: split, kind: shards-cover, ranks: every, against: reference, replicated: ["*norm*"]}'
+    properties: ClassVar = replace(
+        NO_VALUE, reports_a_value=True, wrong=FailsAt.RANK_END, missing=FailsAt.RANK_END
+    )
+    example: ClassVar = (
+        '{id: split, kind: shards-cover, ranks: every, against: reference, replicated: ["*norm*"]}'
+    )
 
     kind: Literal["shards-cover"]
     against: Literal["reference"] = Field(
-        description="Whose checkpoint it is: subject.reference keeps it as the artefact checkpoint, in safetensors."
+        description=(
+            "Whose checkpoint it is: subject.reference keeps it as the artefact checkpoint, in"
+            " safetensors."
+        )
     )
     replicated: Listed[Annotated[Line, Field(max_length=200)]] = Field(
         (), description="Names of tensors that may lie on several ranks, such as '*norm*'."
     )
     plan: Literal["reference"] | None = Field(
         None,
-        description="Who says what the engine's plan leaves whole: the reference, by its events plan and plan.whole. "
-        "Where it told that of the engine that the ranks are, every rank has to hold all of it, nothing else lies "
-        "twice, each rank has its part of a layer, and replicated is not asked.",
+        description=(
+            "Who says what the engine's plan leaves whole: the reference, by its events plan and"
+            " plan.whole. Where it told that of the engine that the ranks are, every rank has to"
+            " hold all of it, nothing else lies twice, each rank has its part of a layer, and"
+            " replicated is not asked."
+        ),
     )
 
     def wants(self, name: str) -> bool:
@@ -77,12 +87,16 @@ class ShardsCoverCheck(AccountedCheck):
     def account(self, sources: Sources) -> dict[str, JSON]:
         """Shapes of the checkpoint's tensors, and the digests of the slices that ranks say they hold."""
         if (file := sources.reference.get(CHECKPOINT)) is None:
-            raise NotAnArray("the reference kept no checkpoint: keep it as checkpoint, a safetensors file")
+            raise NotAnArray(
+                "the reference kept no checkpoint: keep it as checkpoint, a safetensors file"
+            )
         content = file.content
         try:
             whole = tensors(content)
         except NotSafetensors as error:
-            raise NotAnArray(f"the reference's checkpoint is not a safetensors file: {error}") from None
+            raise NotAnArray(
+                f"the reference's checkpoint is not a safetensors file: {error}"
+            ) from None
         asked = {
             (one.tensor, one.bounds)
             for rank in range(sources.history.size)
@@ -93,25 +107,42 @@ class ShardsCoverCheck(AccountedCheck):
             _key(name, bounds): hashlib.sha256(slice_of(content, whole[name], bounds)).hexdigest()
             for name, bounds in sorted(asked)
         }
-        return {"shapes": {name: list(tensor.shape) for name, tensor in whole.items()}, "slices": digests}
+        return {
+            "shapes": {name: list(tensor.shape) for name, tensor in whole.items()},
+            "slices": digests,
+        }
 
-    def judge_account(self, history: History, account: Mapping[str, JSON], line: int) -> list[RankFinding]:
+    def judge_account(
+        self, history: History, account: Mapping[str, JSON], line: int
+    ) -> list[RankFinding]:
         asked = self.ranks.of(history.size)
         shapes = account.get("shapes")
         slices = account.get("slices")
-        if not isinstance(shapes, dict) or not isinstance(slices, dict) or not all(map(_is_shape, shapes.values())):
+        if (
+            not isinstance(shapes, dict)
+            or not isinstance(slices, dict)
+            or not all(map(_is_shape, shapes.values()))
+        ):
             reason = "it cannot be compared: the account is not one"
-            return [RankFinding(rank=rank, passed=False, reason=reason, line=line, uncompared=True) for rank in asked]
+            return [
+                RankFinding(rank=rank, passed=False, reason=reason, line=line, uncompared=True)
+                for rank in asked
+            ]
         shards = {rank: shards_of(history, rank) for rank in range(history.size)}
         try:
             plan = plan_of(history) if self.plan is not None else None
         except NotAPlan as error:
             reason = str(error)
-            return [RankFinding(rank=rank, passed=False, reason=reason, line=line, uncompared=True) for rank in asked]
+            return [
+                RankFinding(rank=rank, passed=False, reason=reason, line=line, uncompared=True)
+                for rank in asked
+            ]
         find = self._faults if plan is None else partial(_faults_by, plan)
         faults = find(shapes, shards, history.size)
         by = f"; {plan.words(shapes)}" if plan is not None else ""
-        return [self._judge(rank, shards[rank], slices, shapes, faults, line, by=by) for rank in asked]
+        return [
+            self._judge(rank, shards[rank], slices, shapes, faults, line, by=by) for rank in asked
+        ]
 
     def doubts(self, history: History) -> Iterator[tuple[VerdictCode, str]]:
         """A reference tells the same plan in both of its runs."""
@@ -119,7 +150,10 @@ class ShardsCoverCheck(AccountedCheck):
             first = plans_in(history.reference)
             second = plans_in(history)
             if first != second:
-                yield VerdictCode.REFERENCE_DIFFERS, f"told two plans in two runs, and check {self.id} goes by them"
+                yield (
+                    VerdictCode.REFERENCE_DIFFERS,
+                    f"told two plans in two runs, and check {self.id} goes by them",
+                )
 
     def _judge(
         self,
@@ -133,7 +167,11 @@ class ShardsCoverCheck(AccountedCheck):
         by: str,
     ) -> RankFinding:
         if not shards:
-            why = "it told of no shard" if shards is not None else "what it told of its shards is not that"
+            why = (
+                "it told of no shard"
+                if shards is not None
+                else "what it told of its shards is not that"
+            )
             return RankFinding(rank=rank, passed=False, reason=why, line=line, missing=True)
         for shard in shards:
             key = _key(shard.tensor, shard.bounds)
@@ -152,11 +190,17 @@ class ShardsCoverCheck(AccountedCheck):
             return RankFinding(rank=rank, passed=False, reason=mine[0], line=line)
         elements = sum(math.prod(end - begin for begin, end in shard.bounds) for shard in shards)
         total = sum(math.prod(shape) for shape in shapes.values())
-        observed = f"{plural(len(shards), 'slice')}, {elements} of {total} parameters ({elements / total:.0%}){by}"
+        observed = (
+            f"{plural(len(shards), 'slice')}, {elements} of {total} parameters"
+            f" ({elements / total:.0%}){by}"
+        )
         return RankFinding(rank=rank, passed=True, observed=observed, line=line)
 
     def _faults(
-        self, shapes: Mapping[str, Sequence[int]], told: Mapping[int, Sequence[Shard] | None], size: int
+        self,
+        shapes: Mapping[str, Sequence[int]],
+        told: Mapping[int, Sequence[Shard] | None],
+        size: int,
     ) -> dict[str, tuple[frozenset[int], str]]:
         """Per tensor, why it is not covered once, and by whose slices; no rank where nobody has it."""
         alone: set[int] = set()
@@ -165,15 +209,22 @@ class ShardsCoverCheck(AccountedCheck):
             may_repeat = any(fnmatchcase(name, pattern) for pattern in self.replicated)
             distinct = pieces
             if may_repeat:  # several ranks may hold the same slice, and one of them counts
-                distinct = list({bounds: (rank, bounds) for rank, bounds in reversed(pieces)}.values())
+                distinct = list(
+                    {bounds: (rank, bounds) for rank, bounds in reversed(pieces)}.values()
+                )
             if (fault := _not_once(name, shape, distinct)) is not None:
                 faults[name] = fault
             alone |= {
-                rank for rank, bounds in pieces if not any(other != rank and own == bounds for other, own in pieces)
+                rank
+                for rank, bounds in pieces
+                if not any(other != rank and own == bounds for other, own in pieces)
             }
         for rank in range(size) if size > 1 else ():
             if rank not in alone and not faults:
-                faults[f"rank {rank}"] = frozenset({rank}), "it holds nothing that another rank does not hold too"
+                faults[f"rank {rank}"] = (
+                    frozenset({rank}),
+                    "it holds nothing that another rank does not hold too",
+                )
         return faults
 
 
@@ -188,15 +239,21 @@ def shards_of(history: History, rank: int) -> list[Shard] | None:
         if not isinstance(name, str) or not isinstance(bounds, list) or not isinstance(digest, str):
             return None
         if not all(
-            isinstance(bound, list) and len(bound) == 2 and all(type(end) is int for end in bound) for bound in bounds
+            isinstance(bound, list) and len(bound) == 2 and all(type(end) is int for end in bound)
+            for bound in bounds
         ):
             return None
-        found.append(Shard(name, tuple((bound[0], bound[1]) for bound in bounds), digest, seen.line))
+        found.append(
+            Shard(name, tuple((bound[0], bound[1]) for bound in bounds), digest, seen.line)
+        )
     return found
 
 
 def _faults_by(
-    plan: SharingPlan, shapes: Mapping[str, Sequence[int]], told: Mapping[int, Sequence[Shard] | None], size: int
+    plan: SharingPlan,
+    shapes: Mapping[str, Sequence[int]],
+    told: Mapping[int, Sequence[Shard] | None],
+    size: int,
 ) -> dict[str, tuple[frozenset[int], str]]:
     """The same by a plan: what it leaves whole lies on every rank, all else once, and each rank has some of a layer."""
     faults = {}
@@ -205,8 +262,14 @@ def _faults_by(
     for name, shape, pieces in _held(shapes, told):
         if name in plan.whole:
             for rank in range(size):
-                if _not_once(name, shape, [piece for piece in pieces if piece[0] == rank]) is not None:
-                    why = f"it does not hold all of {name} once, which the plan of {plan.engine} leaves whole"
+                if (
+                    _not_once(name, shape, [piece for piece in pieces if piece[0] == rank])
+                    is not None
+                ):
+                    why = (
+                        f"it does not hold all of {name} once, which the plan of {plan.engine}"
+                        " leaves whole"
+                    )
                     faults[f"{name} on rank {rank}"] = frozenset({rank}), why
         elif (fault := _not_once(name, shape, pieces)) is not None:
             faults[name] = fault
@@ -214,7 +277,10 @@ def _faults_by(
             sharing |= {rank for rank, _ in pieces}
     for rank in range(size) if size > 1 else ():
         if rank not in sharing:
-            why = f"it holds no part of any matrix that the plan of {plan.engine} shares within a layer"
+            why = (
+                f"it holds no part of any matrix that the plan of {plan.engine} shares within a"
+                " layer"
+            )
             faults[f"rank {rank}"] = frozenset({rank}), why
     return faults
 
@@ -228,7 +294,11 @@ def _held(
         for one in shards or ():
             held[one.tensor].append((rank, one.bounds))
     for name, shape in shapes.items():
-        yield name, shape, [(rank, bounds) for rank, bounds in held[name] if _lies_in(bounds, shape)]
+        yield (
+            name,
+            shape,
+            [(rank, bounds) for rank, bounds in held[name] if _lies_in(bounds, shape)],
+        )
 
 
 def _not_once(
@@ -244,10 +314,16 @@ def _not_once(
             if len(ranks) == most:
                 break
     if ranks:
-        where = f"on rank {min(ranks)} twice" if len(ranks) == 1 else f"on {numbered('rank', sorted(ranks))}"
+        where = (
+            f"on rank {min(ranks)} twice"
+            if len(ranks) == 1
+            else f"on {numbered('rank', sorted(ranks))}"
+        )
         return frozenset(ranks), f"{name} lies {where} {slices}"
     # Slices that do not overlap cover the tensor where they are as many elements.
-    lacking = math.prod(shape) - sum(math.prod(end - begin for begin, end in bounds) for _, bounds in pieces)
+    lacking = math.prod(shape) - sum(
+        math.prod(end - begin for begin, end in bounds) for _, bounds in pieces
+    )
     if lacking:
         return frozenset(), f"{lacking} of {math.prod(shape)} elements of {name} lie on no rank"
     return None
@@ -289,12 +365,20 @@ class SharingPlan(NamedTuple):
     def shares_in_layers(self, shapes: Mapping[str, object]) -> Iterator[str]:
         """The matrices of layers that are shared; an embedding or a head is in none."""
         for name, shape in shapes.items():
-            if isinstance(shape, list) and len(shape) > 1 and IN_A_LAYER.search(name) and name not in self.whole:
+            if (
+                isinstance(shape, list)
+                and len(shape) > 1
+                and IN_A_LAYER.search(name)
+                and name not in self.whole
+            ):
                 yield name
 
     def words(self, shapes: Mapping[str, object]) -> str:
         """How much of a checkpoint it leaves whole, for a report."""
-        return f"{len(self.whole & shapes.keys())} of {len(shapes)} tensors whole by the plan of {self.engine}"
+        return (
+            f"{len(self.whole & shapes.keys())} of {len(shapes)} tensors whole by the plan of"
+            f" {self.engine}"
+        )
 
 
 def plan_of(history: History) -> SharingPlan | None:
@@ -314,13 +398,20 @@ def plan_of(history: History) -> SharingPlan | None:
     if said.isdisjoint(engine for engine, _, _ in plans):
         return None
     if len(said) > 1:
-        raise NotAPlan(f"ranks say that they are different engines: {', '.join(sorted(map(str, said)))}")
+        raise NotAPlan(
+            f"ranks say that they are different engines: {', '.join(sorted(map(str, said)))}"
+        )
     (engine,) = said
-    tensors = [values.get("tensor") for name, event, values in plans if (name, event) == (engine, WHOLE)]
+    tensors = [
+        values.get("tensor") for name, event, values in plans if (name, event) == (engine, WHOLE)
+    ]
     heads = [values for name, event, values in plans if (name, event) == (engine, PLAN)]
     whole = frozenset(tensor for tensor in tensors if isinstance(tensor, str))
     if len(heads) != 1 or not len(whole) == len(tensors) == heads[0].get("whole"):
-        raise NotAPlan(f"the plan of {engine} that the reference told says another number of tensors than it names")
+        raise NotAPlan(
+            f"the plan of {engine} that the reference told says another number of tensors than it"
+            " names"
+        )
     return SharingPlan(str(engine), whole)
 
 

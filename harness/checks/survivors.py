@@ -41,14 +41,22 @@ class Failing(NamedTuple):
 class SurvivorsCheck(RankCheck):
     """A check of the ranks that a fault did not end. One that a fault provably ended has nothing to answer for."""
 
-    fault: Id = Field(description="The id of the fault; time runs from the moment at which it first struck.")
-    limit: Duration = Field(description="The longest time allowed from the strike, with a unit: 200ms, 60s.")
+    fault: Id = Field(
+        description="The id of the fault; time runs from the moment at which it first struck."
+    )
+    limit: Duration = Field(
+        description="The longest time allowed from the strike, with a unit: 200ms, 60s."
+    )
     error: ExceptionName | None = Field(
         None,
-        description="Type that the exception must be of, or descend from. Default: any but those that typing mistakes "
-        f"raise ({', '.join(sorted(SLIPS))}).",
+        description=(
+            "Type that the exception must be of, or descend from. Default: any but those that"
+            f" typing mistakes raise ({', '.join(sorted(SLIPS))})."
+        ),
     )
-    message: Message | None = Field(None, description="A text that the exception's message must hold.")
+    message: Message | None = Field(
+        None, description="A text that the exception's message must hold."
+    )
 
     # In words, what has to come within the limit.
     awaited: ClassVar[str]
@@ -57,16 +65,22 @@ class SurvivorsCheck(RankCheck):
         """Without a survivor among those who are asked there is nothing to judge, and that is a failure."""
         finding = super().judge(history)
         if finding.ranks and all(history.ended_by(part.rank) for part in finding.ranks):
-            return finding._replace(reason="faults ended every rank that it asks: nobody is left to notice")
+            return finding._replace(
+                reason="faults ended every rank that it asks: nobody is left to notice"
+            )
         return finding
 
     def judge_rank(self, history: History, rank: int) -> RankFinding:
         if (fault := history.ended_by(rank)) is not None:
             end = history.exit(rank)
             line = end.line if end is not None else None
-            return RankFinding(rank=rank, passed=True, observed=f"ended by fault {fault.fault}", line=line)
+            return RankFinding(
+                rank=rank, passed=True, observed=f"ended by fault {fault.fault}", line=line
+            )
         strikes = [
-            strike.struck for strike in history.faults if strike.fault == self.fault and strike.struck is not None
+            strike.struck
+            for strike in history.faults
+            if strike.fault == self.fault and strike.struck is not None
         ]
         if not strikes:
             reason = f"fault {self.fault} did not strike, so there was nothing to notice"
@@ -82,7 +96,9 @@ class SurvivorsCheck(RankCheck):
         seconds = (moment.event.ns - struck.event.ns) / 1e9
         reason = self._why_not(failing, struck=struck, seconds=seconds)
         observed = f"{failing.text}, {self.awaited} {seconds:.3f} s after fault {self.fault}"
-        return RankFinding(rank=rank, passed=not reason, observed=observed, reason=reason, line=moment.line)
+        return RankFinding(
+            rank=rank, passed=not reason, observed=observed, reason=reason, line=moment.line
+        )
 
     def moment(self, history: History, rank: int, failing: Failing) -> Seen:
         """The event that has to come within the limit."""
@@ -94,7 +110,9 @@ class SurvivorsCheck(RankCheck):
         if self.error is not None and self.error not in failing.classes:
             return f"it did not end with {self.error}"
         if self.error is None and failing.is_slip:
-            return "it ended by what a typing mistake raises; where that is meant, name it with error"
+            return (
+                "it ended by what a typing mistake raises; where that is meant, name it with error"
+            )
         if self.message is not None and self.message not in failing.message:
             return f"its error does not say {self.message!r}"
         return "" if seconds <= self.limit else f"it took longer than {self.limit:g} s"
@@ -106,7 +124,11 @@ class SurvivorsCheck(RankCheck):
             how = "it returned as if nothing had happened"
         else:
             end = history.exit(rank)
-            how = f"it ended with {ended(end.event.values)}" if end is not None else "its end was not seen"
+            how = (
+                f"it ended with {ended(end.event.values)}"
+                if end is not None
+                else "its end was not seen"
+            )
         return how + at_line(history, rank)
 
     @classmethod
@@ -117,7 +139,10 @@ class SurvivorsCheck(RankCheck):
         readable = len(stated) == len(faults) if isinstance(stated, list) else True
         for index, check in checks.items():
             if check.fault not in faults and readable:
-                message = "must be the id of a fault of this scenario: without one there is nothing to notice"
+                message = (
+                    "must be the id of a fault of this scenario: without one there is nothing to"
+                    " notice"
+                )
                 yield draft.problem(
                     ("checks", index, "fault"),
                     message,
@@ -125,10 +150,16 @@ class SurvivorsCheck(RankCheck):
                 )
             elif check.fault in faults and faults[check.fault].arm is not None:
                 arm = faults[check.fault].arm
-                message = f"strikes the {arm} alone: in the other arm nobody has anything to notice, so it fails"
+                message = (
+                    f"strikes the {arm} alone: in the other arm nobody has anything to notice, so"
+                    " it fails"
+                )
                 yield draft.problem(("checks", index, "fault"), message, kind="note")
             if draft.deadline is not None and not 0 < check.limit < draft.deadline:
-                message = f"must be more than 0s and less than world.deadline ({draft.deadline:g}s), or nobody is late"
+                message = (
+                    f"must be more than 0s and less than world.deadline ({draft.deadline:g}s), or"
+                    " nobody is late"
+                )
                 yield draft.problem(("checks", index, "limit"), message)
 
 

@@ -17,8 +17,12 @@ from harness.history import History, Seen, ended
 class SurvivorsEndCheck(SurvivorsCheck):
     """Every rank that the fault leaves alive ends by itself with an error within a time limit, stopped by nobody."""
 
-    properties: ClassVar = replace(NO_VALUE, demands_an_error=True, wrong=FailsAt.WORLD_END, missing=FailsAt.WORLD_END)
-    example: ClassVar = "{id: nobody-hangs, kind: survivors-end, ranks: every, fault: rank-1-dies, limit: 2s}"
+    properties: ClassVar = replace(
+        NO_VALUE, demands_an_error=True, wrong=FailsAt.WORLD_END, missing=FailsAt.WORLD_END
+    )
+    example: ClassVar = (
+        "{id: nobody-hangs, kind: survivors-end, ranks: every, fault: rank-1-dies, limit: 2s}"
+    )
     awaited: ClassVar = "ended"
 
     kind: Literal["survivors-end"]
@@ -36,7 +40,10 @@ class SurvivorsEndCheck(SurvivorsCheck):
         if end is None:
             return found._replace(passed=False, reason="its end was not seen", missing=True)
         if history.was_stopped(rank):
-            reason = f"it raised an error and went on until the harness stopped it{at_line(history, rank)}"
+            reason = (
+                "it raised an error and went on until the harness stopped"
+                f" it{at_line(history, rank)}"
+            )
         elif not is_error(end.event.values):
             reason = f"it raised an error and ended with {ended(end.event.values)}"
         else:
@@ -51,7 +58,7 @@ class SurvivorsEndCheck(SurvivorsCheck):
         for index, check in checks.items():
             if after is not None and check.limit > after:
                 message = (
-                    f"is longer than world.after_failure ({after:g}s), after which the harness stops whoever is left; "
-                    "make that as long"
+                    f"is longer than world.after_failure ({after:g}s), after which the harness"
+                    " stops whoever is left; make that as long"
                 )
                 yield draft.problem(("checks", index, "limit"), message)

@@ -22,7 +22,9 @@ from harness.ledger.outside.account import NO_CALL, in_words
 class TransfersIntactCheck(RankCheck):
     """What every rank received of another one is what that one sent, and every sum is that of what the ranks gave."""
 
-    properties: ClassVar = replace(NO_VALUE, compares_ranks=True, wrong=FailsAt.WORLD_END, missing=FailsAt.WORLD_END)
+    properties: ClassVar = replace(
+        NO_VALUE, compares_ranks=True, wrong=FailsAt.WORLD_END, missing=FailsAt.WORLD_END
+    )
     example: ClassVar = "{id: intact, kind: transfers-intact, ranks: every}"
 
     kind: Literal["transfers-intact"]
@@ -38,16 +40,25 @@ class TransfersIntactCheck(RankCheck):
         left = _listed(found.get("left"))
         if len(ranks) != history.size or len(compared) != len(asked) or len(left) != len(asked):
             reason = "what the ranks sent and received was not compared"
-            lost = [RankFinding(rank=rank, passed=False, reason=reason, uncompared=True) for rank in asked]
+            lost = [
+                RankFinding(rank=rank, passed=False, reason=reason, uncompared=True)
+                for rank in asked
+            ]
             return over_ranks(self.id, self.kind, lost)
         line = noted[0].line
         damage = _mapping(found.get("damage"))
         parts = []
         for rank, many, missed in zip(asked, compared, left, strict=True):
-            reason, is_shown = _reason(rank, _mapping(ranks[rank]), damage, many, missed, size=history.size)
+            reason, is_shown = _reason(
+                rank, _mapping(ranks[rank]), damage, many, missed, size=history.size
+            )
             shown = f"{plural(many, 'call')} compared" if isinstance(many, int) else None
-            shown = f"{shown}; a world of one sends to nobody" if shown and history.size == 1 else shown
-            part = RankFinding(rank=rank, passed=not reason, observed=shown, reason=reason, line=line)
+            shown = (
+                f"{shown}; a world of one sends to nobody" if shown and history.size == 1 else shown
+            )
+            part = RankFinding(
+                rank=rank, passed=not reason, observed=shown, reason=reason, line=line
+            )
             parts.append(part._replace(uncompared=bool(reason) and not is_shown))
         return over_ranks(self.id, self.kind, parts)
 
@@ -58,22 +69,37 @@ class TransfersIntactCheck(RankCheck):
             place = ("checks", index)
             observed = draft.at("observe")
             words = observed if isinstance(observed, list) else []
-            if "collectives" not in words or not {"digests", "eager-digests"} & {str(word) for word in words}:
+            if "collectives" not in words or not {"digests", "eager-digests"} & {
+                str(word) for word in words
+            }:
                 yield draft.problem(
-                    (*place, "kind"), "needs digests in the ledgers; add observe: [collectives, digests]"
+                    (*place, "kind"),
+                    "needs digests in the ledgers; add observe: [collectives, digests]",
                 )
             alone = not isinstance(check.ranks.which, str) and len(check.ranks.which) == 1
             if alone or draft.sizes() == (1,):
-                yield draft.problem((*place, "ranks"), "asks one rank alone, which sends to nobody; ask two or more")
+                yield draft.problem(
+                    (*place, "ranks"), "asks one rank alone, which sends to nobody; ask two or more"
+                )
 
 
 def asks_digests(checks: Iterable[Check], *, size: int) -> dict[str, tuple[int, ...]]:
     """Of each check of a scenario that asks for digests, the ranks that it asks in a world of `size`."""
-    return {check.id: check.ranks.of(size) for check in checks if isinstance(check, TransfersIntactCheck)}
+    return {
+        check.id: check.ranks.of(size)
+        for check in checks
+        if isinstance(check, TransfersIntactCheck)
+    }
 
 
 def _reason(
-    rank: int, summary: Mapping[str, Any], damage: Mapping[str, Any], compared: object, left: object, *, size: int
+    rank: int,
+    summary: Mapping[str, Any],
+    damage: Mapping[str, Any],
+    compared: object,
+    left: object,
+    *,
+    size: int,
 ) -> tuple[str, bool]:
     """Why a rank's transfers are not intact, empty where they are; and whether something was compared that shows it."""
     why = summary.get("why", "it was not looked at")
@@ -88,10 +114,20 @@ def _reason(
     if partly := summary.get("partly"):
         return str(partly), False
     if summary["undigested"] != 0:
-        many = f"{summary['undigested']} of its calls were" if summary["undigested"] != 1 else "a call of it was"
+        many = (
+            f"{summary['undigested']} of its calls were"
+            if summary["undigested"] != 1
+            else "a call of it was"
+        )
         return f"{many} not digested: {summary.get('undigested_why')}", False
     if left != 0:
-        return f"{left} of its calls were not held against the other end: it is missing, or out of step", False
+        return (
+            (
+                f"{left} of its calls were not held against the other end: it is missing, or out of"
+                " step"
+            ),
+            False,
+        )
     if not isinstance(compared, int) or compared < 1:
         return f"none of its {summary.get('calls')} calls was held against another rank's", False
     return "", True
@@ -103,7 +139,10 @@ def _in_words(damage: Mapping[str, Any]) -> str:
     like = f": {damage['like']}" if damage.get("like") else ""
     if damage.get("sender") is None:
         return f"{got} another result than what the ranks gave makes{like}"
-    return f"{got} something else than rank {damage.get('sender')} gave in {in_words(damage.get('sent'))}{like}"
+    return (
+        f"{got} something else than rank {damage.get('sender')} gave in"
+        f" {in_words(damage.get('sent'))}{like}"
+    )
 
 
 def _mapping(value: object) -> Mapping[str, Any]:

@@ -11,13 +11,23 @@ from typing import Any
 from harness.checks.finding import Finding, RankFinding
 from harness.events import Event
 from harness.forms.strict_json import JSON
-from harness.history import MACHINE_CUT, MACHINE_ENDED, MACHINE_LOST, MACHINES_JOINED, History, ended
+from harness.history import (
+    MACHINE_CUT,
+    MACHINE_ENDED,
+    MACHINE_LOST,
+    MACHINES_JOINED,
+    History,
+    ended,
+)
 
 KIND = "world"
 
 
 def judge(
-    history: History, *, ended_by_fault: Mapping[int, str] | None = None, in_error: Mapping[int, str] | None = None
+    history: History,
+    *,
+    ended_by_fault: Mapping[int, str] | None = None,
+    in_error: Mapping[int, str] | None = None,
 ) -> list[Finding]:
     """Judge one trial.
 
@@ -26,15 +36,30 @@ def judge(
         ended_by_fault: rank to the id of the fault that provably ended it: how far it came is the fault's doing.
         in_error: rank to the check that holds there because it ended with an error: it need not have come further.
     """
-    ended_ranks = {rank: f"ended with an error, as {check} demands" for rank, check in (in_error or {}).items()}
-    ended_ranks |= {rank: f"ended by fault {fault}" for rank, fault in (ended_by_fault or {}).items()}
+    ended_ranks = {
+        rank: f"ended with an error, as {check} demands" for rank, check in (in_error or {}).items()
+    }
+    ended_ranks |= {
+        rank: f"ended by fault {fault}" for rank, fault in (ended_by_fault or {}).items()
+    }
     group = [] if history.is_of_programs else [_over_every("group-is-whole", history, _joined)]
     code = _executed if history.is_of_programs else _entry_loaded
     return [
         _real(history),
-        *(_excuse(found, ended_ranks) for found in (*group, _over_every("code-is-the-arms", history, code))),
-        *([_over_every("ranks-are-on-their-hosts", history, _placed)] if "hosts" in history.about() else []),
-        *([_over_every("machines-stayed", history, _stayed)] if "machines" in history.about() else []),
+        *(
+            _excuse(found, ended_ranks)
+            for found in (*group, _over_every("code-is-the-arms", history, code))
+        ),
+        *(
+            [_over_every("ranks-are-on-their-hosts", history, _placed)]
+            if "hosts" in history.about()
+            else []
+        ),
+        *(
+            [_over_every("machines-stayed", history, _stayed)]
+            if "machines" in history.about()
+            else []
+        ),
         _over_every("channel-is-whole", history, _heard),
         _excuse(_finished(history), ended_ranks),
         _kept(history),
@@ -46,16 +71,24 @@ def _excuse(finding: Finding, ended: Mapping[int, str]) -> Finding:
     if not ended:
         return finding
     parts = tuple(
-        found._replace(passed=True, reason="", observed=ended[found.rank])
-        if found.rank in ended and not found.passed
-        else found
+        (
+            found._replace(passed=True, reason="", observed=ended[found.rank])
+            if found.rank in ended and not found.passed
+            else found
+        )
         for found in finding.ranks
     )
     return finding._replace(ranks=parts)
 
 
-def _over_every(check: str, history: History, part: Callable[[History, int], RankFinding]) -> Finding:
-    return Finding(check=f"world:{check}", kind=KIND, ranks=tuple(part(history, rank) for rank in range(history.size)))
+def _over_every(
+    check: str, history: History, part: Callable[[History, int], RankFinding]
+) -> Finding:
+    return Finding(
+        check=f"world:{check}",
+        kind=KIND,
+        ranks=tuple(part(history, rank) for rank in range(history.size)),
+    )
 
 
 def _real(history: History) -> Finding:
@@ -74,14 +107,18 @@ def _real(history: History) -> Finding:
         pid = started[0].event.pid if started else None
         if len(started) != 1 or pid is None:
             reason = "it was not started exactly once"
-        elif pids.count((pid, _machine(started[0].event, over=over))) != 1 or (pid == harness and not over):
+        elif pids.count((pid, _machine(started[0].event, over=over))) != 1 or (
+            pid == harness and not over
+        ):
             reason = f"pid {pid} is not its own"
         elif len(exited) != 1 or exited[0].event.pid != pid:
             reason = "its end was not seen exactly once"
         else:
             reason = ""
         line = started[0].line if started else None
-        return RankFinding(rank=rank, passed=not reason, observed=f"pid {pid}", reason=reason, line=line)
+        return RankFinding(
+            rank=rank, passed=not reason, observed=f"pid {pid}", reason=reason, line=line
+        )
 
     return _over_every("ranks-are-processes", history, part)
 
@@ -107,7 +144,10 @@ def _joined(history: History, rank: int) -> RankFinding:
         own = seen.event.values
         if not reason and own.get("size") != history.size:
             observed, line = f"{own.get('rank')} of {own.get('size')}", seen.line
-            reason = f"the subject made its own group with {own.get('library')}, of another size than the world"
+            reason = (
+                f"the subject made its own group with {own.get('library')}, of another size than"
+                " the world"
+            )
     return RankFinding(rank=rank, passed=not reason, observed=observed, reason=reason, line=line)
 
 
@@ -117,7 +157,11 @@ def _placed(history: History, rank: int) -> RankFinding:
     host = placed[rank] if isinstance(placed, list) and rank < len(placed) else None
     started, made = history.served(rank, "rank.started"), history.served(None, "hosts.made")
     listed = made[0].event.values.get("hosts") if len(made) == 1 else None
-    names = [one.get("name") for one in listed if isinstance(one, dict)] if isinstance(listed, list) else []
+    names = (
+        [one.get("name") for one in listed if isinstance(one, dict)]
+        if isinstance(listed, list)
+        else []
+    )
     observed = started[0].event.values.get("host") if started else None
     line = started[0].line if started else None
     told = history.said(rank, "rank.begin")
@@ -142,7 +186,11 @@ def _stayed(history: History, rank: int) -> RankFinding:
     started, joined = history.served(rank, "rank.started"), history.noted(MACHINES_JOINED)
     try:
         own = about["called"][about["of"][rank]]
-        listed = [one["machine"] for one in joined[0].event.values["machines"]] if len(joined) == 1 else []
+        listed = (
+            [one["machine"] for one in joined[0].event.values["machines"]]
+            if len(joined) == 1
+            else []
+        )
     except (LookupError, TypeError):
         own, listed = None, []
     observed = started[0].event.values.get("machine") if started else None
@@ -153,7 +201,11 @@ def _stayed(history: History, rank: int) -> RankFinding:
         reason = f"it was to be on machine {own}"
     for name, words in ((MACHINE_LOST, "was lost"), (MACHINE_ENDED, "ended its ranks by itself")):
         for seen in history.noted(name):
-            if not reason and seen.event.values.get("machine") == own and not _was_cut_off(history, rank, own):
+            if (
+                not reason
+                and seen.event.values.get("machine") == own
+                and not _was_cut_off(history, rank, own)
+            ):
                 line, reason = seen.line, f"its machine {words}: {seen.event.values.get('why')}"
     return RankFinding(rank=rank, passed=not reason, observed=observed, reason=reason, line=line)
 
@@ -172,8 +224,14 @@ def _entry_loaded(history: History, rank: int) -> RankFinding:
         if entry := seen.event.values.get("entry"):
             return RankFinding(rank=rank, passed=True, observed=entry, line=seen.line)
     elsewhere = any(seen.event.values.get("elsewhere") for seen in lists)
-    reason = "the entry came from elsewhere, not from the arm's folder" if elsewhere else "the entry was not loaded"
-    return RankFinding(rank=rank, passed=False, reason=reason, line=lists[0].line if lists else None)
+    reason = (
+        "the entry came from elsewhere, not from the arm's folder"
+        if elsewhere
+        else "the entry was not loaded"
+    )
+    return RankFinding(
+        rank=rank, passed=False, reason=reason, line=lists[0].line if lists else None
+    )
 
 
 def _executed(history: History, rank: int) -> RankFinding:
@@ -183,7 +241,9 @@ def _executed(history: History, rank: int) -> RankFinding:
         return RankFinding(rank=rank, passed=False, reason="no program was started")
     files = ", ".join(str(name) for name, _ in history.executed_files(rank))
     reason = "" if files else "no word of its command line is a file of the arm's folder"
-    return RankFinding(rank=rank, passed=not reason, observed=files or None, reason=reason, line=seen.line)
+    return RankFinding(
+        rank=rank, passed=not reason, observed=files or None, reason=reason, line=seen.line
+    )
 
 
 def _heard(history: History, rank: int) -> RankFinding:
@@ -200,10 +260,14 @@ def _heard(history: History, rank: int) -> RankFinding:
     }
     if history.is_of_programs:
         end = history.exit(rank)
-        is_heard = history.began(rank) and end is not None and end.event.values.get("code") is not None
+        is_heard = (
+            history.began(rank) and end is not None and end.event.values.get("code") is not None
+        )
     else:
         returned = history.returned(rank)
-        is_heard = any(returned and seen.line > returned.line for seen in history.said(rank, "subject.loaded"))
+        is_heard = any(
+            returned and seen.line > returned.line for seen in history.said(rank, "subject.loaded")
+        )
     if is_heard:
         del words["channel.closed"]
     for name, reason in words.items():
@@ -242,7 +306,11 @@ def _why_stopped(history: History, rank: int) -> str:
 
 def _finished(history: History) -> Finding:
     """The subject returned on every rank before the deadline, and nobody had to be stopped."""
-    stopped = [rank for seen in history.noted("world.stopped") for rank in seen.event.values.get("ranks", ())]
+    stopped = [
+        rank
+        for seen in history.noted("world.stopped")
+        for rank in seen.event.values.get("ranks", ())
+    ]
     deadline = history.noted("world.deadline")
 
     def part(history: History, rank: int) -> RankFinding:
@@ -256,12 +324,18 @@ def _finished(history: History) -> Finding:
             reason = f"it raised {error.event.values.get('type')}"
         else:
             how = ended(end.event.values) if end else "unknown"
-            reason = f"it ended with {how}" if history.is_of_programs else "it ended before the subject returned"
+            reason = (
+                f"it ended with {how}"
+                if history.is_of_programs
+                else "it ended before the subject returned"
+            )
         line = error.line if error else end.line if end else None
         return RankFinding(rank=rank, passed=False, reason=reason, line=line)
 
     after = deadline[0].event.values.get("after") if deadline else None
     return _over_every("finished", history, part)._replace(
-        reason=f"the world was not done after {after:g} s" if isinstance(after, int | float) else "",
+        reason=(
+            f"the world was not done after {after:g} s" if isinstance(after, int | float) else ""
+        ),
         line=deadline[0].line if deadline else None,
     )

@@ -22,8 +22,12 @@ USAGE = 64
 OUR_BUG = 70
 # What a path may lead to, and what to do about it.
 WAYS = {
-    **dict.fromkeys((errno.EACCES, errno.EPERM), "give yourself the right to it, or name another path"),
-    **dict.fromkeys((errno.EROFS, errno.ELOOP, errno.ENAMETOOLONG, errno.ENOTDIR), "name another path"),
+    **dict.fromkeys(
+        (errno.EACCES, errno.EPERM), "give yourself the right to it, or name another path"
+    ),
+    **dict.fromkeys(
+        (errno.EROFS, errno.ELOOP, errno.ENAMETOOLONG, errno.ENOTDIR), "name another path"
+    ),
 }
 VERDICT_CODES = {"PASS": PASS, "FAIL": FAIL, "INCONCLUSIVE": INCONCLUSIVE}
 
@@ -57,7 +61,11 @@ def _main(given: list[str] | None) -> int:
     # What importing makes stays: looking for cycles in it takes a twentieth of the time of a short command.
     gc.disable()
     try:
-        module = importlib.import_module(f"harness.cli.{MODULES.get(chosen, chosen)}") if chosen else None
+        module = (
+            importlib.import_module(f"harness.cli.{MODULES.get(chosen, chosen)}")
+            if chosen
+            else None
+        )
         line = parser(chosen, module.arguments if module else None)
         if completing:
             import argcomplete
@@ -94,12 +102,16 @@ def _find_home() -> None:
 def _refused(error: OSError, command: str) -> int:
     """What the system refused and no command looked out for: said in a sentence where our code did not cause it."""
     if isinstance(error, FileNotFoundError) and _is_nowhere():
-        print("rankproof: the folder you are in was removed: change to another one", file=sys.stderr)
+        print(
+            "rankproof: the folder you are in was removed: change to another one", file=sys.stderr
+        )
         return USAGE
     if error.errno in WAYS and error.filename is not None:
         return give_up(command, f"{error.filename}: {error.strerror}: {WAYS[error.errno]}", USAGE)
     if error.errno in (errno.EMFILE, errno.ENFILE, errno.ENOMEM):
-        return give_up(command, f"{error.strerror}: `rankproof doctor` tells the limits", INCONCLUSIVE)
+        return give_up(
+            command, f"{error.strerror}: `rankproof doctor` tells the limits", INCONCLUSIVE
+        )
     if error.errno not in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG):
         return _our_bug()
     discard(1)
@@ -125,7 +137,13 @@ def _our_bug() -> int:
         return INCONCLUSIVE
     traceback.print_exc()
     if error is not None and (release := passed_through(error)) is not None:
-        print(f"rankproof: nothing was decided: a plug-in of {release} raised it: tell its makers", file=sys.stderr)
+        print(
+            f"rankproof: nothing was decided: a plug-in of {release} raised it: tell its makers",
+            file=sys.stderr,
+        )
         return INCONCLUSIVE
-    print("rankproof: this is a bug of ours; nothing was decided. Please report it with these lines.", file=sys.stderr)
+    print(
+        "rankproof: this is a bug of ours; nothing was decided. Please report it with these lines.",
+        file=sys.stderr,
+    )
     return OUR_BUG

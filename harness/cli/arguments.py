@@ -15,7 +15,11 @@ RAY = re.compile(r"ray(://[A-Za-z0-9.:\[\]-]+:[0-9]{1,5})?")
 def scenarios(parser: argparse.ArgumentParser) -> None:
     """Which scenarios; all of `scenarios/` where none is named."""
     parser.add_argument(
-        "scenarios", type=Path, nargs="*", metavar="SCENARIO", help="scenario files or folders (default: scenarios)"
+        "scenarios",
+        type=Path,
+        nargs="*",
+        metavar="SCENARIO",
+        help="scenario files or folders (default: scenarios)",
     )
 
 
@@ -34,10 +38,21 @@ def overrides(parser: argparse.ArgumentParser) -> None:
 def signers(parser: argparse.ArgumentParser) -> None:
     """Whose signature is accepted, and when."""
     parser.add_argument(
-        "--signer", action="append", default=[], metavar="SHA256:...", help="fingerprint of a key that may sign"
+        "--signer",
+        action="append",
+        default=[],
+        metavar="SHA256:...",
+        help="fingerprint of a key that may sign",
     )
-    parser.add_argument("--allowed-signers", type=Path, metavar="FILE", help="keys that may sign, in OpenSSH's format")
-    parser.add_argument("--revoked", type=Path, metavar="FILE", help="keys that may not sign any more")
+    parser.add_argument(
+        "--allowed-signers",
+        type=Path,
+        metavar="FILE",
+        help="keys that may sign, in OpenSSH's format",
+    )
+    parser.add_argument(
+        "--revoked", type=Path, metavar="FILE", help="keys that may not sign any more"
+    )
     parser.add_argument(
         "--at",
         default="now",
@@ -49,20 +64,37 @@ def signers(parser: argparse.ArgumentParser) -> None:
 def inputs(parser: argparse.ArgumentParser) -> None:
     """Where the inputs of a run lie."""
     parser.add_argument(
-        "--input", action="append", default=[], metavar="NAME=PATH", help="where an input of the run lies here"
+        "--input",
+        action="append",
+        default=[],
+        metavar="NAME=PATH",
+        help="where an input of the run lies here",
     )
 
 
 def new_runs(parser: argparse.ArgumentParser) -> None:
     """Where runs are kept, how many worlds there are at a time, and which key signs."""
     parser.add_argument(
-        "--results", type=folder, default="results", metavar="FOLDER", help="where runs are kept (default: results)"
+        "--results",
+        type=folder,
+        default="results",
+        metavar="FOLDER",
+        help="where runs are kept (default: results)",
     )
-    parser.add_argument("--jobs", type=positive, metavar="N", help="worlds at the same time (default: half the cores)")
     parser.add_argument(
-        "--key", metavar="KEY", help="SSH key that signs (default: RANKPROOF_SIGNING_KEY, git's, this machine's)"
+        "--jobs",
+        type=positive,
+        metavar="N",
+        help="worlds at the same time (default: half the cores)",
     )
-    parser.add_argument("--unsigned", action="store_true", help="do not sign; such a report convinces nobody")
+    parser.add_argument(
+        "--key",
+        metavar="KEY",
+        help="SSH key that signs (default: RANKPROOF_SIGNING_KEY, git's, this machine's)",
+    )
+    parser.add_argument(
+        "--unsigned", action="store_true", help="do not sign; such a report convinces nobody"
+    )
 
 
 def folder(text: str) -> Path:
@@ -72,7 +104,9 @@ def folder(text: str) -> Path:
     except OSError as error:
         # What is missing is made, and whoever writes finds out what may not be: these can never be a folder.
         if error.errno in (errno.ELOOP, errno.ENAMETOOLONG):
-            raise argparse.ArgumentTypeError(f"{text}: {error.strerror}: name another folder") from None
+            raise argparse.ArgumentTypeError(
+                f"{text}: {error.strerror}: name another folder"
+            ) from None
     return Path(text)
 
 
@@ -86,6 +120,13 @@ def positive(text: str) -> int:
 
 def challenge(text: str) -> str:
     """A text that a gate demands in a report."""
-    if not 0 < len(text) <= 200 or not text.isascii() or not text.isprintable() or text != text.strip():
-        raise argparse.ArgumentTypeError("must be 1 to 200 printable ASCII characters without a blank at either end")
+    if (
+        not 0 < len(text) <= 200
+        or not text.isascii()
+        or not text.isprintable()
+        or text != text.strip()
+    ):
+        raise argparse.ArgumentTypeError(
+            "must be 1 to 200 printable ASCII characters without a blank at either end"
+        )
     return text

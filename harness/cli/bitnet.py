@@ -27,19 +27,34 @@ def arguments(parser: argparse.ArgumentParser) -> None:
     if name == "pre-download-tokenizers":
         fetch.arguments(parser)
         parser.add_argument(
-            "--model-dir", type=Path, required=True, dest="for_models", metavar="FOLDER", help="a folder of GGUF files"
+            "--model-dir",
+            type=Path,
+            required=True,
+            dest="for_models",
+            metavar="FOLDER",
+            help="a folder of GGUF files",
         )
     elif name == "crossval":
-        parser.add_argument("--tokenizer-only", action="store_true", help="compare ids; nothing else is compared here")
-        parser.add_argument("--model", type=Path, metavar="FILE", help=f"a GGUF file (default: {GGUF})")
-        parser.add_argument("--tokenizer", type=Path, metavar="PATH", help="the other side (default: found)")
+        parser.add_argument(
+            "--tokenizer-only",
+            action="store_true",
+            help="compare ids; nothing else is compared here",
+        )
+        parser.add_argument(
+            "--model", type=Path, metavar="FILE", help=f"a GGUF file (default: {GGUF})"
+        )
+        parser.add_argument(
+            "--tokenizer", type=Path, metavar="PATH", help="the other side (default: found)"
+        )
         for option in PASSED_ON:
             parser.add_argument(option, metavar="…", help="as of `tokenizer parity`")
     else:
         if name == "compat-check":
             parser.add_argument("--show-kv", action="store_true", help="print the keys too")
             parser.add_argument("--kv-limit", metavar="N", help="is taken, and all keys are shown")
-            parser.add_argument("--strict", action="store_true", help="warnings are findings too (exit code 4)")
+            parser.add_argument(
+                "--strict", action="store_true", help="warnings are findings too (exit code 4)"
+            )
         parser.add_argument("--json", action="store_true", help="print JSON")
         parser.add_argument("model", type=Path, metavar="FILE", help="a GGUF file")
 
@@ -58,7 +73,9 @@ def main(options: argparse.Namespace) -> int:
         return rankproof(["gguf", "inspect", str(options.model), *shared])
     if options.show_kv:
         rankproof(["gguf", "inspect", str(options.model), *shared])
-    return rankproof(["gguf", "check", str(options.model), *shared, *(["--strict"] if options.strict else [])])
+    return rankproof(
+        ["gguf", "check", str(options.model), *shared, *(["--strict"] if options.strict else [])]
+    )
 
 
 def _crossval(options: argparse.Namespace) -> int:
@@ -66,7 +83,9 @@ def _crossval(options: argparse.Namespace) -> int:
 
     if not options.tokenizer_only:
         return give_up(
-            "crossval", "only --tokenizer-only is here: logits of two engines are for a `compare` scenario", USAGE
+            "crossval",
+            "only --tokenizer-only is here: logits of two engines are for a `compare` scenario",
+            USAGE,
         )
     model = options.model or (Path(os.environ[GGUF]) if os.environ.get(GGUF) else None)
     if model is None:
@@ -83,7 +102,8 @@ def _crossval(options: argparse.Namespace) -> int:
             return unreadable("parity", error)
         if found.chosen is None:
             print(
-                f"{model}: nothing here is proven to be its tokenizer; name the other side with --tokenizer",
+                f"{model}: nothing here is proven to be its tokenizer; name the other side with"
+                " --tokenizer",
                 file=sys.stderr,
             )
             return rankproof(["tokenizer", "resolve", str(model), "--explain", "--strict"])

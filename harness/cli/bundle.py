@@ -17,10 +17,16 @@ SHOWN = 20
 def arguments(parser: argparse.ArgumentParser) -> None:
     """What the command takes."""
     parser.add_argument("run", type=Path, help="a run's folder, such as results/latest")
-    parser.add_argument("--out", type=Path, metavar="FILE", help="(default: SCENARIO-RUN.rankproof.tar.xz)")
+    parser.add_argument(
+        "--out", type=Path, metavar="FILE", help="(default: SCENARIO-RUN.rankproof.tar.xz)"
+    )
     inputs(parser)
     parser.add_argument(
-        "--inputs-limit", type=int, default=64, metavar="MIB", help="most bytes of inputs to carry (default: 64 MiB)"
+        "--inputs-limit",
+        type=int,
+        default=64,
+        metavar="MIB",
+        help="most bytes of inputs to carry (default: 64 MiB)",
     )
     parser.add_argument(
         "--allow",
@@ -36,13 +42,25 @@ def main(options: argparse.Namespace) -> int:
     try:
         inputs = paths(options.input, what="--input")
         out = options.out or Path(usual_name(options.run))
-        done = bundle(options.run, out, inputs=inputs, inputs_limit=options.inputs_limit * 2**20, allowed=options.allow)
+        done = bundle(
+            options.run,
+            out,
+            inputs=inputs,
+            inputs_limit=options.inputs_limit * 2**20,
+            allowed=options.allow,
+        )
     except Leaks as error:
         for leak in error.leaks[:SHOWN]:
             print(f"{leak.path}:{leak.line}: {leak.what} ({leak.kind})", file=sys.stderr)
         more = f", {len(error.leaks) - SHOWN} not shown" if len(error.leaks) > SHOWN else ""
-        print(f"rankproof bundle: {error}{more}. The run is signed as it is: make it again without", file=sys.stderr)
-        print("them, or let a kind out by name, as in --allow user. Nothing was written", file=sys.stderr)
+        print(
+            f"rankproof bundle: {error}{more}. The run is signed as it is: make it again without",
+            file=sys.stderr,
+        )
+        print(
+            "them, or let a kind out by name, as in --allow user. Nothing was written",
+            file=sys.stderr,
+        )
         return INCONCLUSIVE
     except (BundleError, ValueError) as error:
         return give_up("bundle", error, USAGE)
@@ -50,7 +68,10 @@ def main(options: argparse.Namespace) -> int:
         if not one.carried:
             print(f"input {one.name} is named by its digest only: {one.why_not}")
     total = sum(member.size for member in done.index.members)
-    print(f"{done.path}: {len(done.index.members)} files, {total} bytes, packed {done.path.stat().st_size}")
+    print(
+        f"{done.path}: {len(done.index.members)} files, {total} bytes, packed"
+        f" {done.path.stat().st_size}"
+    )
     print(f"sha256 {done.sha256}")
     return PASS
 

@@ -10,37 +10,40 @@ from harness import __version__
 from harness.cli import USAGE
 
 EPILOG = (
-    "exit codes: 0 PASS, 1 FAIL, 2 INCONCLUSIVE (also: could not run, no key could sign), 3 verification refused, "
-    "64 usage or scenario error, 70 our own bug"
+    "exit codes: 0 PASS, 1 FAIL, 2 INCONCLUSIVE (also: could not run, no key could sign), 3"
+    " verification refused, 64 usage or scenario error, 70 our own bug"
 )
 COMPARED = (
-    "exit codes: 0 every result is the same, 1 a result changed, 2 cannot tell, 3 a run is not verified, 64 usage. "
-    "Times, scenario and environment are printed and do not count."
+    "exit codes: 0 every result is the same, 1 a result changed, 2 cannot tell, 3 a run is not"
+    " verified, 64 usage. Times, scenario and environment are printed and do not count."
 )
 
 
 GATE_CODES = (
-    "exit codes: 0 OPEN, 1 CLOSED (a requirement refuses, or a report is missing), 2 CANNOT TELL (INCONCLUSIVE or "
-    "SKIPPED), 3 NOT VERIFIED (a report was refused by verification, or a trusted policy is missing), 64 usage, or a "
-    "mistake in the policy"
+    "exit codes: 0 OPEN, 1 CLOSED (a requirement refuses, or a report is missing), 2 CANNOT TELL"
+    " (INCONCLUSIVE or SKIPPED), 3 NOT VERIFIED (a report was refused by verification, or a trusted"
+    " policy is missing), 64 usage, or a mistake in the policy"
 )
 LOOKED_AT = (
-    "exit codes: 0 nothing wrong was found, 1 findings, 3 a file is not there, 4 warnings under --strict, 5 not a GGUF "
-    "file or damaged, 15 not allowed to read it, 64 usage; of several files the highest"
+    "exit codes: 0 nothing wrong was found, 1 findings, 3 a file is not there, 4 warnings under"
+    " --strict, 5 not a GGUF file or damaged, 15 not allowed to read it, 64 usage; of several files"
+    " the highest"
 )
 FETCHED = (
-    "exit codes: 0 done, or the same; 1 different, or a finding; 2 not decided; 3 not there; 4 not proven (--strict); "
-    "5 a damaged file, 10 no space, 11 a login is needed, 12 rate limit, 13 other bytes than promised, 14 network or "
-    "deadline, 15 no permission, 17 another process holds the lock, 64 usage"
+    "exit codes: 0 done, or the same; 1 different, or a finding; 2 not decided; 3 not there; 4 not"
+    " proven (--strict); 5 a damaged file, 10 no space, 11 a login is needed, 12 rate limit, 13"
+    " other bytes than promised, 14 network or deadline, 15 no permission, 17 another process holds"
+    " the lock, 64 usage"
 )
 RAN = (
-    "exit codes: 0 it ran, 1 the named tokenizer is not the model's, 3 no tokenizer, 4 none that is proven, 5 damaged "
-    "files, 16 no engine or device can run it, 64 usage; 10 to 15 and 17 as `tokenizer fetch`"
+    "exit codes: 0 it ran, 1 the named tokenizer is not the model's, 3 no tokenizer, 4 none that is"
+    " proven, 5 damaged files, 16 no engine or device can run it, 64 usage; 10 to 15 and 17 as"
+    " `tokenizer fetch`"
 )
 REPRODUCED = (
-    "exit codes: 0 REPRODUCED, 1 SAME VERDICT, DIFFERENT FAILURE or NOT REPRODUCED, 2 CANNOT TELL or SOURCE DIFFERS, "
-    "3 the report was refused and nothing was run, 64 usage; with --fresh-seeds that of both passes together: 1 before "
-    "2 before 0"
+    "exit codes: 0 REPRODUCED, 1 SAME VERDICT, DIFFERENT FAILURE or NOT REPRODUCED, 2 CANNOT TELL"
+    " or SOURCE DIFFERS, 3 the report was refused and nothing was run, 64 usage; with --fresh-seeds"
+    " that of both passes together: 1 before 2 before 0"
 )
 
 COMMANDS: dict[str, tuple[str, str | None]] = {
@@ -58,14 +61,26 @@ COMMANDS: dict[str, tuple[str, str | None]] = {
     "verify": ("check a report: signature, evidence, verdict and text", EPILOG),
     "gate": ("apply a release policy to the signed reports of one commit", GATE_CODES),
     "compare": ("compare two runs of a scenario, cell by cell and check by check", COMPARED),
-    "matrix": ("try every kind of fault against the checks that have to see it, and sign what came out", EPILOG),
-    "search": ("walk engines over models, shardings and prompts, and sign what diverged and what did not", EPILOG),
+    "matrix": (
+        "try every kind of fault against the checks that have to see it, and sign what came out",
+        EPILOG,
+    ),
+    "search": (
+        "walk engines over models, shardings and prompts, and sign what diverged and what did not",
+        EPILOG,
+    ),
     "bundle": ("pack a run into one file, to send it to somebody", None),
     "reproduce": ("run a report or a bundle again, and say whether it is reproduced", REPRODUCED),
     "tokenizer": ("say what a tokenizer is, and what differs; find, fetch and lock one", FETCHED),
-    "gguf": ("look into model files in the GGUF format, and say what is wrong with them", LOOKED_AT),
+    "gguf": (
+        "look into model files in the GGUF format, and say what is wrong with them",
+        LOOKED_AT,
+    ),
     "infer": ("continue a prompt with a GGUF model, once its tokenizer is proven", RAN),
-    "models": ("list, make and describe small models, and say which engine runs which over how many ranks", None),
+    "models": (
+        "list, make and describe small models, and say which engine runs which over how many ranks",
+        None,
+    ),
     "hosts": ("say of the machines of a hostfile whether ranks could run there", None),
     "hub": ("serve tokenizer repositories in the hub's protocol, with faults on purpose", None),
     "compat-check": ("BitNet's name for `gguf check`", LOOKED_AT),
@@ -80,7 +95,9 @@ MODULES = {
     **dict.fromkeys(("list", "faults", "checks", "backends", "schema"), "lists"),
     **dict.fromkeys(("doctor", "environments"), "machine"),
     **dict.fromkeys(("matrix", "search"), "series"),
-    **dict.fromkeys(("compat-check", "inspect-gguf", "pre-download-tokenizers", "crossval"), "bitnet"),
+    **dict.fromkeys(
+        ("compat-check", "inspect-gguf", "pre-download-tokenizers", "crossval"), "bitnet"
+    ),
 }
 
 
@@ -93,7 +110,9 @@ class Parser(argparse.ArgumentParser):
         raise SystemExit(USAGE)
 
 
-def parser(chosen: str | None = None, arguments: Callable[[argparse.ArgumentParser], None] | None = None) -> Parser:
+def parser(
+    chosen: str | None = None, arguments: Callable[[argparse.ArgumentParser], None] | None = None
+) -> Parser:
     """The command line in the order of its help.
 
     Args:

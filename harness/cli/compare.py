@@ -35,7 +35,9 @@ def arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("first", type=Path, metavar="A", help="a run's folder or report.md")
     parser.add_argument("second", type=Path, metavar="B", help="the run to compare it with")
     signers(parser)
-    parser.add_argument("--unverified", action="store_true", help="compare also what verification refuses")
+    parser.add_argument(
+        "--unverified", action="store_true", help="compare also what verification refuses"
+    )
     how = parser.add_mutually_exclusive_group()
     how.add_argument("--json", action="store_true", help="print JSON")
     how.add_argument("--markdown", action="store_true", help="print markdown")

@@ -19,7 +19,18 @@ from harness.gate.basis import GateError, lint
 from harness.gate.decision import Decision, decide
 from harness.gate.objects import NoCommit, NoTrustedRef
 from harness.gate.requirements import Requirement
-from harness.report.blocks import Block, BulletList, Foreign, Heading, Paragraph, Part, Strong, Table, Text, Verbatim
+from harness.report.blocks import (
+    Block,
+    BulletList,
+    Foreign,
+    Heading,
+    Paragraph,
+    Part,
+    Strong,
+    Table,
+    Text,
+    Verbatim,
+)
 from harness.report.markdown import render_markdown
 from harness.scenario import ScenarioError
 from harness.trust.sshsig import SshsigError
@@ -30,27 +41,50 @@ SUMMARY_REASON = 500
 def arguments(parser: argparse.ArgumentParser) -> None:
     """What the command takes."""
     parser.add_argument(
-        "results", type=Path, nargs="*", metavar="RESULTS", help="results folders, or runs (default: results)"
+        "results",
+        type=Path,
+        nargs="*",
+        metavar="RESULTS",
+        help="results folders, or runs (default: results)",
     )
-    parser.add_argument("--commit", default="HEAD", metavar="COMMIT", help="the commit to gate (default: HEAD)")
+    parser.add_argument(
+        "--commit", default="HEAD", metavar="COMMIT", help="the commit to gate (default: HEAD)"
+    )
     parser.add_argument(
         "--policy",
         default=".rankproof/policy.yaml",
         metavar="FILE",
-        help="path of the policy in the repository; it is read from the trusted ref (default: .rankproof/policy.yaml)",
+        help=(
+            "path of the policy in the repository; it is read from the trusted ref (default:"
+            " .rankproof/policy.yaml)"
+        ),
     )
     parser.add_argument(
         "--trusted-ref",
         default="origin/main",
         metavar="REF",
-        help="where policy, keys and scenarios are taken from, never from the commit itself (default: origin/main)",
+        help=(
+            "where policy, keys and scenarios are taken from, never from the commit itself"
+            " (default: origin/main)"
+        ),
     )
     parser.add_argument(
-        "--challenge", type=challenge, metavar="TEXT", help="what every report must bear (`run --challenge TEXT`)"
+        "--challenge",
+        type=challenge,
+        metavar="TEXT",
+        help="what every report must bear (`run --challenge TEXT`)",
     )
-    parser.add_argument("--json", action="store_true", help="print the decision as JSON (docs/gate.md)")
-    parser.add_argument("--init", action="store_true", help="write a policy to begin with, and say what to do next")
-    parser.add_argument("--lint", action="store_true", help="check the policy file as it lies here, and decide nothing")
+    parser.add_argument(
+        "--json", action="store_true", help="print the decision as JSON (docs/gate.md)"
+    )
+    parser.add_argument(
+        "--init", action="store_true", help="write a policy to begin with, and say what to do next"
+    )
+    parser.add_argument(
+        "--lint",
+        action="store_true",
+        help="check the policy file as it lies here, and decide nothing",
+    )
 
 
 def main(options: argparse.Namespace) -> int:
@@ -71,7 +105,10 @@ def main(options: argparse.Namespace) -> int:
             with Path(path).open("a", encoding="utf-8") as file:
                 file.write(summary(decision))
         except OSError as error:
-            print(f"rankproof gate: the step summary cannot be written: {error.strerror}", file=sys.stderr)
+            print(
+                f"rankproof gate: the step summary cannot be written: {error.strerror}",
+                file=sys.stderr,
+            )
     return decision.exit
 
 
@@ -87,7 +124,11 @@ def _decide(options: argparse.Namespace) -> Decision:
     except (NoTrustedRef, SshsigError) as error:
         return Decision(answer="NOT VERIFIED", exit=REFUSED, problems=[visible(str(error))])
     except ScenarioError as error:
-        return Decision(answer="USAGE", exit=USAGE, problems=[visible(str(problem)) for problem in error.problems])
+        return Decision(
+            answer="USAGE",
+            exit=USAGE,
+            problems=[visible(str(problem)) for problem in error.problems],
+        )
     except (GateError, NoCommit) as error:
         return Decision(answer="USAGE", exit=USAGE, problems=[visible(str(error))])
 
@@ -121,8 +162,9 @@ def lines(decision: Decision) -> Iterable[str]:
     yield from decision.problems
     if decision.commit and decision.trusted and decision.policy:
         yield (
-            f"gate {decision.answer}: commit {decision.commit[:12]}, by {visible(decision.policy.path)} of "
-            f"{visible(decision.trusted.ref)} ({decision.trusted.commit[:12]})"
+            f"gate {decision.answer}: commit {decision.commit[:12]}, by"
+            f" {visible(decision.policy.path)} of {visible(decision.trusted.ref)}"
+            f" ({decision.trusted.commit[:12]})"
         )
     else:
         yield f"gate {decision.answer}"
@@ -189,5 +231,8 @@ def _init(path: Path) -> int:
     except TemplateError as error:
         return give_up("gate", error, USAGE)
     print("Put the keys that may sign into it, then: rankproof gate --lint")
-    print("It decides once it is on the trusted branch (origin/main, unless --trusted-ref says otherwise).")
+    print(
+        "It decides once it is on the trusted branch (origin/main, unless --trusted-ref says"
+        " otherwise)."
+    )
     return PASS

@@ -30,16 +30,26 @@ SHOWN = 100
 def arguments(parser: argparse.ArgumentParser) -> None:
     """What the command takes."""
     actions = parser.add_subparsers(dest="action", metavar="ACTION", required=True)
-    inspect = actions.add_parser("inspect", help="print the keys, the heads of arrays, and the tensors of a file")
+    inspect = actions.add_parser(
+        "inspect", help="print the keys, the heads of arrays, and the tensors of a file"
+    )
     inspect.add_argument("file", type=Path, help="the model file")
-    inspect.add_argument("--keys", metavar="PATTERN", default="*", help="keys, like 'tokenizer.*' (default: all)")
-    inspect.add_argument("--arrays", type=_count, default=3, metavar="N", help="elements of each array (default: 3)")
+    inspect.add_argument(
+        "--keys", metavar="PATTERN", default="*", help="keys, like 'tokenizer.*' (default: all)"
+    )
+    inspect.add_argument(
+        "--arrays", type=_count, default=3, metavar="N", help="elements of each array (default: 3)"
+    )
     inspect.add_argument("--tensors", action="store_true", help="print each tensor too")
     inspect.add_argument("--json", action="store_true", help="print JSON: one object")
     check = actions.add_parser("check", help="say what engines would refuse, guess or get wrong")
     check.add_argument("files", type=Path, nargs="+", metavar="file", help="model files")
-    check.add_argument("--strict", action="store_true", help="warnings are findings too (exit code 4)")
-    check.add_argument("--json", action="store_true", help="print JSON: one object a line for each file")
+    check.add_argument(
+        "--strict", action="store_true", help="warnings are findings too (exit code 4)"
+    )
+    check.add_argument(
+        "--json", action="store_true", help="print JSON: one object a line for each file"
+    )
 
 
 def _count(text: str) -> int:
@@ -65,25 +75,42 @@ def _each(paths: list[Path], look: Callable[[GgufFile], int], *, as_json: bool) 
             with GgufFile(path) as file:
                 code = look(file)
         except Malformed as error:
-            code = _refuse(path, str(error), DAMAGED, as_json=as_json, kind=error.code, offset=error.offset)
+            code = _refuse(
+                path, str(error), DAMAGED, as_json=as_json, kind=error.code, offset=error.offset
+            )
         except Unreadable as error:  # a chat template that cost more than it may
             code = _refuse(path, str(error), FINDINGS, as_json=as_json, kind="chat-template")
         except OSError as error:
-            code = {errno.ENOENT: ABSENT, errno.ENOTDIR: ABSENT, errno.EACCES: FORBIDDEN, errno.EPERM: FORBIDDEN}.get(
-                error.errno or 0, USAGE
+            code = {
+                errno.ENOENT: ABSENT,
+                errno.ENOTDIR: ABSENT,
+                errno.EACCES: FORBIDDEN,
+                errno.EPERM: FORBIDDEN,
+            }.get(error.errno or 0, USAGE)
+            said = (
+                "is a folder; name the file"
+                if error.errno == errno.EISDIR or path.is_dir()
+                else error.strerror
             )
-            said = "is a folder; name the file" if error.errno == errno.EISDIR or path.is_dir() else error.strerror
             code = _refuse(
-                path, str(said), code, as_json=as_json, kind=errno.errorcode.get(error.errno or 0, "OSError")
+                path,
+                str(said),
+                code,
+                as_json=as_json,
+                kind=errno.errorcode.get(error.errno or 0, "OSError"),
             )
         worst = max(worst, code)
     return worst
 
 
-def _refuse(path: Path, message: str, code: int, *, as_json: bool, kind: str, offset: int | None = None) -> int:
+def _refuse(
+    path: Path, message: str, code: int, *, as_json: bool, kind: str, offset: int | None = None
+) -> int:
     print(f"{visible(str(path))}: {visible(message)}", file=sys.stderr)
     if as_json:
-        _print_json({"file": str(path), "refused": {"code": kind, "offset": offset, "message": message}})
+        _print_json(
+            {"file": str(path), "refused": {"code": kind, "offset": offset, "message": message}}
+        )
     return code
 
 
@@ -163,7 +190,11 @@ def _elements(file: GgufFile, array: Array, count: int) -> list[bytes | int | fl
         return list(islice(file.strings(array), count))
     kept = min(count, array.count)
     size = (array.stop - array.start) // max(1, array.count)
-    return list(file.numbers(Array(type=array.type, count=kept, start=array.start, stop=array.start + kept * size)))
+    return list(
+        file.numbers(
+            Array(type=array.type, count=kept, start=array.start, stop=array.start + kept * size)
+        )
+    )
 
 
 def _plain(value: bytes | float) -> Any:
@@ -192,8 +223,14 @@ def _check(file: GgufFile, options: argparse.Namespace) -> int:
     if options.json:
         _print_json({"file": file.path, "findings": [_row(one) for one in found]})
         return code
-    counts = [plural(sum(one.severity == kind for one in found), kind) for kind in ("error", "warning", "note")]
-    print(f"{visible(file.path)}: {listed(counts).replace(' or ', ', ') if found else 'nothing wrong was found'}")
+    counts = [
+        plural(sum(one.severity == kind for one in found), kind)
+        for kind in ("error", "warning", "note")
+    ]
+    print(
+        f"{visible(file.path)}:"
+        f" {listed(counts).replace(' or ', ', ') if found else 'nothing wrong was found'}"
+    )
     for one in found:
         place = f" at byte {one.offset}" if one.offset >= 0 else ""
         print(f"  {one.severity} {one.code}: {visible(one.where)}{place}: {visible(one.message)}")

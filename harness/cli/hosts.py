@@ -25,28 +25,63 @@ def arguments(parser: argparse.ArgumentParser) -> None:
     check = what.add_parser(
         "check", help="say of each machine of a hostfile whether ranks could run there, and why not"
     )
-    check.add_argument("hostfile", type=folder, metavar="FILE", help="mlx.launch's JSON, or lines of `host slots=n`")
+    check.add_argument(
+        "hostfile",
+        type=folder,
+        metavar="FILE",
+        help="mlx.launch's JSON, or lines of `host slots=n`",
+    )
     check.add_argument("--json", action="store_true", help="print JSON")
     collect = what.add_parser(
-        "collect", help="fetch what machines wrote down that were lost in a run, and judge the run again with it"
+        "collect",
+        help=(
+            "fetch what machines wrote down that were lost in a run, and judge the run again"
+            " with it"
+        ),
     )
     collect.add_argument("run", type=folder, metavar="RUN", help="folder of the run")
     collect.add_argument(
-        "--hosts", type=folder, metavar="FILE", help="the run's hostfile (default: as this user's cache remembers it)"
+        "--hosts",
+        type=folder,
+        metavar="FILE",
+        help="the run's hostfile (default: as this user's cache remembers it)",
     )
-    prepare = what.add_parser("prepare", help="make the environment of a lock on every machine of a hostfile")
+    prepare = what.add_parser(
+        "prepare", help="make the environment of a lock on every machine of a hostfile"
+    )
     prepare.add_argument("hostfile", type=folder, metavar="FILE", help="as for check")
     prepare.add_argument(
-        "--lock", type=folder, required=True, metavar="FILE", help="such as locks/cpu.txt, with hashes"
+        "--lock",
+        type=folder,
+        required=True,
+        metavar="FILE",
+        help="such as locks/cpu.txt, with hashes",
     )
-    prepare.add_argument("--wheels", type=folder, metavar="FOLDER", help="take wheels from here alone; they travel")
-    clean = what.add_parser("clean", help="take away what runs left in the caches of machines, and nobody uses")
+    prepare.add_argument(
+        "--wheels", type=folder, metavar="FOLDER", help="take wheels from here alone; they travel"
+    )
+    clean = what.add_parser(
+        "clean", help="take away what runs left in the caches of machines, and nobody uses"
+    )
     clean.add_argument("hostfile", type=folder, metavar="FILE", help="as for check")
-    clean.add_argument("--older", type=float, default=30.0, metavar="DAYS", help="since it was used (default: 30)")
-    clean.add_argument("--most", type=float, default=20.0, metavar="GIB", help="that may stay (default: 20)")
+    clean.add_argument(
+        "--older", type=float, default=30.0, metavar="DAYS", help="since it was used (default: 30)"
+    )
+    clean.add_argument(
+        "--most", type=float, default=20.0, metavar="GIB", help="that may stay (default: 20)"
+    )
     for one in (check, collect, prepare, clean):
-        one.add_argument("--python", metavar="PATH", help="interpreter of the environment there (default: as here)")
-        one.add_argument("--ssh-config", type=folder, metavar="FILE", help="configuration for ssh (default: your own)")
+        one.add_argument(
+            "--python",
+            metavar="PATH",
+            help="interpreter of the environment there (default: as here)",
+        )
+        one.add_argument(
+            "--ssh-config",
+            type=folder,
+            metavar="FILE",
+            help="configuration for ssh (default: your own)",
+        )
 
 
 def main(options: argparse.Namespace) -> int:
@@ -54,13 +89,21 @@ def main(options: argparse.Namespace) -> int:
     from harness.forms.problem import ScenarioError
 
     try:
-        return {"check": _check, "collect": _collect, "prepare": _prepare, "clean": _clean}[options.what](options)
+        return {"check": _check, "collect": _collect, "prepare": _prepare, "clean": _clean}[
+            options.what
+        ](options)
     except ScenarioError as error:
         return give_up("hosts", error, USAGE)
     except OSError as error:
         # Of a machine's own files the machine tells: what raises here is a path of the command line, or beside it.
-        why = f"{error.filename}: {error.strerror}" if error.filename and error.strerror else str(error)
-        return give_up("hosts", f"{why}: check the paths given to `rankproof hosts {options.what}`", USAGE)
+        why = (
+            f"{error.filename}: {error.strerror}"
+            if error.filename and error.strerror
+            else str(error)
+        )
+        return give_up(
+            "hosts", f"{why}: check the paths given to `rankproof hosts {options.what}`", USAGE
+        )
 
 
 def _check(options: argparse.Namespace) -> int:
@@ -69,7 +112,9 @@ def _check(options: argparse.Namespace) -> int:
 
     configuration = Path(options.ssh_config) if options.ssh_config else None
     found = check(
-        read(Path(options.hostfile)), interpreter=options.python or sys.executable, configuration=configuration
+        read(Path(options.hostfile)),
+        interpreter=options.python or sys.executable,
+        configuration=configuration,
     )
     if options.json:
         print(json.dumps([asdict(one) for one in found], indent=1))
@@ -77,7 +122,9 @@ def _check(options: argparse.Namespace) -> int:
         for one in found:
             _show(one)
         lacking = [one.machine.name for one in found if one.problems]
-        print(f"\n{'ranks can run on every machine' if not lacking else 'not yet: ' + ', '.join(lacking)}")
+        print(
+            f"\n{'ranks can run on every machine' if not lacking else 'not yet: ' + ', '.join(lacking)}"
+        )
     return FAIL if any(one.problems for one in found) else PASS
 
 
@@ -115,7 +162,9 @@ def _clean(options: argparse.Namespace) -> int:
 
 def _say(done: Sequence[Done]) -> int:
     for one in done:
-        shown = f"no: {one.why}" if one.why else ", ".join(filter(None, [one.said, one.interpreter]))
+        shown = (
+            f"no: {one.why}" if one.why else ", ".join(filter(None, [one.said, one.interpreter]))
+        )
         print(f"{one.machine.name}: {shown}")
     return FAIL if any(one.why for one in done) else PASS
 
@@ -128,7 +177,9 @@ def _collect(options: argparse.Namespace) -> int:
     commands = None
     if options.hosts is not None:
         commands = commands_of(
-            Path(options.hosts), interpreter=options.python or sys.executable, configuration=configuration
+            Path(options.hosts),
+            interpreter=options.python or sys.executable,
+            configuration=configuration,
         )
     try:
         outcome = collect(Path(options.run), fetch=over_ssh(commands))
@@ -150,7 +201,10 @@ def _tell(outcome: Outcome) -> None:
             print(f"{where}: nothing came: {printable(one.why)}")
             continue
         end = "" if one.late.whole else "; its end is missing"
-        print(f"{where}: {plural(len(one.late.events), 'event')} came late, of {one.late.messages} messages{end}")
+        print(
+            f"{where}: {plural(len(one.late.events), 'event')} came late, of {one.late.messages}"
+            f" messages{end}"
+        )
         print(f"  it ended its ranks: {printable(one.late.why) or 'not by itself'}")
     if outcome.contradiction:
         print(f"not joined: {printable(outcome.contradiction)}")
@@ -170,14 +224,22 @@ def _show(seen: Seen) -> None:
     print(f"\n{machine.name}, {plural(machine.slots, 'slot')}: {'no' if seen.problems else 'yes'}")
     if seen.facts:
         facts = seen.facts
-        system = f"{printable(facts['system'])} {printable(facts['release'])} on {printable(facts['architecture'])}"
+        system = (
+            f"{printable(facts['system'])} {printable(facts['release'])} on"
+            f" {printable(facts['architecture'])}"
+        )
         size = f"{facts['memory'] / 2**30:.0f} GiB of memory, {facts['free'] / 2**30:.0f} GiB free"
         print(f"  machine  {system}, {plural(facts['cores'], 'core')}, {size}")
-        print(f"  Python   {printable(facts['python'])}, {plural(len(facts['packages']), 'package')}")
+        print(
+            f"  Python   {printable(facts['python'])}, {plural(len(facts['packages']), 'package')}"
+        )
     if seen.clock is not None:
         trips = [1e3 * seconds for seconds in seen.clock.round_trips]
         took = f"round trip {trips[len(trips) // 2]:.2f} ms (slowest {trips[-1]:.2f} ms)"
-        print(f"  channel  ready in {seen.ready:.2f} s, {took}, {_rate(seen.up)} up, {_rate(seen.down)} down")
+        print(
+            f"  channel  ready in {seen.ready:.2f} s, {took}, {_rate(seen.up)} up,"
+            f" {_rate(seen.down)} down"
+        )
         within = f"within {1e3 * seen.clock.uncertainty:.2f} ms"
         print(f"  clock    {1e3 * seen.clock.offset:+.2f} ms against the one here, {within}")
     for what, remedy in seen.problems:

@@ -15,16 +15,33 @@ from harness.cli import INCONCLUSIVE, PASS, USAGE, give_up
 def arguments(parser: argparse.ArgumentParser) -> None:
     """What the command takes."""
     actions = parser.add_subparsers(dest="action", metavar="ACTION", required=True)
-    serve = actions.add_parser("serve", help="serve FOLDER/ORG/NAME on this machine and print the line for HF_ENDPOINT")
+    serve = actions.add_parser(
+        "serve", help="serve FOLDER/ORG/NAME on this machine and print the line for HF_ENDPOINT"
+    )
     serve.add_argument("folder", type=Path, help="folder of repositories")
-    serve.add_argument("--rules", type=Path, metavar="FILE", help="fault rules (default: none, a healthy hub)")
-    serve.add_argument("--log", type=Path, metavar="FILE", help="append one JSON line for each request")
-    serve.add_argument("--host", default="127.0.0.1", metavar="ADDRESS", help="where to listen (default: 127.0.0.1)")
+    serve.add_argument(
+        "--rules", type=Path, metavar="FILE", help="fault rules (default: none, a healthy hub)"
+    )
+    serve.add_argument(
+        "--log", type=Path, metavar="FILE", help="append one JSON line for each request"
+    )
+    serve.add_argument(
+        "--host",
+        default="127.0.0.1",
+        metavar="ADDRESS",
+        help="where to listen (default: 127.0.0.1)",
+    )
     serve.add_argument("--port", type=_port, default=0, metavar="N", help="default: a free one")
 
-    layouts = actions.add_parser("layouts", help="write tokenizer repositories of this project's own making, to serve")
-    layouts.add_argument("--out", type=Path, required=True, metavar="FOLDER", help="where to write rankproof/NAME")
-    layouts.add_argument("layout", nargs="*", default=None, metavar="NAME", help="layouts (default: all)")
+    layouts = actions.add_parser(
+        "layouts", help="write tokenizer repositories of this project's own making, to serve"
+    )
+    layouts.add_argument(
+        "--out", type=Path, required=True, metavar="FOLDER", help="where to write rankproof/NAME"
+    )
+    layouts.add_argument(
+        "layout", nargs="*", default=None, metavar="NAME", help="layouts (default: all)"
+    )
 
 
 def _port(text: str) -> int:
@@ -42,7 +59,14 @@ def main(options: argparse.Namespace) -> int:
 def _serve(options: argparse.Namespace) -> int:
     from harness.hub import Hub, HubError, RulesError
 
-    hub = Hub(options.folder, rules=options.rules, log=options.log, host=options.host, port=options.port, keep=False)
+    hub = Hub(
+        options.folder,
+        rules=options.rules,
+        log=options.log,
+        host=options.host,
+        port=options.port,
+        keep=False,
+    )
     try:
         hub.start()
     except RulesError as error:
@@ -52,11 +76,17 @@ def _serve(options: argparse.Namespace) -> int:
         return give_up("hub", error, INCONCLUSIVE)
     stopping = threading.Event()
     # Both by hand: a shell starts a command in the background with SIGINT ignored, and Python then leaves it so.
-    before = {number: signal.signal(number, lambda *_: stopping.set()) for number in (signal.SIGTERM, signal.SIGINT)}
+    before = {
+        number: signal.signal(number, lambda *_: stopping.set())
+        for number in (signal.SIGTERM, signal.SIGINT)
+    }
     try:
         for identity, repository in hub.repositories.items():
             for revision in repository.revisions.values():
-                print(f"# {identity} {revision.name} {revision.commit} {len(revision.files)} files", flush=True)
+                print(
+                    f"# {identity} {revision.name} {revision.commit} {len(revision.files)} files",
+                    flush=True,
+                )
         print(f"export HF_ENDPOINT={hub.endpoint}", flush=True)
         while not stopping.is_set() and not hub.wait(0.5):
             pass
@@ -81,7 +111,9 @@ def _layouts(options: argparse.Namespace) -> int:
         return give_up("hub", error, USAGE)
     except OSError as error:
         why = error.strerror or error
-        return give_up("hub", f"--out {options.out}: {why}; name a folder that can be written", USAGE)
+        return give_up(
+            "hub", f"--out {options.out}: {why}; name a folder that can be written", USAGE
+        )
     for place in places:
         print(place)
     return PASS

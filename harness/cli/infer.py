@@ -41,24 +41,45 @@ def arguments(parser: argparse.ArgumentParser) -> None:
         metavar="PATH",
         help="a tokenizer.json, a folder with one, org/model@REV, or inside: the model's own",
     )
-    parser.add_argument("--auto-download", action="store_true", help="fetch the tokenizer that the model says it has")
     parser.add_argument(
-        "--max-new-tokens", "--max-tokens", type=positive, default=16, metavar="N", help="at the most (default: 16)"
+        "--auto-download",
+        action="store_true",
+        help="fetch the tokenizer that the model says it has",
     )
     parser.add_argument(
-        "--device", choices=("auto", "cpu", "cuda", "mps"), default="auto", help="where (default: auto)"
+        "--max-new-tokens",
+        "--max-tokens",
+        type=positive,
+        default=16,
+        metavar="N",
+        help="at the most (default: 16)",
+    )
+    parser.add_argument(
+        "--device",
+        choices=("auto", "cpu", "cuda", "mps"),
+        default="auto",
+        help="where (default: auto)",
     )
     parser.add_argument(
         "--engine",
         choices=("auto", "transformers", "llama.cpp"),
         default="auto",
-        help="what runs it (default: auto: transformers, and llama.cpp, where it is installed, for what that refuses)",
+        help=(
+            "what runs it (default: auto: transformers, and llama.cpp, where it is installed, for"
+            " what that refuses)"
+        ),
     )
     parser.add_argument(
-        "--strict", action="store_true", help="for BitNet's commands: nothing unproven is ever used here"
+        "--strict",
+        action="store_true",
+        help="for BitNet's commands: nothing unproven is ever used here",
     )
-    parser.add_argument("--allow-mock", action="store_true", help="is refused: there are no mocks here")
-    parser.add_argument("--max-bytes", type=bytes_, metavar="SIZE", help="the most that is fetched (default: 1GiB)")
+    parser.add_argument(
+        "--allow-mock", action="store_true", help="is refused: there are no mocks here"
+    )
+    parser.add_argument(
+        "--max-bytes", type=bytes_, metavar="SIZE", help="the most that is fetched (default: 1GiB)"
+    )
     parser.add_argument("--json", action="store_true", help="one object as JSON, for machines")
     hub(parser)
 
@@ -71,7 +92,11 @@ def main(options: argparse.Namespace) -> int:
     from harness.tokenizer.problem import Absent, Unreadable
 
     if options.allow_mock:
-        return give_up("infer", "--allow-mock: a mock answers any prompt, and shows nothing: leave it out", USAGE)
+        return give_up(
+            "infer",
+            "--allow-mock: a mock answers any prompt, and shows nothing: leave it out",
+            USAGE,
+        )
     try:
         options.force_cpu = False
         decided(options)
@@ -79,7 +104,9 @@ def main(options: argparse.Namespace) -> int:
             scratch = held.enter_context(tempfile.TemporaryDirectory(prefix="rankproof-"))
             # What is resolved, and what then runs, has to be the same file.
             held.enter_context(unchanged(options.model))
-            served = _inner(options, Path(scratch)) if options.tokenizer == INSIDE else _served(options)
+            served = (
+                _inner(options, Path(scratch)) if options.tokenizer == INSIDE else _served(options)
+            )
             return _answered(options, served, held)
     except Undecided as error:
         return refused("infer", error)
@@ -99,12 +126,19 @@ def _answered(options: argparse.Namespace, served: Served, held: ExitStack) -> i
     if tokenizer is None:
         for said in (*_against(served.resolution), *served.said):
             print(f"    {said}", file=sys.stderr)
-        if any((one.origin, one.standing) == ("inside", "usable") for one in served.resolution.candidates):
+        if any(
+            (one.origin, one.standing) == ("inside", "usable")
+            for one in served.resolution.candidates
+        ):
             _offer(options.model)
-        return give_up("infer", f"{options.model}: no tokenizer is proven to be the model's; see above", code)
+        return give_up(
+            "infer", f"{options.model}: no tokenizer is proven to be the model's; see above", code
+        )
     forced = options.force_cpu and options.device in {"auto", "cpu"}
     if options.force_cpu and not forced:
-        return give_up("infer", f"{FORCE_CPU} says cpu, and --device {options.device}: unset one", USAGE)
+        return give_up(
+            "infer", f"{FORCE_CPU} says cpu, and --device {options.device}: unset one", USAGE
+        )
     made = continued(
         options.model,
         tokenizer=tokenizer.path,
@@ -117,12 +151,22 @@ def _answered(options: argparse.Namespace, served: Served, held: ExitStack) -> i
     )
     held.close()
     if options.json:
-        print(json.dumps(asdict(made) | {"model": str(options.model), "tokenizer": _shown(options, tokenizer)}))
+        print(
+            json.dumps(
+                asdict(made)
+                | {
+                    "model": str(options.model),
+                    "tokenizer": _shown(options, tokenizer),
+                }
+            )
+        )
         return PASS
     print(f"tokenizer  {_shown(options, tokenizer)}: proven to be the model's", file=sys.stderr)
     print(f"engine     {made.engine}", file=sys.stderr)
     print(f"device     asked {made.asked}, used {made.device}: {made.why}", file=sys.stderr)
-    spent = f"{made.load_seconds:.2f} s to load, {made.run_seconds:.2f} s for {len(made.ids)} tokens"
+    spent = (
+        f"{made.load_seconds:.2f} s to load, {made.run_seconds:.2f} s for {len(made.ids)} tokens"
+    )
     print(f"time       {spent}", file=sys.stderr)
     for remark in made.remarks:
         print(f"note       {remark}", file=sys.stderr)
@@ -146,7 +190,9 @@ def _offer(model: Path) -> None:
     except Unreadable as error:
         print(f"    {error}", file=sys.stderr)
         return
-    print(f"    the model holds a tokenizer of its own: --tokenizer {INSIDE} uses it", file=sys.stderr)
+    print(
+        f"    the model holds a tokenizer of its own: --tokenizer {INSIDE} uses it", file=sys.stderr
+    )
 
 
 def _inner(options: argparse.Namespace, scratch: Path) -> Served:
@@ -173,9 +219,16 @@ def _served(options: argparse.Namespace) -> Served:
             place = Path(options.tokenizer).expanduser()
             if not place.exists() and "@" in options.tokenizer:
                 made = get(options.tokenizer, None)
-                return Served(resolution=resolve(options.model, tokenizer=made.folder), fetched=(made,), said=())
+                return Served(
+                    resolution=resolve(options.model, tokenizer=made.folder),
+                    fetched=(made,),
+                    said=(),
+                )
             if "://" in options.tokenizer:
-                raise SourceRefused(f"{options.tokenizer}: an address pins nothing: name org/model@REVISION, or a file")
+                raise SourceRefused(
+                    f"{options.tokenizer}: an address pins nothing: name org/model@REVISION, or a"
+                    " file"
+                )
             return Served(resolution=resolve(options.model, tokenizer=place), fetched=(), said=())
         if options.auto_download:
             served = serve(options.model, get=get)
@@ -196,8 +249,17 @@ def _proven(found: Resolution) -> tuple[int, Candidate | None]:
         return PASS, found.chosen
     if any(one.origin == "named" and one.standing == "differs" for one in found.candidates):
         return FAIL, None
-    return (STRICT, None) if any(one.standing == "usable" for one in found.candidates) else (ABSENT, None)
+    return (
+        (STRICT, None)
+        if any(one.standing == "usable" for one in found.candidates)
+        else (ABSENT, None)
+    )
 
 
 def _against(found: Resolution) -> tuple[str, ...]:
-    return tuple(f"{one.origin} {one.path}: {one.standing}: {one.reasons[0]}" for one in found.candidates) + found.hints
+    return (
+        tuple(
+            f"{one.origin} {one.path}: {one.standing}: {one.reasons[0]}" for one in found.candidates
+        )
+        + found.hints
+    )

@@ -46,19 +46,41 @@ def arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--id", help="name of the scenario (default: the folder's)")
     parser.add_argument("--title", help="one line that says what a PASS means")
     parser.add_argument("--question", help="what the verdict answers")
-    parser.add_argument("--ranks", type=positive, nargs="+", metavar="N", help="world sizes (default: 2 4)")
-    parser.add_argument("--error", metavar="TYPE", help="exception the bug ends with (default: AssertionError)")
-    parser.add_argument("--source", metavar="LINE", help="source line it ends at")
-    parser.add_argument("--failing", metavar="RANKS", help="ranks it shows on: every, nonzero, or a list such as [1]")
-    kind = parser.add_mutually_exclusive_group()
-    kind.add_argument("--hang", action="store_true", help="the bug is a hang: write a control that has to stand still")
-    kind.add_argument("--program", action="store_true", help="ranks are programs: write one in POSIX shell")
-    kind.add_argument("--package", metavar="NAME", help="the bug is in a release of this package: compare two releases")
     parser.add_argument(
-        "--candidate", metavar="VERSION", help="with --package: the fixed release (default: the one here)"
+        "--ranks", type=positive, nargs="+", metavar="N", help="world sizes (default: 2 4)"
+    )
+    parser.add_argument(
+        "--error", metavar="TYPE", help="exception the bug ends with (default: AssertionError)"
+    )
+    parser.add_argument("--source", metavar="LINE", help="source line it ends at")
+    parser.add_argument(
+        "--failing",
+        metavar="RANKS",
+        help="ranks it shows on: every, nonzero, or a list such as [1]",
+    )
+    kind = parser.add_mutually_exclusive_group()
+    kind.add_argument(
+        "--hang",
+        action="store_true",
+        help="the bug is a hang: write a control that has to stand still",
+    )
+    kind.add_argument(
+        "--program", action="store_true", help="ranks are programs: write one in POSIX shell"
+    )
+    kind.add_argument(
+        "--package",
+        metavar="NAME",
+        help="the bug is in a release of this package: compare two releases",
+    )
+    parser.add_argument(
+        "--candidate",
+        metavar="VERSION",
+        help="with --package: the fixed release (default: the one here)",
     )
     parser.add_argument("--control", metavar="VERSION", help="with --package: the broken release")
-    parser.add_argument("--yes", action="store_true", help="ask nothing: take defaults for what no flag says")
+    parser.add_argument(
+        "--yes", action="store_true", help="ask nothing: take defaults for what no flag says"
+    )
 
 
 def main(options: argparse.Namespace) -> int:
@@ -71,12 +93,19 @@ def main(options: argparse.Namespace) -> int:
         return give_up("init", f"--{beside} is for {ONLY[beside][0]}; leave it out{instead}", USAGE)
     candidate = options.candidate or (_release_here(options.package) if options.package else "")
     if options.package and not (candidate and options.control):
-        lacks = "--control VERSION, the broken release" if candidate else "--candidate VERSION, the fixed release"
+        lacks = (
+            "--control VERSION, the broken release"
+            if candidate
+            else "--candidate VERSION, the fixed release"
+        )
         return give_up("init", f"--package {options.package} needs {lacks}", USAGE)
     ask = sys.stdin.isatty() and not options.yes
     given = {key: getattr(options, key) for key in DEFAULTS}
     unanswered = [key for key in DEFAULTS if ask and key not in unfit]
-    answers = {key: value or (_ask(key) if key in unanswered else DEFAULTS[key]) for key, value in given.items()}
+    answers = {
+        key: value or (_ask(key) if key in unanswered else DEFAULTS[key])
+        for key, value in given.items()
+    }
     lacks_torch = missing("torch") if kind in ("error", "hang") else None
     try:
         written = write(
@@ -107,7 +136,10 @@ def main(options: argparse.Namespace) -> int:
     elif lacks_torch:
         print(f"Its ranks have no group (backend: [none]). For backend: [gloo], {lacks_torch}")
     if kind == "package":
-        print("It runs as it is, and only tells the two releases apart: put your question into subject.py, then:")
+        print(
+            "It runs as it is, and only tells the two releases apart: put your question into"
+            " subject.py, then:"
+        )
     else:
         print(f"It runs as it is, on an invented bug. Put your code into {written[1].name}, then:")
     print(f"  rankproof lint {shlex.quote(str(options.folder))}")

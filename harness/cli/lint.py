@@ -41,7 +41,9 @@ def main(options: argparse.Namespace) -> int:
                 else:
                     refused.append(problem)
         except NotThere as error:
-            refused.append(scenario.problem(error.place, error.message, suggestion=_meant(scenario, error)))
+            refused.append(
+                scenario.problem(error.place, error.message, suggestion=_meant(scenario, error))
+            )
         except WouldStop as error:
             print(f"{scenario.path}: note: a run would stop: {error}")
         for problem in refused:
@@ -117,4 +119,9 @@ def _start(scenario: Scenario) -> list[str]:
     early = [name for name in names if is_import_time(name)]
     if not early or scenario.world.start == "fresh":
         return []
-    return [f"{', '.join(early)}: libraries read this while they are imported, so every rank starts fresh"]
+    return [
+        (
+            f"{', '.join(early)}: libraries read this while they are imported, so every rank starts"
+            " fresh"
+        )
+    ]

@@ -23,9 +23,17 @@ from harness.plugins import PluginFailed, Registry
 LISTS: dict[str, tuple[Registry[Any], Callable[[Any], Iterable[str]]]] = {
     "faults": (
         FAULTS,
-        lambda kind: (kind.does, f"needs: {kind.needs}", f"as in: {kind.example}", _here(kind.refusal())),
+        lambda kind: (
+            kind.does,
+            f"needs: {kind.needs}",
+            f"as in: {kind.example}",
+            _here(kind.refusal()),
+        ),
     ),
-    "checks": (CHECKS, lambda kind: (f"{inspect.getdoc(kind)}".partition("\n")[0], f"as in: {kind.example}")),
+    "checks": (
+        CHECKS,
+        lambda kind: (f"{inspect.getdoc(kind)}".partition("\n")[0], f"as in: {kind.example}"),
+    ),
     "backends": (BACKENDS, lambda kind: (kind.description, _here(kind.refusal(size=2)))),
 }
 
@@ -36,7 +44,9 @@ def arguments(parser: argparse.ArgumentParser) -> None:
     if name == "list":
         scenarios(parser)
         parser.add_argument(
-            "--subjects", action="store_true", help="list the ready subjects instead: what each does, takes and emits"
+            "--subjects",
+            action="store_true",
+            help="list the ready subjects instead: what each does, takes and emits",
         )
     elif name == "schema":
         parser.add_argument(
@@ -57,7 +67,9 @@ def main(options: argparse.Namespace) -> int:
     if options.subjects:
         from harness.subjects import READY
 
-        return _print_kinds(READY, _lines, about=lambda subject: f"  ({', '.join(subject.backends)})")
+        return _print_kinds(
+            READY, _lines, about=lambda subject: f"  ({', '.join(subject.backends)})"
+        )
     return _print_scenarios(options)
 
 
@@ -95,7 +107,10 @@ def _print_schema(what: str) -> int:
 
 
 def _print_kinds(
-    registry: Registry[Any], lines: Callable[[Any], Iterable[str]], *, about: Callable[[Any], str] = lambda _: ""
+    registry: Registry[Any],
+    lines: Callable[[Any], Iterable[str]],
+    *,
+    about: Callable[[Any], str] = lambda _: "",
 ) -> int:
     """Print every kind, `about` behind its name, what its `lines` say, where it is from; and what cannot be used."""
     for name, kind in registry.items():

@@ -14,12 +14,20 @@ def arguments(parser: argparse.ArgumentParser) -> None:
     """What the command takes; its name is the last word of the parser's."""
     if parser.prog.endswith("doctor"):
         parser.add_argument(
-            "--results", type=folder, default="results", metavar="FOLDER", help="where runs would be kept"
+            "--results",
+            type=folder,
+            default="results",
+            metavar="FOLDER",
+            help="where runs would be kept",
         )
-        parser.add_argument("--quick", action="store_true", help="start no rank, and do not measure what one costs")
+        parser.add_argument(
+            "--quick", action="store_true", help="start no rank, and do not measure what one costs"
+        )
         return
     parser.add_argument("what", nargs="?", choices=("list", "remove"), default="list")
-    parser.add_argument("keys", nargs="*", metavar="KEY", help="with remove: how its name in the list begins")
+    parser.add_argument(
+        "keys", nargs="*", metavar="KEY", help="with remove: how its name in the list begins"
+    )
     parser.add_argument("--all", action="store_true", help="with remove: all of them")
 
 
@@ -46,7 +54,11 @@ def _examine(options: argparse.Namespace) -> int:
     names = ", ".join(answer.what for answer in missing)
     print(f"\n{len(missing)} missing: {names}" if missing else "\nnothing is missing")
     # Backends and faults are for the scenarios that ask for them; those are SKIPPED.
-    return INCONCLUSIVE if any(answer.topic not in ("backend", "fault") for answer in missing) else PASS
+    return (
+        INCONCLUSIVE
+        if any(answer.topic not in ("backend", "fault") for answer in missing)
+        else PASS
+    )
 
 
 def _environments(options: argparse.Namespace) -> int:
@@ -60,10 +72,16 @@ def _environments(options: argparse.Namespace) -> int:
             print(f"{environment.key[:8]}  {size}  {environment.description or 'never finished'}")
         return PASS
     if not options.keys and not options.all:
-        return give_up("environments remove", "name environments by their first characters, or --all", USAGE)
-    if unknown := [key for key in options.keys if not any(known.key.startswith(key) for known in environments)]:
+        return give_up(
+            "environments remove", "name environments by their first characters, or --all", USAGE
+        )
+    if unknown := [
+        key for key in options.keys if not any(known.key.startswith(key) for known in environments)
+    ]:
         return give_up("environments remove", f"not in the cache: {', '.join(unknown)}", USAGE)
-    chosen = [known for known in environments if options.all or known.key.startswith(tuple(options.keys))]
+    chosen = [
+        known for known in environments if options.all or known.key.startswith(tuple(options.keys))
+    ]
     busy = [environment for environment in chosen if not remove(environment)]
     print(f"{len(chosen) - len(busy)} removed")
     for environment in busy:

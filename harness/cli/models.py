@@ -27,16 +27,24 @@ def arguments(parser: argparse.ArgumentParser) -> None:
     """What the command takes."""
     actions = parser.add_subparsers(dest="action", metavar="ACTION", required=True)
     actions.add_parser("list", help="the models that are made here, with their digests' makers")
-    make = actions.add_parser("make", help="write a model as a folder that transformers and mlx-lm load")
+    make = actions.add_parser(
+        "make", help="write a model as a folder that transformers and mlx-lm load"
+    )
     make.add_argument("model", metavar="NAME", help="of `rankproof models list`")
     make.add_argument("--out", type=Path, required=True, metavar="FOLDER", help="where to write it")
-    describe = actions.add_parser("describe", help="say what a model is, and which engine runs it over how many ranks")
-    describe.add_argument("model", metavar="NAME|FOLDER", help="a model that is made here, or a folder that holds one")
+    describe = actions.add_parser(
+        "describe", help="say what a model is, and which engine runs it over how many ranks"
+    )
+    describe.add_argument(
+        "model", metavar="NAME|FOLDER", help="a model that is made here, or a folder that holds one"
+    )
     describe.add_argument("--json", action="store_true", help="for programs")
     engines = actions.add_parser(
         "engines", help="which engine runs which of the models over how many ranks, and why not"
     )
-    engines.add_argument("--json", action="store_true", help="for programs: every architecture of every library")
+    engines.add_argument(
+        "--json", action="store_true", help="for programs: every architecture of every library"
+    )
 
 
 def main(options: argparse.Namespace) -> int:
@@ -87,7 +95,9 @@ def _describe(options: argparse.Namespace) -> None:
     engines = _all_engines()
     for number, engine in enumerate(engines, start=1):
         # Each engine is tried in a process that imports it: seconds, or minutes the first time.
-        with _said(f"trying {engine} with the files of {folder.name} (engine {number} of {len(engines)})"):
+        with _said(
+            f"trying {engine} with the files of {folder.name} (engine {number} of {len(engines)})"
+        ):
             offered[engine] = _ranks(engine, told["config"], folder)
         if not options.json:
             print(f"{engine:13} {_words(offered[engine])}", flush=True)
@@ -104,7 +114,11 @@ def _said(words: str) -> Iterator[None]:
 
     def repeat() -> None:
         while not done.wait(EVERY):
-            print(f"rankproof models: {words}: {time.monotonic() - begun:.0f} s", file=sys.stderr, flush=True)
+            print(
+                f"rankproof models: {words}: {time.monotonic() - begun:.0f} s",
+                file=sys.stderr,
+                flush=True,
+            )
 
     speaker = threading.Thread(target=repeat, daemon=True)
     speaker.start()
@@ -162,7 +176,11 @@ def _ranks(engine: str, config: Mapping[str, Any], folder: Path | None = None) -
 
 def _words(offered: Mapping[int, str]) -> str:
     runs = [str(size) for size, why in offered.items() if not why]
-    refused = {why: [size for size, other in offered.items() if other == why] for why in offered.values() if why}
+    refused = {
+        why: [size for size, other in offered.items() if other == why]
+        for why in offered.values()
+        if why
+    }
     parts = [f"runs over {', '.join(runs)}"] if runs else []
     parts += [f"REFUSED over {', '.join(map(str, sizes))}: {why}" for why, sizes in refused.items()]
     return "; ".join(parts)

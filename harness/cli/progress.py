@@ -83,11 +83,17 @@ class Spoken(Progress):
         if not self.made:
             return "time left unknown yet"
         seconds = (time.monotonic() - self.begin) / self.made * max(0, self.total - self.made)
-        return f"about {seconds:.0f} s left" if seconds < 120 else f"about {seconds / 60:.0f} min left"
+        return (
+            f"about {seconds:.0f} s left" if seconds < 120 else f"about {seconds / 60:.0f} min left"
+        )
 
     def line(self) -> str:
         """Everything in one line."""
-        left = f"{self._compared}: {time.monotonic() - self._since:.0f} s" if self._compared else self.left()
+        left = (
+            f"{self._compared}: {time.monotonic() - self._since:.0f} s"
+            if self._compared
+            else self.left()
+        )
         parts = [f"{self.made}/{self.total} trials", f"{self.flying} ranks in flight", left]
         if wrong := self.unexpected.total():
             parts.append(f"{wrong} unexpected")
@@ -155,7 +161,10 @@ class Watched(Spoken):
         self._plan = plan
         super().planned(plan)
         self._live = Live(
-            console=self._console, get_renderable=self._table, refresh_per_second=REDRAWS_PER_SECOND, transient=True
+            console=self._console,
+            get_renderable=self._table,
+            refresh_per_second=REDRAWS_PER_SECOND,
+            transient=True,
         )
         self._live.start()
 

@@ -22,7 +22,17 @@ from harness.forms.text import plural, visible
 from harness.record import environment
 from harness.record.reproduced import GROUPS, Here, differences, same_environment
 from harness.reproduce.inputs import InputMissing
-from harness.reproduce.passes import WALKED, Outcome, Passes, Walk, answer, between, joint, seeds_word, why_not_varied
+from harness.reproduce.passes import (
+    WALKED,
+    Outcome,
+    Passes,
+    Walk,
+    answer,
+    between,
+    joint,
+    seeds_word,
+    why_not_varied,
+)
 from harness.reproduce.report_copy import NotTrusted, ReportCopy, open_report
 from harness.reproduce.rerun import Prepared, Wish, new_root, prepare
 from harness.reproduce.source import SHOWN, SourceDiffers, SourceError
@@ -49,22 +59,44 @@ def arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("report", type=Path, help="report.md, the folder it lies in, or a bundle")
     signers(parser)
     parser.add_argument(
-        "--i-trust-this-file", action="store_true", help="run a report that is refused: it starts programs as you"
+        "--i-trust-this-file",
+        action="store_true",
+        help="run a report that is refused: it starts programs as you",
     )
-    parser.add_argument("--dry-run", action="store_true", help="say what would run, and run nothing")
-    parser.add_argument("--repo", type=Path, metavar="PATH", help="lay the report's commit out from this repository")
-    parser.add_argument("--from-evidence", action="store_true", help="run the code that the report's evidence holds")
-    parser.add_argument("--source", type=Path, metavar="FOLDER", help="take the candidate from this folder instead")
-    parser.add_argument("--candidate", metavar="REV", help="take the candidate from this revision instead")
-    parser.add_argument("--trials", type=positive, metavar="N", help="trials of the candidate (default: the report's)")
     parser.add_argument(
-        "--fresh-seeds", action="store_true", help="after the pass with the report's seeds, make one with other seeds"
+        "--dry-run", action="store_true", help="say what would run, and run nothing"
+    )
+    parser.add_argument(
+        "--repo", type=Path, metavar="PATH", help="lay the report's commit out from this repository"
+    )
+    parser.add_argument(
+        "--from-evidence", action="store_true", help="run the code that the report's evidence holds"
+    )
+    parser.add_argument(
+        "--source", type=Path, metavar="FOLDER", help="take the candidate from this folder instead"
+    )
+    parser.add_argument(
+        "--candidate", metavar="REV", help="take the candidate from this revision instead"
+    )
+    parser.add_argument(
+        "--trials",
+        type=positive,
+        metavar="N",
+        help="trials of the candidate (default: the report's)",
+    )
+    parser.add_argument(
+        "--fresh-seeds",
+        action="store_true",
+        help="after the pass with the report's seeds, make one with other seeds",
     )
     parser.add_argument("--only-fresh-seeds", action="store_true", help="make that pass alone")
     parser.add_argument(
         "--vary",
         action="store_true",
-        help="where the answer differs, run again with one thing changed at a time, and say which change explains it",
+        help=(
+            "where the answer differs, run again with one thing changed at a time, and say which"
+            " change explains it"
+        ),
     )
     inputs(parser)
     new_runs(parser)
@@ -89,7 +121,10 @@ def main(options: argparse.Namespace) -> int:
                 results=options.results,
             )
             copy = open_report(
-                options.report, policy=policy_of(options), trust=options.i_trust_this_file, scratch=scratch
+                options.report,
+                policy=policy_of(options),
+                trust=options.i_trust_this_file,
+                scratch=scratch,
             )
             _print_trust(copy)
             prepared = prepare(copy, wish, here=Path.cwd(), scratch=scratch)
@@ -110,13 +145,18 @@ def main(options: argparse.Namespace) -> int:
                 return PASS if complete else INCONCLUSIVE
             signer = sign_with(options)
             found = _make(options, replace(passes, signer=signer))
-            return INCONCLUSIVE if found is None else demand_signed(CODES[found], signer, unsigned=options.unsigned)
+            return (
+                INCONCLUSIVE
+                if found is None
+                else demand_signed(CODES[found], signer, unsigned=options.unsigned)
+            )
         except NotTrusted as problem:
             if problem.verification is not None:
                 print_steps(problem.verification)
             print(f"{options.report}: REFUSED: {problem}", file=sys.stderr)
             print(
-                "Nothing of it was run. --i-trust-this-file runs a report that can be read all the same",
+                "Nothing of it was run. --i-trust-this-file runs a report that can be read all the"
+                " same",
                 file=sys.stderr,
             )
             return REFUSED
@@ -154,7 +194,10 @@ def _contradiction(options: argparse.Namespace) -> str:
         return f"{' and '.join(wishes)} exclude each other: keep one"
     if options.only_fresh_seeds and (options.fresh_seeds or options.vary):
         other = "--fresh-seeds" if options.fresh_seeds else "--vary"
-        return f"--only-fresh-seeds leaves the pass with the report's seeds out, and {other} needs it: keep one"
+        return (
+            f"--only-fresh-seeds leaves the pass with the report's seeds out, and {other} needs it:"
+            " keep one"
+        )
     if options.vary and (options.source is not None or options.candidate is not None):
         return "--vary changes one thing at a time, and another candidate is one already: keep one"
     return ""
@@ -172,7 +215,9 @@ def _print_what_will_run(copy: ReportCopy, prepared: Prepared) -> None:
     scenario = prepared.loaded.scenario
     rebuilt = prepared.rebuilt
     subject = scenario.subject
-    what = f"program {' '.join(subject.program)}" if subject.program else f"entry {subject.function}"
+    what = (
+        f"program {' '.join(subject.program)}" if subject.program else f"entry {subject.function}"
+    )
     if subject.use is not None:
         what = f"ready subject {subject.use}, {what}"
     print(f"what will run: {visible(what, LIMIT)}, as this user, with the rights of this user")
@@ -188,7 +233,10 @@ def _print_what_will_run(copy: ReportCopy, prepared: Prepared) -> None:
             print(f"    ... and {len(code.files) - SHOWN} more")
     for name, own in copy.record.run.environments.items():
         for package, facts in own.checkouts.items():
-            built = f"built from {facts.repo} at commit {facts.commit[:12]}, installed as the evidence holds it"
+            built = (
+                f"built from {facts.repo} at commit {facts.commit[:12]}, installed as the evidence"
+                " holds it"
+            )
             print(f"  {name}: package {visible(f'{package}, {built}', LIMIT)}")
     for key, value in scenario.world.env.items():
         print(f"  environment: {visible(f'{key}={value}', LIMIT)}")
@@ -196,7 +244,10 @@ def _print_what_will_run(copy: ReportCopy, prepared: Prepared) -> None:
         print(f"  input {visible(f'{one.facts.name}: sha256 {one.facts.digest}', LIMIT)}")
     control = scenario.trials.control if subject.control else 0
     cells = plural(len(copy.record.judgement.cells), "cell")
-    print(f"  {cells}, {scenario.trials.candidate} + {control} trials each, seed {scenario.seed!r}", flush=True)
+    print(
+        f"  {cells}, {scenario.trials.candidate} + {control} trials each, seed {scenario.seed!r}",
+        flush=True,
+    )
 
 
 def _print_environments(prepared: Prepared) -> bool:
@@ -223,9 +274,14 @@ def _print_machine(prepared: Prepared, *, jobs: int) -> None:
     reproduced = prepared.reproduced
     here = environment.capture()
     same = same_environment(reproduced.environment, here)
-    print(f"environment: {visible(f'the same by construction: {same}' if same else 'compared', LIMIT)}")
+    print(
+        "environment:"
+        f" {visible(f'the same by construction: {same}' if same else 'compared', LIMIT)}"
+    )
     scenario = prepared.loaded.scenario
-    found = differences(scenario.needs, reproduced, Here(environment=here, start=reproduced.start, jobs=jobs))
+    found = differences(
+        scenario.needs, reproduced, Here(environment=here, start=reproduced.start, jobs=jobs)
+    )
     for group in GROUPS[:2]:
         for one in (one for one in found if one.group == group):
             print(f"  {group}: {visible(f'{one.what}: {one.then} then, {one.now} here', LIMIT)}")
@@ -255,7 +311,10 @@ def _print_plan(options: argparse.Namespace, passes: Passes) -> None:
     if options.vary:
         expected = passes.walk()
         more = plural(len(expected.changes), "run")
-        print(f"vary: if the answer is {' or '.join(WALKED)}, at most {more} more, with one change each:")
+        print(
+            f"vary: if the answer is {' or '.join(WALKED)}, at most {more} more, with one change"
+            " each:"
+        )
         for change in expected.changes:
             print(f"  {visible(change.description, LIMIT)}")
         _print_left(expected)
@@ -298,7 +357,11 @@ def _vary(passes: Passes, first: Finished) -> None:
         return
     walk = passes.walk(first)
     total = len(walk.changes)
-    print(f"vary: {plural(total, 'run')}, each with one change against {os.path.relpath(first.report)}", flush=True)
+    print(
+        f"vary: {plural(total, 'run')}, each with one change against"
+        f" {os.path.relpath(first.report)}",
+        flush=True,
+    )
     outcomes: list[Outcome] = []
     made = passes.vary(first, walk.changes)
     try:
@@ -329,15 +392,24 @@ def _print_outcomes(outcomes: list[Outcome], walk: Walk) -> None:
     else:
         print(f"none of {plural(total, 'single change')} is shown to make it REPRODUCED")
     if counts["may flip it"]:
-        print("may flip it: REPRODUCED, and the counts do not tell it from the pass without the change: more --trials")
+        print(
+            "may flip it: REPRODUCED, and the counts do not tell it from the pass without the"
+            " change: more --trials"
+        )
     sys.stdout.flush()
 
 
 def _print_left(walk: Walk) -> None:
     for one in walk.left:
-        print(f"  not varied: {visible(f'{one.what}: {one.then} then, {one.now} here: {one.reason}', 300)}")
+        print(
+            "  not varied:"
+            f" {visible(f'{one.what}: {one.then} then, {one.now} here: {one.reason}', 300)}"
+        )
     if walk.rare:
-        print(f"  not varied: {plural(walk.rare, 'difference')} of a kind that rarely matters", flush=True)
+        print(
+            f"  not varied: {plural(walk.rare, 'difference')} of a kind that rarely matters",
+            flush=True,
+        )
 
 
 def _print_answer(finished: Finished) -> Answer:
@@ -346,19 +418,28 @@ def _print_answer(finished: Finished) -> Answer:
     for cell in record.comparison.result.cells:
         print(f"  {cell.id}: {cell.answer}")
         print(
-            f"      same verdict: {'yes' if cell.same_verdict else 'no'} ({cell.then} then, {cell.now} here); "
-            f"same failure: {cell.same_failure}; same numbers: {cell.same_numbers}"
+            f"      same verdict: {'yes' if cell.same_verdict else 'no'} ({cell.then} then,"
+            f" {cell.now} here); same failure: {cell.same_failure}; same numbers:"
+            f" {cell.same_numbers}"
         )
         for reason in cell.reasons:
             print(f"      {visible(reason, 500)}")
         if more := cell.more_trials:
             total = record.scenario.candidate_trials + more
-            print(f"      {more} more trials would settle it, if they go on as here: --trials {total}")
+            print(
+                f"      {more} more trials would settle it, if they go on as here: --trials {total}"
+            )
     print(answer(finished))
     print(f"  report: {os.path.relpath(finished.report)}")
     if finished.signer is None:
         print("  UNSIGNED: this report convinces nobody; verification refuses it", flush=True)
     else:
-        line = [*program(), "verify", os.path.relpath(finished.report), "--signer", finished.signer.identity()]
+        line = [
+            *program(),
+            "verify",
+            os.path.relpath(finished.report),
+            "--signer",
+            finished.signer.identity(),
+        ]
         print(f"  verify: {shlex.join(line)}", flush=True)
     return answer(finished)

@@ -30,10 +30,17 @@ def arguments(parser: argparse.ArgumentParser) -> None:
         metavar="PATH",
         help="take both arms from this git repository (default rev: the scenario's, else HEAD)",
     )
-    parser.add_argument("--candidate", metavar="REV", help="run this revision of the repository as the candidate")
-    parser.add_argument("--control", metavar="REV", help="run this revision of the repository as the control")
     parser.add_argument(
-        "--challenge", type=challenge, metavar="TEXT", help="sign this text into the report, for a gate"
+        "--candidate", metavar="REV", help="run this revision of the repository as the candidate"
+    )
+    parser.add_argument(
+        "--control", metavar="REV", help="run this revision of the repository as the control"
+    )
+    parser.add_argument(
+        "--challenge",
+        type=challenge,
+        metavar="TEXT",
+        help="sign this text into the report, for a gate",
     )
     new_runs(parser)
     parser.add_argument(
@@ -41,33 +48,56 @@ def arguments(parser: argparse.ArgumentParser) -> None:
         type=farm,
         default=LOCAL,
         metavar="WHERE",
-        help="make the trials on this machine (local), or on the nodes of a cluster: ray, ray://HEAD:PORT",
+        help=(
+            "make the trials on this machine (local), or on the nodes of a cluster: ray,"
+            " ray://HEAD:PORT"
+        ),
     )
     parser.add_argument(
-        "--name-hosts", action="store_true", help="with --on or --hosts: name the machines, not digests of their names"
+        "--name-hosts",
+        action="store_true",
+        help="with --on or --hosts: name the machines, not digests of their names",
     )
     parser.add_argument(
         "--try",
         action="store_true",
         dest="trying",
-        help="make one trial of each arm, print what ranks say and what a run will take, and keep nothing",
+        help=(
+            "make one trial of each arm, print what ranks say and what a run will take, and keep"
+            " nothing"
+        ),
     )
     over = parser.add_argument_group("over several machines (docs/machines.md)")
     over.add_argument(
         "--hosts",
         type=machines,
         metavar="FILE",
-        help="hostfile of the machines that the ranks are on, by ssh; test:3 makes three of this one (as root); ray, "
-        "ray://HEAD:PORT: the nodes of a cluster",
+        help=(
+            "hostfile of the machines that the ranks are on, by ssh; test:3 makes three of this one"
+            " (as root); ray, ray://HEAD:PORT: the nodes of a cluster"
+        ),
     )
     over.add_argument(
         "--placement",
         metavar="RULE",
-        help="spread (the default), pack, or the machine of each rank by its name: 0=node-1,1=node-2",
+        help=(
+            "spread (the default), pack, or the machine of each rank by its name: 0=node-1,1=node-2"
+        ),
     )
-    over.add_argument("--hosts-python", metavar="PATH", help="interpreter of the environment there (default: as here)")
-    over.add_argument("--ssh-config", type=folder, metavar="FILE", help="configuration for ssh (default: your own)")
-    parser.add_argument("--cell", metavar="ID", help="with --try: the cell to try (default: the first that can run)")
+    over.add_argument(
+        "--hosts-python",
+        metavar="PATH",
+        help="interpreter of the environment there (default: as here)",
+    )
+    over.add_argument(
+        "--ssh-config",
+        type=folder,
+        metavar="FILE",
+        help="configuration for ssh (default: your own)",
+    )
+    parser.add_argument(
+        "--cell", metavar="ID", help="with --try: the cell to try (default: the first that can run)"
+    )
 
 
 def main(options: argparse.Namespace) -> int:

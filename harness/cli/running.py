@@ -54,12 +54,18 @@ def _run(options: argparse.Namespace, stack: ExitStack) -> int:
     """As `main`; what was made for the runs is taken away by `stack`."""
     loaded, problems = load_all(options.scenarios, [*options.overrides, *revisions(options)])
     if problems:
-        print(f"{problems} {'problem' if problems == 1 else 'problems'}: nothing was run", file=sys.stderr)
+        print(
+            f"{problems} {'problem' if problems == 1 else 'problems'}: nothing was run",
+            file=sys.stderr,
+        )
         return USAGE
     chosen = wanted(loaded, options.scenarios)
     if left_out := len(loaded) - len(chosen):
         what = "scenario runs" if left_out == 1 else "scenarios run"
-        print(f"{left_out} {what} on demand only: name the folder, or for a sweep its file", file=sys.stderr)
+        print(
+            f"{left_out} {what} on demand only: name the folder, or for a sweep its file",
+            file=sys.stderr,
+        )
     jobs = options.jobs or max(1, (os.cpu_count() or 1) // 2)
     try:
         where = elsewhere(options, stack)
@@ -72,12 +78,16 @@ def _run(options: argparse.Namespace, stack: ExitStack) -> int:
 
         return tried.main(chosen, cell=options.cell, jobs=jobs)
     if options.cell is not None:
-        return give_up("run", "--cell is for --try: a run makes every cell; --set matrix... chooses", USAGE)
+        return give_up(
+            "run", "--cell is for --try: a run makes every cell; --set matrix... chooses", USAGE
+        )
     try:
         signer = sign_with(options)
     except (KeyProblem, SshsigError) as error:
         return give_up("run", error, USAGE)
-    settings = RunSettings(results=options.results, signer=signer, jobs=jobs, where=where, challenge=options.challenge)
+    settings = RunSettings(
+        results=options.results, signer=signer, jobs=jobs, where=where, challenge=options.challenge
+    )
     finished: list[Finished] = []
     not_run, slipped = 0, False
     for scenario in chosen:
@@ -124,9 +134,16 @@ def elsewhere(options: argparse.Namespace, stack: ExitStack) -> RayNodes | Hostf
         NoCluster: the cluster that is named does not answer.
         ValueError: two options contradict each other.
     """
-    asked = [name for name, given in (("--hosts", options.hosts is not None), ("--on", options.on != LOCAL)) if given]
+    asked = [
+        name
+        for name, given in (("--hosts", options.hosts is not None), ("--on", options.on != LOCAL))
+        if given
+    ]
     if len(asked) > 1:
-        raise ValueError("--hosts has the ranks of a world on several machines, --on has each world on one: take one")
+        raise ValueError(
+            "--hosts has the ranks of a world on several machines, --on has each world on one:"
+            " take one"
+        )
     if asked and options.trying:
         raise ValueError(f"--try looks at trials here: leave {asked[0]} out")
     if not asked and options.name_hosts:
@@ -136,10 +153,17 @@ def elsewhere(options: argparse.Namespace, stack: ExitStack) -> RayNodes | Hostf
         "--hosts-python": options.hosts_python,
         "--ssh-config": options.ssh_config,
     }
-    if options.hosts is None and (given := [name for name, value in alone.items() if value is not None]):
-        raise ValueError(f"{', '.join(given)} without --hosts changes nothing: name the hostfile too, or leave it out")
+    if options.hosts is None and (
+        given := [name for name, value in alone.items() if value is not None]
+    ):
+        raise ValueError(
+            f"{', '.join(given)} without --hosts changes nothing: name the hostfile too, or leave"
+            " it out"
+        )
     if options.hosts is not None and (options.jobs or 1) > 1:
-        raise ValueError("--jobs: worlds over machines follow one another: leave it out with --hosts")
+        raise ValueError(
+            "--jobs: worlds over machines follow one another: leave it out with --hosts"
+        )
     if options.on != LOCAL:
         return RayNodes(address=options.on, jobs=options.jobs, named=options.name_hosts)
     if options.hosts is None:
@@ -153,13 +177,19 @@ def elsewhere(options: argparse.Namespace, stack: ExitStack) -> RayNodes | Hostf
         if options.ssh_config:
             raise ValueError("--ssh-config: nodes of Ray are not reached by ssh: leave it out")
         rule = options.placement or "spread"
-        return of_cluster(options.hosts, placement=rule, interpreter=interpreter, named=options.name_hosts)
+        return of_cluster(
+            options.hosts, placement=rule, interpreter=interpreter, named=options.name_hosts
+        )
     made, file, configuration = None, Path(options.hosts), options.ssh_config
     if options.hosts.startswith(test_machines.PREFIX):
         if configuration is not None:
-            raise ValueError("--ssh-config: test machines have a configuration of their own: leave it out")
+            raise ValueError(
+                "--ssh-config: test machines have a configuration of their own: leave it out"
+            )
         count = test_machines.count_of(options.hosts)
-        folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="rankproof-test-machines-")))
+        folder = Path(
+            stack.enter_context(tempfile.TemporaryDirectory(prefix="rankproof-test-machines-"))
+        )
         made = stack.enter_context(test_machines.made(folder, count))
         file, configuration = made.hostfile, made.config
     machines = read(file)
@@ -190,8 +220,14 @@ def sign_with(options: argparse.Namespace, *, make: bool = True) -> Signer | Non
     for reason in signer.passed_over:
         print(f"passed over: {reason}", file=sys.stderr)
     if signer.made_now:
-        print("A signing key was made for this machine. No policy trusts it until its line is in allowed_signers:")
-        print(f'  you@example.org namespaces="report@rankproof,attestation@rankproof" {signer.public_key}')
+        print(
+            "A signing key was made for this machine. No policy trusts it until its line is in"
+            " allowed_signers:"
+        )
+        print(
+            '  you@example.org namespaces="report@rankproof,attestation@rankproof"'
+            f" {signer.public_key}"
+        )
     print(f"signing with {signer.origin}: {signer.fingerprint}", flush=True)
     return signer
 
@@ -201,7 +237,8 @@ def demand_signed(code: int, signer: Signer | None, *, unsigned: bool) -> int:
     if code != PASS or unsigned or signer is not None:
         return code
     print(
-        "rankproof: UNSIGNED, for want of a key: exit code 2. Name a key, or ask for this with --unsigned",
+        "rankproof: UNSIGNED, for want of a key: exit code 2. Name a key, or ask for this with"
+        " --unsigned",
         file=sys.stderr,
     )
     return INCONCLUSIVE
@@ -225,7 +262,11 @@ def _print(finished: Finished, *, notes: Sequence[Problem]) -> None:
                 print(f"      {who} stood at {_place(rank.calls)}")
     expected = ""
     if record.scenario.expects:
-        expected = " (as expected)" if record.judgement.as_expected else f" (expected {record.scenario.expects})"
+        expected = (
+            " (as expected)"
+            if record.judgement.as_expected
+            else f" (expected {record.scenario.expects})"
+        )
     print(f"  {record.judgement.verdict}{expected} in {record.run.seconds} s")
     _print_unshown(record.judgement, notes)
     print(f"  report: {os.path.relpath(finished.report)}")
@@ -270,7 +311,10 @@ def _summarise(finished: Finished) -> None:
         with Path(path).open("ab") as file:
             file.write(STEP_SUMMARY.render(basis))
     except OSError as error:
-        print(f"rankproof run: {SUMMARY} ({path}) cannot be written: {error.strerror}", file=sys.stderr)
+        print(
+            f"rankproof run: {SUMMARY} ({path}) cannot be written: {error.strerror}",
+            file=sys.stderr,
+        )
 
 
 def program() -> list[str]:
@@ -284,7 +328,11 @@ def program() -> list[str]:
     if called.name == "rankproof":
         return [sys.argv[0]]
     beside = Path(sys.executable).with_name("rankproof")
-    return [os.path.relpath(beside)] if beside.exists() else [os.path.relpath(sys.executable), "-m", "harness.cli"]
+    return (
+        [os.path.relpath(beside)]
+        if beside.exists()
+        else [os.path.relpath(sys.executable), "-m", "harness.cli"]
+    )
 
 
 def _what(trial: Trial) -> str:
@@ -313,9 +361,18 @@ def _merged(finished: Sequence[Finished], *, not_run: int) -> int:
     A self-test of which this machine can run no cell says nothing of the tool, and merges with nothing, like any cell
     that is skipped; but nothing else may have been asked for, or it is INCONCLUSIVE.
     """
-    ran = [one for one in finished if any(cell.verdict != "SKIPPED" for cell in one.record.judgement.cells)]
-    words: list[Word] = [one.record.judgement.verdict for one in finished if one.record.scenario.role == "claim"]
-    if any(one.record.scenario.role == "self-test" and not one.record.judgement.as_expected for one in ran):
+    ran = [
+        one
+        for one in finished
+        if any(cell.verdict != "SKIPPED" for cell in one.record.judgement.cells)
+    ]
+    words: list[Word] = [
+        one.record.judgement.verdict for one in finished if one.record.scenario.role == "claim"
+    ]
+    if any(
+        one.record.scenario.role == "self-test" and not one.record.judgement.as_expected
+        for one in ran
+    ):
         words.append("FAIL")
     if not_run:
         words.append("INCONCLUSIVE")
@@ -324,7 +381,9 @@ def _merged(finished: Sequence[Finished], *, not_run: int) -> int:
         return PASS
     verdict = merge(words)
     if len(finished) + not_run > 1:
-        skipped = sum(cell.verdict == "SKIPPED" for one in finished for cell in one.record.judgement.cells)
+        skipped = sum(
+            cell.verdict == "SKIPPED" for one in finished for cell in one.record.judgement.cells
+        )
         tests = [one for one in ran if one.record.scenario.role == "self-test"]
         parts = [plural(len(finished), "scenario")]
         if not_run:

@@ -28,19 +28,31 @@ class MatrixCommand:
 
     def arguments(self, parser: argparse.ArgumentParser) -> None:
         parser.add_argument(
-            "--seeds", type=positive, metavar="N", help=f"trials of each cell (default: {SEEDS}; sample: 1)"
+            "--seeds",
+            type=positive,
+            metavar="N",
+            help=f"trials of each cell (default: {SEEDS}; sample: 1)",
         )
         parser.add_argument(
             "--only",
             action="append",
             default=[],
             metavar="KIND[/VARIANT]",
-            help="only this kind of fault, or of it only this case, such as perturb/text; again for more",
+            help=(
+                "only this kind of fault, or of it only this case, such as perturb/text; again for"
+                " more"
+            ),
         )
         parser.add_argument(
-            "--backend", action="append", default=[], metavar="NAME", help="only this backend: gloo or mlx-ring"
+            "--backend",
+            action="append",
+            default=[],
+            metavar="NAME",
+            help="only this backend: gloo or mlx-ring",
         )
-        parser.add_argument("--sample", action="store_true", help="eight sentinel cells, in minutes")
+        parser.add_argument(
+            "--sample", action="store_true", help="eight sentinel cells, in minutes"
+        )
 
     def series(self) -> Series[Any, Any]:
         from harness.series.matrix import Matrix
@@ -52,11 +64,16 @@ class MatrixCommand:
         from harness.series.matrix import facts_of
 
         seeds = options.seeds or (1 if options.sample else SEEDS)
-        return facts_of(seeds=seeds, only=options.only, backends=options.backend, sample=options.sample)
+        return facts_of(
+            seeds=seeds, only=options.only, backends=options.backend, sample=options.sample
+        )
 
     def plan(self, facts: MatrixFacts, there: str) -> Iterator[str]:
         """What is going to be made, in lines; `there` says how much of it is there already, and where."""
-        yield f"{len(facts.parts)} parts of {len(facts.cells())} cells, {facts.seeds} seeds each{there}"
+        yield (
+            f"{len(facts.parts)} parts of {len(facts.cells())} cells, {facts.seeds} seeds"
+            f" each{there}"
+        )
         for lacking, why in facts.without.items():
             yield f"  without {lacking}: {why}"
 
@@ -67,7 +84,10 @@ class MatrixCommand:
                 yield f"  {cell.case} on {cell.backend}: SKIPPED: {cell.skipped}"
             elif cell.verdict != "PASS":
                 what = "tolerated" if cell.masked else "rightly named"
-                yield f"  {cell.case} on {cell.backend}: {cell.verdict}: {cell.right} of {cell.injected} {what}"
+                yield (
+                    f"  {cell.case} on {cell.backend}: {cell.verdict}: {cell.right} of"
+                    f" {cell.injected} {what}"
+                )
                 yield from (f"      {reason}" for reason in cell.lacking)
         right = sum(cell.verdict == "PASS" for cell in record.cells)
         yield f"{record.verdict}: {right} of {len(record.cells)} cells right in all of their trials"
@@ -93,7 +113,10 @@ class SearchCommand:
         parser.add_argument(
             "--without-arrays",
             action="store_true",
-            help="of logits and weights keep digests and what was worked out of them: 0.4 MB a part in place of 7",
+            help=(
+                "of logits and weights keep digests and what was worked out of them: 0.4 MB a part"
+                " in place of 7"
+            ),
         )
 
     def series(self) -> Series[Any, Any]:
@@ -110,7 +133,10 @@ class SearchCommand:
     def plan(self, facts: SearchFacts, there: str) -> Iterator[str]:
         """What is going to be made, in lines; `there` says how much of it is there already, and where."""
         yield f"{len(facts.parts)} parts{there}"
-        yield f"  releases: {', '.join(f'{name} {number}' for name, number in facts.versions.items())}"
+        yield (
+            "  releases:"
+            f" {', '.join(f'{name} {number}' for name, number in facts.versions.items())}"
+        )
         yield f"  models: {', '.join(facts.models)}"
         yield f"  prompts: {len(facts.prompts)}, {facts.chunk} tokens at a time"
 
@@ -120,7 +146,10 @@ class SearchCommand:
 
         for cell in record.cells:
             said = cell.why or cell.found
-            yield f"  {cell.model} {cell.engine} over {cell.ranks}: {cell.word}{f': {said}' if said else ''}"
+            yield (
+                f"  {cell.model} {cell.engine} over {cell.ranks}:"
+                f" {cell.word}{f': {said}' if said else ''}"
+            )
         yield answer(record)
 
     def code(self, record: SearchRecord) -> int:
@@ -131,14 +160,19 @@ class SearchCommand:
         return INCONCLUSIVE if lacking else PASS
 
 
-COMMANDS: dict[str, MatrixCommand | SearchCommand] = {"matrix": MatrixCommand(), "search": SearchCommand()}
+COMMANDS: dict[str, MatrixCommand | SearchCommand] = {
+    "matrix": MatrixCommand(),
+    "search": SearchCommand(),
+}
 
 
 def arguments(parser: argparse.ArgumentParser) -> None:
     """What the command takes; its name is the last word of the parser's."""
     name = parser.prog.rpartition(" ")[2]
     COMMANDS[name].arguments(parser)
-    parser.add_argument("--resume", type=Path, metavar="FOLDER", help=f"go on with this unfinished {name}")
+    parser.add_argument(
+        "--resume", type=Path, metavar="FOLDER", help=f"go on with this unfinished {name}"
+    )
     new_runs(parser)
 
 
@@ -147,7 +181,9 @@ def main(options: argparse.Namespace) -> int:
     name = options.command
     command: Any = COMMANDS[name]
     if options.resume is not None and any(getattr(options, choice) for choice in command.choices):
-        return give_up(name, "--resume goes on with what was asked for: give no other choice beside it", USAGE)
+        return give_up(
+            name, "--resume goes on with what was asked for: give no other choice beside it", USAGE
+        )
     # Imported here: `--help` needs none of it.
     from harness.cli.running import demand_signed, program, sign_with
     from harness.engines.models import ModelError

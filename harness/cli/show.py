@@ -36,7 +36,10 @@ def arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--issue",
         action="store_true",
-        help="print one markdown text that stands alone, to paste into an issue (at most 65,000 characters)",
+        help=(
+            "print one markdown text that stands alone, to paste into an issue (at most 65,000"
+            " characters)"
+        ),
     )
 
 
@@ -63,18 +66,27 @@ def _show(options: argparse.Namespace, folder: Path) -> int:
             return PASS
     except OSError as error:
         place = path if error.filename is None else error.filename
-        print(f"{place}: {error.strerror}; name the folder of a run that ended, or a bundle", file=sys.stderr)
+        print(
+            f"{place}: {error.strerror}; name the folder of a run that ended, or a bundle",
+            file=sys.stderr,
+        )
         return USAGE
     except (RecordError, Unreadable) as error:
         what = f"{folder}: {error.message}" if isinstance(error, Unreadable) else f"{path}: {error}"
         print(what, file=sys.stderr)
         return USAGE
     width = min(shutil.get_terminal_size().columns, WIDEST)
-    print_styled(render_terminal(blocks(record, manifest_digest="(a view: see report.md)"), width, record=record))
+    print_styled(
+        render_terminal(
+            blocks(record, manifest_digest="(a view: see report.md)"), width, record=record
+        )
+    )
     print()
     print(f"Signature: {_signature(folder / REPORT)}")
     given = options.run if options.run.is_file() else folder / REPORT
-    print(f"This is a view: that the evidence bears it out, only this says: rankproof verify {given}")
+    print(
+        f"This is a view: that the evidence bears it out, only this says: rankproof verify {given}"
+    )
     return PASS
 
 
@@ -83,7 +95,8 @@ def _signature(report: Path) -> str:
     try:
         listed = own_signers()
         policy = SignerPolicy(
-            allowed=read_signers(listed) if listed else None, allowed_from=str(listed or "allowed_signers")
+            allowed=read_signers(listed) if listed else None,
+            allowed_from=str(listed or "allowed_signers"),
         )
         content = report.read_bytes()
         verifier = Verifier(sshsig, policy, datetime.now(UTC))

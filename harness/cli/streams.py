@@ -60,7 +60,11 @@ class Shown:
         discard(self.bare.fileno())
         self.bare.flush()
         if self.bare.fileno() != 2:
-            what = "the reader of this output has left" if error.errno == errno.EPIPE else "nothing more can be printed"
+            what = (
+                "the reader of this output has left"
+                if error.errno == errno.EPIPE
+                else "nothing more can be printed"
+            )
             print(f"rankproof: {what}: going on without", file=sys.stderr)
 
     def __getattr__(self, name: str) -> Any:
@@ -79,7 +83,9 @@ def print_styled(text: Text) -> None:
         return
     from rich.console import Console
 
-    Console(file=getattr(sys.stdout, "bare", sys.stdout), highlight=False).print(text, soft_wrap=True)
+    Console(file=getattr(sys.stdout, "bare", sys.stdout), highlight=False).print(
+        text, soft_wrap=True
+    )
 
 
 def discard(number: int) -> None:

@@ -57,7 +57,11 @@ def exit_code(tried: Tried) -> int:
     control = by_arm.get("control")
     if candidate is not None and candidate.outcome == "fail":
         return FAIL
-    if candidate is None or candidate.outcome == "void" or (control is not None and not control.as_stated):
+    if (
+        candidate is None
+        or candidate.outcome == "void"
+        or (control is not None and not control.as_stated)
+    ):
         return INCONCLUSIVE
     return PASS
 
@@ -73,12 +77,17 @@ def lines(scenario: Scenario, tried: Tried) -> Iterator[str]:
     if tried.reference is not None:
         size = "one" if scenario.subject.compare is None else str(tried.cell.ranks)
         yield f"{scenario.subject.called('reference')}: ran twice, in a world of {size}"
-        yield from _kept("it" if scenario.subject.compare is None else "its rank 0", tried.reference)
+        yield from _kept(
+            "it" if scenario.subject.compare is None else "its rank 0", tried.reference
+        )
     for one in tried.arms:
         yield from _arm(scenario, one)
     counts = [str(scenario.trials.candidate)]
     counts += [str(scenario.trials.control)] if scenario.subject.control is not None else []
-    trials = f"{' + '.join(counts)} trials in {plural(tried.cells, 'cell')}, {plural(tried.jobs, 'world')} at a time"
+    trials = (
+        f"{' + '.join(counts)} trials in {plural(tried.cells, 'cell')},"
+        f" {plural(tried.jobs, 'world')} at a time"
+    )
     yield f"a run would take about {_duration(tried.seconds)}, if each took as long: {trials}"
 
 
@@ -90,7 +99,11 @@ def _arm(scenario: Scenario, one: TriedArm) -> Iterator[str]:
     of_world = [seen for seen in one.history.seen if seen.event.rank is None]
     yield from _events("world", of_world, begin)
     for rank in range(one.history.size):
-        of_rank = [seen for seen in one.history.seen if seen.event.rank == rank and seen.event.name not in LISTED]
+        of_rank = [
+            seen
+            for seen in one.history.seen
+            if seen.event.rank == rank and seen.event.name not in LISTED
+        ]
         yield from _events(f"rank {rank}", of_rank, begin)
         yield from _kept(f"rank {rank}", one.kept.get(rank, ()))
         for what, texts in (("printed", one.logs), ("stood here when it was stopped", one.stacks)):
@@ -109,9 +122,16 @@ def _kept(who: str, kept: Sequence[Kept]) -> Iterator[str]:
             what = f"{values['file'] or 'what lies there'} is not an artefact: {values['why']}"
             yield f"    {visible(what, LINE_LIMIT)}"
             continue
-        what = f"{values['dtype']} {shown(values['shape'])}" if "dtype" in values else plural(values["bytes"], "byte")
+        what = (
+            f"{values['dtype']} {shown(values['shape'])}"
+            if "dtype" in values
+            else plural(values["bytes"], "byte")
+        )
         digest = str(values["sha256"])[:DIGEST]
-        yield f"    {values['artefact']:<{WIDE}}  {what}, sha256 {digest}...: {visible(one.summary, VALUES_LIMIT)}"
+        yield (
+            f"    {values['artefact']:<{WIDE}}  {what}, sha256 {digest}...:"
+            f" {visible(one.summary, VALUES_LIMIT)}"
+        )
 
 
 def _outcome(scenario: Scenario, one: TriedArm) -> str:
@@ -122,12 +142,17 @@ def _outcome(scenario: Scenario, one: TriedArm) -> str:
         return "passed" if trial.outcome == "pass" else "FAILED"
     if trial.as_stated and one.history.noted("world.still"):
         return (
-            "hung as stated, by a window of stillness: a run watches one trial for all of within, which --try does not"
+            "hung as stated, by a window of stillness: a run watches one trial for all of within,"
+            " which --try does not"
         )
     if trial.as_stated:
         return "failed as stated" if trial.outcome == "fail" else "held, as stated of this cell"
     control = scenario.subject.control
-    often = "" if control is None or control.must_fail.share.every else f" (asked: in {control.must_fail.share})"
+    often = (
+        ""
+        if control is None or control.must_fail.share.every
+        else f" (asked: in {control.must_fail.share})"
+    )
     return f"did NOT fail as stated{often}: {visible(str(trial.otherwise), LINE_LIMIT)}"
 
 
@@ -135,7 +160,9 @@ def _events(who: str, seen: Iterable[Seen], begin: int) -> Iterator[str]:
     yield f"  {who}:"
     for one in seen:
         values = visible(_values(one.event), VALUES_LIMIT)
-        yield f"    {(one.event.ns - begin) / 1e9:8.3f} s  {one.event.name:<{WIDE}}  {values}".rstrip()
+        yield (
+            f"    {(one.event.ns - begin) / 1e9:8.3f} s  {one.event.name:<{WIDE}}  {values}".rstrip()
+        )
 
 
 def _values(event: Event) -> str:
@@ -143,27 +170,37 @@ def _values(event: Event) -> str:
     values = event.values
     if event.name == "rank.error":
         message = f": {values['message']}" if values.get("message") else ""
-        return f"{values.get('type')}{message}" + (f" at {values['source']!r}" if values.get("source") else "")
+        return f"{values.get('type')}{message}" + (
+            f" at {values['source']!r}" if values.get("source") else ""
+        )
     if event.name == "rank.exited":
         return ended(dict(values))
     if event.name == ARTEFACT_KEPT:
         return str(values.get("artefact"))
     if event.name == "subject.loaded":
         modules = values.get("modules")
-        return f"{values.get('entry')}, {plural(len(modules) if isinstance(modules, list) else 0, 'module')} of the arm"
+        return (
+            f"{values.get('entry')},"
+            f" {plural(len(modules) if isinstance(modules, list) else 0, 'module')} of the arm"
+        )
     return "" if event.name == "world.begin" or not values else shown(dict(values))
 
 
 def _finding(finding: Finding) -> Iterator[str]:
     failed = [part for part in finding.ranks if not part.passed]
     if finding.passed:
-        values = [f"rank {part.rank}: {shown(part.observed)}" for part in finding.ranks if part.observed is not None]
+        values = [
+            f"rank {part.rank}: {shown(part.observed)}"
+            for part in finding.ranks
+            if part.observed is not None
+        ]
         observed = visible("; ".join(values), VALUES_LIMIT)
         yield f"  holds  {finding.check:<{WIDE}}  {observed}".rstrip()
         return
     reasons = [finding.reason] if finding.reason else []
     reasons += [
-        f"rank {part.rank}: {part.reason}" + ("" if part.observed is None else f" (found {shown(part.observed)})")
+        f"rank {part.rank}: {part.reason}"
+        + ("" if part.observed is None else f" (found {shown(part.observed)})")
         for part in failed
     ]
     yield f"  FAILS  {finding.check:<{WIDE}}  {visible(reasons[0], LINE_LIMIT)}".rstrip()
@@ -172,10 +209,16 @@ def _finding(finding: Finding) -> Iterator[str]:
 
 def _cut(text: bytes) -> list[str]:
     """The lines of a text, of a long one both ends."""
-    shown_lines = [visible(line, LINE_LIMIT) for line in text.decode("utf-8", "backslashreplace").splitlines()]
+    shown_lines = [
+        visible(line, LINE_LIMIT) for line in text.decode("utf-8", "backslashreplace").splitlines()
+    ]
     half = LINES_MOST // 2
     more = len(shown_lines) - LINES_MOST
-    return shown_lines if more <= 0 else [*shown_lines[:half], f"... ({more} more lines)", *shown_lines[-half:]]
+    return (
+        shown_lines
+        if more <= 0
+        else [*shown_lines[:half], f"... ({more} more lines)", *shown_lines[-half:]]
+    )
 
 
 def _duration(seconds: float) -> str:

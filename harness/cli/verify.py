@@ -73,9 +73,14 @@ def arguments(parser: argparse.ArgumentParser) -> None:
 class _Elsewhere(argparse.Action):
     """`verify --model FILE` of BitNet.rs's guide: a model is not a report, and another command looks at it."""
 
-    def __call__(self, parser: argparse.ArgumentParser, _options: object, value: object, _name: object = None) -> None:
+    def __call__(
+        self, parser: argparse.ArgumentParser, _options: object, value: object, _name: object = None
+    ) -> None:
         """Name that command."""
-        parser.error(f"reports are verified here; of a model, run: rankproof tokenizer doctor --models {value}")
+        parser.error(
+            "reports are verified here; of a model, run: rankproof tokenizer doctor --models"
+            f" {value}"
+        )
 
 
 def main(options: argparse.Namespace) -> int:
@@ -103,7 +108,10 @@ def _verify(options: argparse.Namespace, report: Path) -> int:
     except SshsigError as error:
         return give_up("verify", error, REFUSED)
     allowed = " and ".join(
-        [*(["--signer"] if accepted.fingerprints else []), *([accepted.allowed_from] if accepted.allowed else [])]
+        [
+            *(["--signer"] if accepted.fingerprints else []),
+            *([accepted.allowed_from] if accepted.allowed else []),
+        ]
     )
     print_steps(verification)
     shown = report if options.report.is_dir() else options.report
@@ -152,7 +160,8 @@ def policy_of(options: argparse.Namespace) -> SignerPolicy:
 def _fingerprint(given: str) -> str:
     if not re.fullmatch(r"SHA256:[A-Za-z0-9+/]{43}", given):
         raise ValueError(
-            f"--signer {given}: a fingerprint looks like SHA256: and 43 characters, as `ssh-keygen -l` prints it"
+            f"--signer {given}: a fingerprint looks like SHA256: and 43 characters, as `ssh-keygen"
+            " -l` prints it"
         )
     return given
 
@@ -161,7 +170,9 @@ def _at(given: str) -> datetime | Literal["now", "report"]:
     try:
         return parse_at(given)
     except ValueError:
-        raise ValueError(f"--at {given}: give now, report, or a time such as 2026-01-31T12:00:00Z") from None
+        raise ValueError(
+            f"--at {given}: give now, report, or a time such as 2026-01-31T12:00:00Z"
+        ) from None
 
 
 def own_signers() -> Path | None:
@@ -174,7 +185,10 @@ def own_signers() -> Path | None:
     if file.is_file():
         return file
     if why:
-        print(f"{ALLOWED_SIGNERS} could not be looked for at the top of the repository: {why}", file=sys.stderr)
+        print(
+            f"{ALLOWED_SIGNERS} could not be looked for at the top of the repository: {why}",
+            file=sys.stderr,
+        )
     return None
 
 

@@ -19,31 +19,52 @@ FOLDER = Path(__file__).with_name("inference_inside")
 # Defects that a rank has by itself, and those that begin where a model is split.
 AT_ONE = ("rope-base", "scaled-layer")
 DEFECTS = (
-    *("bias-per-rank", "stale-position", "half-message", "swapped-heads", "dropped-layer", "norm-split"),
+    *(
+        "bias-per-rank",
+        "stale-position",
+        "half-message",
+        "swapped-heads",
+        "dropped-layer",
+        "norm-split",
+    ),
     *("fused-interleave", "other-router", *AT_ONE),
 )
 # And those of a session, whatever the model: where a chunk of a prompt follows another one.
 BOUNDARIES = ("boundary-token", "boundary-position")
 ARGUMENTS = {
-    "model": Argument(does="the input that holds the model, a folder", default="model", names_an_input=True),
-    "prompts": Argument(
-        does="what is asked: texts, or lists of token ids", default=("the quick brown fox", "hello world")
+    "model": Argument(
+        does="the input that holds the model, a folder", default="model", names_an_input=True
     ),
-    "max_new_tokens": Argument(does="how many tokens are generated after each prompt", default=8, at_most=4096),
+    "prompts": Argument(
+        does="what is asked: texts, or lists of token ids",
+        default=("the quick brown fox", "hello world"),
+    ),
+    "max_new_tokens": Argument(
+        does="how many tokens are generated after each prompt", default=8, at_most=4096
+    ),
     "prefill_chunk": Argument(
-        does="tokens of a prompt at a time; 0: all at once", default=0, at_least=0, of_the_ranks=True
+        does="tokens of a prompt at a time; 0: all at once",
+        default=0,
+        at_least=0,
+        of_the_ranks=True,
     ),
     "dtype": Argument(
-        does="type of weights and activations", default="float32", choices=("float32", "bfloat16", "float16")
+        does="type of weights and activations",
+        default="float32",
+        choices=("float32", "bfloat16", "float16"),
     ),
     "sampling": Argument(
         does="greedy: the best token, of equals the first; seeded: drawn by its probability",
         default="greedy",
         choices=("greedy", "seeded"),
     ),
-    "seed": Argument(does="what sampling draws from, with the prompt's number", default=0, at_least=0),
+    "seed": Argument(
+        does="what sampling draws from, with the prompt's number", default=0, at_least=0
+    ),
     "teacher": Argument(
-        does="for each prompt the token ids that are fed after it, whatever was chosen", default=(), texts=False
+        does="for each prompt the token ids that are fed after it, whatever was chosen",
+        default=(),
+        texts=False,
     ),
     "follow": Argument(
         does="reference: what the reference generated is fed, whatever was chosen",
@@ -51,7 +72,9 @@ ARGUMENTS = {
         choices=("own", "reference"),
     ),
     "warm_up": Argument(
-        does="tokens that are generated from the first prompt before all else; 0: none", default=0, at_least=0
+        does="tokens that are generated from the first prompt before all else; 0: none",
+        default=0,
+        at_least=0,
     ),
     "tokenizer": Argument(
         does="rank-0-only: the other ranks go on without one",
@@ -59,14 +82,20 @@ ARGUMENTS = {
         choices=("every-rank", "rank-0-only"),
     ),
     "routing": Argument(
-        does="reference: tokens go through the experts that the reference took, whatever a router would have chosen; "
-        "what each router chose the best of is kept, and judged. The reference is given it too (hf-*)",
+        does=(
+            "reference: tokens go through the experts that the reference took, whatever a router"
+            " would have chosen; what each router chose the best of is kept, and judged. The"
+            " reference is given it too (hf-*)"
+        ),
         default="own",
         choices=("own", "reference"),
     ),
     "envelope": Argument(
-        does="keep: each answer is made again in every order in which the same sums may be added up; some: in two of "
-        "them, and the next prompt's in the next two; unchunked: in all but other chunks of the prompt",
+        does=(
+            "keep: each answer is made again in every order in which the same sums may be added up;"
+            " some: in two of them, and the next prompt's in the next two; unchunked: in all but"
+            " other chunks of the prompt"
+        ),
         default="none",
         choices=("none", "some", "keep", "unchunked"),
     ),
@@ -76,41 +105,62 @@ ARGUMENTS = {
         choices=("none", "keep"),
     ),
     "hidden": Argument(
-        does="keep: what came out of each layer while the prompt was read is kept; parts: of its attention and its "
-        "feed-forward part as well, in which what 16 bits hide in a layer's sum shows",
+        does=(
+            "keep: what came out of each layer while the prompt was read is kept; parts: of its"
+            " attention and its feed-forward part as well, in which what 16 bits hide in a layer's"
+            " sum shows"
+        ),
         default="none",
         choices=("none", "keep", "parts"),
     ),
     "influence": Argument(
-        does="keep: the first prompt is read once more for each rank, with that rank's first layer half as large again",
+        does=(
+            "keep: the first prompt is read once more for each rank, with that rank's first layer"
+            " half as large again"
+        ),
         default="none",
         choices=("none", "keep"),
     ),
     "defect": Argument(
-        does=f"what a control computes wrong, as found in the field; in a world of one only {' and '.join(AT_ONE)} "
-        "are, and where a chunk of a prompt follows another: boundary-token begins it a token too early, "
-        "boundary-position loses the last position before it from the cache",
+        does=(
+            "what a control computes wrong, as found in the field; in a world of one only"
+            f" {' and '.join(AT_ONE)} are, and where a chunk of a prompt follows another:"
+            " boundary-token begins it a token too early, boundary-position loses the last"
+            " position before it from the cache"
+        ),
         default=NO_DEFECT,
         choices=(NO_DEFECT, *DEFECTS, *BOUNDARIES),
     ),
 }
 INTEGRITY = {
     "integrity": Argument(
-        does="how hidden states and tokens pass between stages. off: as the engine sends them; light: with a digest, "
-        "and what changed is one error; full: what changed, was lost or doubled is sent again (mlx-pipeline: as light)",
+        does=(
+            "how hidden states and tokens pass between stages. off: as the engine sends them;"
+            " light: with a digest, and what changed is one error; full: what changed, was lost or"
+            " doubled is sent again (mlx-pipeline: as light)"
+        ),
         default="off",
         choices=("off", "light", "full"),
     )
 }
 """What those that can be pipelines take besides."""
 NOT_HANDED_ON = (
-    "is of stages that hand states on, as pipelines do: what an all_reduce adds up nobody sent, so no digest of it can "
-    "be held against a sender's. Ask observe: [collectives, digests] and a check transfers-intact for it"
+    "is of stages that hand states on, as pipelines do: what an all_reduce adds up nobody sent, so"
+    " no digest of it can be held against a sender's. Ask observe: [collectives, digests] and a"
+    " check transfers-intact for it"
 )
 EMITS = {
     "model.load.begin": (),
     "model.load.end": (),
-    "engine.ready": ("engine", "architecture", "world_size", "device", "dtype", "has_logits", "whole"),
+    "engine.ready": (
+        "engine",
+        "architecture",
+        "world_size",
+        "device",
+        "dtype",
+        "has_logits",
+        "whole",
+    ),
     "shard": ("rank", "tensor", "slices", "sha256"),
     "shards": ("bytes", "absent", "dtypes"),
     "plan.whole": ("engine", "tensor"),
@@ -148,11 +198,26 @@ def _misfit(arguments: Mapping[str, object], ranks: int) -> tuple[str, str] | No
     if teacher and arguments["follow"] == "reference":
         return "teacher", "cannot stand beside follow: reference, which says what is fed as well"
     if arguments["envelope"] == "unchunked" and arguments["prefill_chunk"]:
-        return "envelope", "unchunked cannot stand beside a prefill_chunk: what is read in chunks says nothing of them"
-    if arguments.get("integrity", "off") != "off" and arguments.get("sharding", "pipeline") != "pipeline":
+        return (
+            "envelope",
+            (
+                "unchunked cannot stand beside a prefill_chunk: what is read in chunks says nothing"
+                " of them"
+            ),
+        )
+    if (
+        arguments.get("integrity", "off") != "off"
+        and arguments.get("sharding", "pipeline") != "pipeline"
+    ):
         return "integrity", NOT_HANDED_ON
     if arguments.get("integrity", "off") != "off" and ranks == 1:
-        return "integrity", "has nothing to look at in a world of one, whose only stage hands nothing on: leave it out"
+        return (
+            "integrity",
+            (
+                "has nothing to look at in a world of one, whose only stage hands nothing on: leave"
+                " it out"
+            ),
+        )
     if teacher and len(teacher) != len(prompts):
         return "teacher", f"has {len(teacher)} lists for {len(prompts)} prompts; give one for each"
     return None
@@ -166,7 +231,10 @@ def _question(arguments: Mapping[str, object]) -> tuple[str, ...]:
 
 SHARDING = {
     "sharding": Argument(
-        does="single: the whole model in each rank; tensor: each layer is split; pipeline: the layers are",
+        does=(
+            "single: the whole model in each rank; tensor: each layer is split; pipeline: the"
+            " layers are"
+        ),
         default="tensor",
         choices=("single", "tensor", "pipeline"),
         of_the_ranks=True,
@@ -174,7 +242,9 @@ SHARDING = {
 }
 
 
-def _refuses(name: str, arguments: Mapping[str, object], inputs: Mapping[str, Path], ranks: int) -> str:
+def _refuses(
+    name: str, arguments: Mapping[str, object], inputs: Mapping[str, Path], ranks: int
+) -> str:
     """What the engine does not offer, or accepts and crashes in; the rank refuses it as well."""
     from harness.engines import offers, rehearsal
     from harness.engines.models import ModelError
@@ -186,15 +256,23 @@ def _refuses(name: str, arguments: Mapping[str, object], inputs: Mapping[str, Pa
         if why := offers.refusal(engine, config, ranks=ranks, dtype=str(arguments["dtype"])):
             return why
         if arguments["routing"] != "own" and name.startswith("mlx"):
-            return "what mlx-lm's routers choose cannot be seen from outside; take routing: own, or an hf engine"
+            return (
+                "what mlx-lm's routers choose cannot be seen from outside; take routing: own, or an"
+                " hf engine"
+            )
         checkpoint.stored(str(folder))
         if engine == "mlx-pipeline":
             checkpoint.demand_index(str(folder))
         prompts = arguments.get("prompts", ())
         assert isinstance(prompts, list | tuple)
         _demand_tokens(config, [() if isinstance(prompt, str) else prompt for prompt in prompts])
-        chunked = bool(arguments.get("prefill_chunk")) or arguments.get("envelope") in ("some", "keep")
-        if why := rehearsal.refusal(engine, folder, ranks=ranks, dtype=str(arguments["dtype"]), chunked=chunked):
+        chunked = bool(arguments.get("prefill_chunk")) or arguments.get("envelope") in (
+            "some",
+            "keep",
+        )
+        if why := rehearsal.refusal(
+            engine, folder, ranks=ranks, dtype=str(arguments["dtype"]), chunked=chunked
+        ):
             return why
     except (ModelError, ValueError) as error:
         return str(error)
@@ -244,19 +322,37 @@ def _subject(
     )
 
 
-HF_SINGLE = _subject("hf-single", "generates with the whole model in each rank, by transformers", "none", "gloo")
+HF_SINGLE = _subject(
+    "hf-single", "generates with the whole model in each rank, by transformers", "none", "gloo"
+)
 HF_TENSOR = _subject(
-    "hf-tensor", "generates with a model that transformers splits over the ranks by its own plan", "gloo"
+    "hf-tensor",
+    "generates with a model that transformers splits over the ranks by its own plan",
+    "gloo",
 )
 HF_PIPELINE = _subject(
-    "hf-pipeline", "generates with a decoder of transformers whose layers are split over the ranks", "gloo"
+    "hf-pipeline",
+    "generates with a decoder of transformers whose layers are split over the ranks",
+    "gloo",
 )
 HF_SHARDED = _subject(
-    "hf-sharded", "generates with transformers, the model shared as an argument says", "gloo", further=SHARDING
+    "hf-sharded",
+    "generates with transformers, the model shared as an argument says",
+    "gloo",
+    further=SHARDING,
 )
-MLX_SINGLE = _subject("mlx-single", "generates with the whole model in each rank, by mlx-lm", "none", "mlx-ring")
-MLX_TENSOR = _subject("mlx-tensor", "generates with a model that mlx-lm splits over the ranks", "mlx-ring")
-MLX_PIPELINE = _subject("mlx-pipeline", "generates with a model whose layers mlx-lm splits over the ranks", "mlx-ring")
+MLX_SINGLE = _subject(
+    "mlx-single", "generates with the whole model in each rank, by mlx-lm", "none", "mlx-ring"
+)
+MLX_TENSOR = _subject(
+    "mlx-tensor", "generates with a model that mlx-lm splits over the ranks", "mlx-ring"
+)
+MLX_PIPELINE = _subject(
+    "mlx-pipeline", "generates with a model whose layers mlx-lm splits over the ranks", "mlx-ring"
+)
 MLX_SHARDED = _subject(
-    "mlx-sharded", "generates with mlx-lm, the model shared as an argument says", "mlx-ring", further=SHARDING
+    "mlx-sharded",
+    "generates with mlx-lm, the model shared as an argument says",
+    "mlx-ring",
+    further=SHARDING,
 )

@@ -80,15 +80,17 @@ def refusal(engine: str, config: Mapping[str, Any], *, ranks: int, dtype: str = 
     wrapped = str(text.get("model_type", kind))
     known = offers(library)
     by_class = [
-        known[name] for architecture in config.get("architectures") or () if (name := f"{kind}:{architecture}") in known
+        known[name]
+        for architecture in config.get("architectures") or ()
+        if (name := f"{kind}:{architecture}") in known
     ]
     offer = next(iter(by_class), known.get(kind, Offer()))
     called = f"{LIBRARIES[library]} {installed(library)}"
     if not offer.single:
         if wrapped != kind and known.get(wrapped, Offer()).single:
             return (
-                f"{called} has no causal language model {kind!r}, in which a {wrapped} lies; save that one by itself, "
-                "with its own config.json"
+                f"{called} has no causal language model {kind!r}, in which a {wrapped} lies; save"
+                " that one by itself, with its own config.json"
             )
         return f"{called} has no causal language model {kind!r}"
     if library == "hf" and not offer.tensor and (inner := known.get(wrapped, Offer())).tensor:
@@ -97,18 +99,30 @@ def refusal(engine: str, config: Mapping[str, Any], *, ranks: int, dtype: str = 
     of_head = sharding == "tensor" and offer.head and not offer.tensor
     if sharding == "tensor" and not offer.tensor and not of_head:
         if library == "hf":
-            return f"{called} has no tensor-parallel plan for the layers of {kind}; take hf-pipeline"
+            return (
+                f"{called} has no tensor-parallel plan for the layers of {kind}; take hf-pipeline"
+            )
         return f"{called} does not split the layers of {kind}; take mlx-single"
     if sharding == "pipeline" and not offer.pipeline:
-        return f"{called} has no pipeline for {kind}; take {'mlx-tensor' if offer.tensor else 'mlx-single'}"
-    if "text_config" not in config and (lacking := [key for key in offer.wants if key not in config]):
-        return f"{called} wants {lacking[0]} in the config.json of {kind}, which is not there; add it"
+        return (
+            f"{called} has no pipeline for {kind}; take"
+            f" {'mlx-tensor' if offer.tensor else 'mlx-single'}"
+        )
+    if "text_config" not in config and (
+        lacking := [key for key in offer.wants if key not in config]
+    ):
+        return (
+            f"{called} wants {lacking[0]} in the config.json of {kind}, which is not there; add it"
+        )
     if library == "hf" and (why := _unlike_a_decoder(config, offer.architecture)):
         return f"{called}: {why}"
     if engine == "hf-pipeline" and (why := unsplittable(_folder(library), offer.architecture)):
         return f"{called}: {why}; take {'hf-tensor' if offer.tensor else 'hf-single'}"
     if library == "mlx" and dtype != "float32" and _number(text, *EXPERTS) and is_without_gpu():
-        return f"MLX multiplies the experts of {kind} in float32 alone on a CPU; take that dtype, or a GPU"
+        return (
+            f"MLX multiplies the experts of {kind} in float32 alone on a CPU; take that dtype, or"
+            " a GPU"
+        )
     # Where the matrix behind the layers alone is split, each rank has all heads and all experts.
     return "" if of_head else uneven(engine, config, ranks=ranks, dtype=dtype, by_heads=offer.heads)
 
@@ -117,8 +131,8 @@ def _unlike_a_decoder(config: Mapping[str, Any], architecture: str) -> str:
     """Why a prompt that is read in chunks is another one to a model of transformers; empty where it is the same."""
     if not config.get("is_decoder") and is_told_to_decode(_folder("hf"), architecture):
         return (
-            f"{architecture} looks at the tokens that follow as well where config.json does not say is_decoder: true; "
-            "add it to a model that was trained so"
+            f"{architecture} looks at the tokens that follow as well where config.json does not say"
+            " is_decoder: true; add it to a model that was trained so"
         )
     why = stateful(_folder("hf"), architecture)
     return f"{why}; the hf engines go on from a KV cache" if why else ""
@@ -132,7 +146,14 @@ def is_without_gpu() -> bool:
         return False
 
 
-def uneven(engine: str, config: Mapping[str, Any], *, ranks: int, dtype: str = "float32", by_heads: bool = True) -> str:
+def uneven(
+    engine: str,
+    config: Mapping[str, Any],
+    *,
+    ranks: int,
+    dtype: str = "float32",
+    by_heads: bool = True,
+) -> str:
     """What of a model an engine that has the architecture cannot split over so many ranks; empty where it can.
 
     Follows from the arguments alone, whatever is installed; `by_heads` says whether each rank gets some of the heads.
@@ -147,10 +168,17 @@ def uneven(engine: str, config: Mapping[str, Any], *, ranks: int, dtype: str = "
     if sharding == "pipeline":
         # 0 where it is called otherwise: the rank, which has the model, will say.
         layers = _number(text, *LAYERS)
-        return f"{layers} layers cannot be split over {ranks} ranks; take fewer ranks" if 0 < layers < ranks else ""
+        return (
+            f"{layers} layers cannot be split over {ranks} ranks; take fewer ranks"
+            if 0 < layers < ranks
+            else ""
+        )
     heads = _number(text, "num_key_value_heads", *HEADS)
     if by_heads and heads % ranks:
-        return f"{heads} KV heads cannot be split over {ranks} ranks; take a number that divides them, or a pipeline"
+        return (
+            f"{heads} KV heads cannot be split over {ranks} ranks; take a number that divides them,"
+            " or a pipeline"
+        )
     # transformers gives the last rank what is left.
     for name in ("intermediate_size", "moe_intermediate_size") if library == "mlx" else ():
         if (width := text.get(name) or 0) % ranks:
@@ -158,9 +186,15 @@ def uneven(engine: str, config: Mapping[str, Any], *, ranks: int, dtype: str = "
     if library == "hf" and _number(text, *EXPERTS):
         inner = _number(text, "moe_intermediate_size", "intermediate_size")
         share = -(-inner // ranks)
-        if any(part * (4 if dtype == "float32" else 2) % ALIGNED for part in (share, inner - share * (ranks - 1))):
+        if any(
+            part * (4 if dtype == "float32" else 2) % ALIGNED
+            for part in (share, inner - share * (ranks - 1))
+        ):
             why = f"transformers multiplies experts in rows of {ALIGNED} bytes or multiples of it"
-            return f"{share} of an expert's {inner} in {dtype} on each of {ranks} ranks: {why}; take fewer ranks"
+            return (
+                f"{share} of an expert's {inner} in {dtype} on each of {ranks} ranks: {why}; take"
+                " fewer ranks"
+            )
     return ""
 
 
@@ -210,7 +244,8 @@ def offers(library: str) -> Mapping[str, Offer]:
     found = dict(_of_transformers(place) if library == "hf" else _of_mlx_lm(place))
     if not any(offer.tensor for offer in found.values()):
         raise ModelError(
-            f"{LIBRARIES[library]} {installed(library)} says nowhere what it splits, as far as is understood"
+            f"{LIBRARIES[library]} {installed(library)} says nowhere what it splits, as far as is"
+            " understood"
         )
     return found
 
@@ -257,7 +292,9 @@ def _with_a_head_that_is_split(models: Path) -> Iterator[str]:
     """The classes of transformers that have a plan of their own, which is for what stands behind the layers."""
     for path in models.glob("*/modeling_*.py"):
         name = ""
-        for found in re.finditer(r"^class (\w+)|^    _tp_plan = \{.", path.read_text("utf-8"), re.MULTILINE):
+        for found in re.finditer(
+            r"^class (\w+)|^    _tp_plan = \{.", path.read_text("utf-8"), re.MULTILINE
+        ):
             if found[1]:
                 name = found[1]
             elif not found[0].endswith("}"):
@@ -279,7 +316,11 @@ def _of_mlx_lm(folder: Path) -> Iterator[tuple[str, Offer]]:
     yield from known.items()
     for node in ast.parse((folder / "utils.py").read_bytes()).body:
         target = node.targets[0] if isinstance(node, ast.Assign) else None
-        if isinstance(target, ast.Name) and target.id in REMAPPINGS and isinstance(node, ast.Assign):
+        if (
+            isinstance(target, ast.Name)
+            and target.id in REMAPPINGS
+            and isinstance(node, ast.Assign)
+        ):
             names: dict[Any, str] = ast.literal_eval(node.value)
             for kind, module in names.items():
                 if module in known:
@@ -312,7 +353,11 @@ def _of_module(name: str, trees: Mapping[str, ast.Module]) -> Offer | None:
         if "Model" in classes
         else set()
     )
-    mixed = any(isinstance(base, ast.Name) and base.id == PIPELINE for kind in classes.values() for base in kind.bases)
+    mixed = any(
+        isinstance(base, ast.Name) and base.id == PIPELINE
+        for kind in classes.values()
+        for base in kind.bases
+    )
     return Offer(
         single=True,
         tensor="shard" in own or any(one.tensor for one in above if one),
@@ -324,7 +369,11 @@ def _of_module(name: str, trees: Mapping[str, ast.Module]) -> Offer | None:
 def _without_default(node: ast.ClassDef) -> Iterator[str]:
     """The fields of a dataclass that have no default."""
     for statement in node.body:
-        if isinstance(statement, ast.AnnAssign) and statement.value is None and isinstance(statement.target, ast.Name):
+        if (
+            isinstance(statement, ast.AnnAssign)
+            and statement.value is None
+            and isinstance(statement.target, ast.Name)
+        ):
             yield statement.target.id
 
 
@@ -333,7 +382,11 @@ def _assigned(node: ast.ClassDef) -> dict[str, ast.expr | None]:
     found: dict[str, ast.expr | None] = {}
     for statement in node.body:
         if isinstance(statement, ast.Assign):
-            found |= {target.id: statement.value for target in statement.targets if isinstance(target, ast.Name)}
+            found |= {
+                target.id: statement.value
+                for target in statement.targets
+                if isinstance(target, ast.Name)
+            }
         elif isinstance(statement, ast.AnnAssign) and isinstance(statement.target, ast.Name):
             found[statement.target.id] = statement.value
     return found
@@ -371,8 +424,15 @@ def is_told_to_decode(folder: Path, architecture: str) -> bool:
     """
     whole = _classes(folder, architecture).get(architecture)
     constructor = _method(whole, "__init__") if whole is not None else None
-    tests = (node.test for node in ast.walk(constructor) if isinstance(node, ast.If)) if constructor is not None else ()
-    return any(ast.unparse(test) in ("not config.is_decoder", "not self.config.is_decoder") for test in tests)
+    tests = (
+        (node.test for node in ast.walk(constructor) if isinstance(node, ast.If))
+        if constructor is not None
+        else ()
+    )
+    return any(
+        ast.unparse(test) in ("not config.is_decoder", "not self.config.is_decoder")
+        for test in tests
+    )
 
 
 def unsplittable(folder: Path, architecture: str) -> str:
@@ -394,12 +454,17 @@ def unsplittable(folder: Path, architecture: str) -> str:
             forward = _method(classes[kind], "forward")
             if forward is not None and len(_parameters(forward)) > 1:
                 return f"{holder.name} has {name} ({kind}), which takes more than the positions"
-        elif kind in classes and {inner for _, inner in _made(classes[kind])} & {"Linear", "Parameter"}:
+        elif kind in classes and {inner for _, inner in _made(classes[kind])} & {
+            "Linear",
+            "Parameter",
+        }:
             return f"{holder.name} has {name} ({kind}), with numbers of its own beside its layers"
     return ""
 
 
-def _holder(classes: dict[str, ast.ClassDef], name: str, seen: frozenset[str] = frozenset()) -> ast.ClassDef | None:
+def _holder(
+    classes: dict[str, ast.ClassDef], name: str, seen: frozenset[str] = frozenset()
+) -> ast.ClassDef | None:
     """The class that has the layers: of what a class makes, and of what that makes, the first with a list."""
     if name not in classes or name in seen:
         return None
@@ -428,12 +493,21 @@ def _is_embedding(node: ast.ClassDef) -> bool:
 
 def _method(node: ast.ClassDef, name: str) -> ast.FunctionDef | None:
     return next(
-        (function for function in node.body if isinstance(function, ast.FunctionDef) and function.name == name), None
+        (
+            function
+            for function in node.body
+            if isinstance(function, ast.FunctionDef) and function.name == name
+        ),
+        None,
     )
 
 
 def _parameters(function: ast.FunctionDef) -> list[str]:
-    return [argument.arg for argument in (*function.args.args, *function.args.kwonlyargs) if argument.arg != "self"]
+    return [
+        argument.arg
+        for argument in (*function.args.args, *function.args.kwonlyargs)
+        if argument.arg != "self"
+    ]
 
 
 @cache
@@ -448,5 +522,7 @@ def _classes(folder: Path, architecture: str) -> dict[str, ast.ClassDef]:
     for path in files:
         data = path.read_bytes()
         if f"\nclass {architecture}(".encode() in data:
-            return {node.name: node for node in ast.parse(data).body if isinstance(node, ast.ClassDef)}
+            return {
+                node.name: node for node in ast.parse(data).body if isinstance(node, ast.ClassDef)
+            }
     return {}

@@ -31,7 +31,10 @@ LIMIT = 600.0
 """Seconds by the clock. The process has a limit of its own to the time that it computes."""
 SIZES = (2, 3, 4)
 """World sizes that are rehearsed together, for they are asked together."""
-CALL = "import sys; sys.path.insert(0, sys.argv[1]); from inference_inside.rehearsal import main; main()"
+CALL = (
+    "import sys; sys.path.insert(0, sys.argv[1]); from inference_inside.rehearsal import main;"
+    " main()"
+)
 
 
 def refusal(engine: str, folder: Path, *, ranks: int, dtype: str, chunked: bool = False) -> str:
@@ -48,15 +51,22 @@ def refusal(engine: str, folder: Path, *, ranks: int, dtype: str, chunked: bool 
         return ""
     if not (why := complaint(engine, folder, ranks=ranks, dtype=dtype)):
         return in_chunks(folder, dtype=dtype) if chunked and engine.startswith("hf") else ""
-    return f"{why}; take another engine, or a checkpoint that {LIBRARIES[engine.partition('-')[0]][0]} loads"
+    return (
+        f"{why}; take another engine, or a checkpoint that {LIBRARIES[engine.partition('-')[0]][0]}"
+        " loads"
+    )
 
 
 def _is_made(folder: Path) -> bool:
     """Whether a model has the configuration and the tensors of one that is made here."""
     config = offers.config_of(folder)
-    recipe = next((candidate for candidate in MODELS.values() if candidate.config() == config), None)
+    recipe = next(
+        (candidate for candidate in MODELS.values() if candidate.config() == config), None
+    )
     shapes = checkpoint.shapes(str(folder)) if recipe is not None else {}
-    return recipe is not None and shapes == {name: tuple(tensor.shape) for name, tensor in recipe.tensors().items()}
+    return recipe is not None and shapes == {
+        name: tuple(tensor.shape) for name, tensor in recipe.tensors().items()
+    }
 
 
 def complaint(engine: str, folder: Path, *, ranks: int, dtype: str) -> str:
@@ -86,7 +96,9 @@ def in_chunks(folder: Path, *, dtype: str) -> str:
 
 def _known(engine: str, folder: Path, what: str, *, dtype: str, sizes: tuple[int, ...]) -> str:
     """What is found of a world size, or of chunks, now or before."""
-    key = fold({"engine": engine, "dtype": dtype, **_files(folder), **_code(engine.partition("-")[0])})
+    key = fold(
+        {"engine": engine, "dtype": dtype, **_files(folder), **_code(engine.partition("-")[0])}
+    )
     place = cache_folder("rehearsals", variable=VARIABLE) / f"{key}.json"
     found = _read(place)
     if (
@@ -102,7 +114,10 @@ def _known(engine: str, folder: Path, what: str, *, dtype: str, sizes: tuple[int
 def _files(folder: Path) -> dict[str, str]:
     """What of a folder decides how it is loaded: small files by content, tensors by name, dtype and shape."""
     small = {path.name: sha256_of(path) for path in sorted(folder.glob("*.json"))}
-    tensors = {name: [tensor.dtype, *tensor.shape] for name, tensor in checkpoint.stored(str(folder)).items()}
+    tensors = {
+        name: [tensor.dtype, *tensor.shape]
+        for name, tensor in checkpoint.stored(str(folder)).items()
+    }
     return {**small, "tensors": sha256(json.dumps(tensors, sort_keys=True).encode())}
 
 
@@ -110,7 +125,11 @@ def _files(folder: Path) -> dict[str, str]:
 def _code(library: str) -> dict[str, str]:
     """The code that is rehearsed, and the releases of its libraries."""
     code = {f"code/{path.name}": sha256_of(path) for path in sorted(INSIDE.glob("*.py"))}
-    return code | {f"release/{name}": _release(name) for name in LIBRARIES[library]} | {"python": sys.version}
+    return (
+        code
+        | {f"release/{name}": _release(name) for name in LIBRARIES[library]}
+        | {"python": sys.version}
+    )
 
 
 def _release(name: str) -> str:
@@ -125,7 +144,10 @@ def _rehearsed(engine: str, folder: Path, *, dtype: str, sizes: tuple[int, ...])
     asked = {"engine": engine, "folder": str(folder.absolute()), "dtype": dtype, "sizes": sizes}
     try:
         found = json.loads(ask(json.dumps(asked)))
-        return {what: _sentence(engine, what, *complaint) if complaint else "" for what, complaint in found.items()}
+        return {
+            what: _sentence(engine, what, *complaint) if complaint else ""
+            for what, complaint in found.items()
+        }
     except (OSError, subprocess.SubprocessError, ValueError, TypeError):
         return {}
 
@@ -155,8 +177,14 @@ def _sentence(engine: str, what: str, why: str, own: bool) -> str:
     library = LIBRARIES[engine.partition("-")[0]][0]
     called = f"{library} {_release(library)}"
     if what == IN_CHUNKS:
-        return f"{called} reads a prompt of this model otherwise in chunks, tried without its numbers: {why}"
-    return f"{f'{engine} refuses' if own else f'{called} fails on'} this model, tried without its numbers: {why}"
+        return (
+            f"{called} reads a prompt of this model otherwise in chunks, tried without its numbers:"
+            f" {why}"
+        )
+    return (
+        f"{f'{engine} refuses' if own else f'{called} fails on'} this model, tried without its"
+        f" numbers: {why}"
+    )
 
 
 def _read(place: Path) -> dict[str, str]:

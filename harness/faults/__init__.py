@@ -162,7 +162,9 @@ def description(fault: Fault, *, whose: str = "") -> str:
         PluginFailed: a plug-in's fault raised.
     """
     where = (
-        f"ranks {fault.ranks}" if fault.arm is None else f"ranks {fault.ranks} of {whose or f'the {fault.arm}'} only"
+        f"ranks {fault.ranks}"
+        if fault.arm is None
+        else f"ranks {fault.ranks} of {whose or f'the {fault.arm}'} only"
     )
     with KINDS.guarded(fault.kind):
         return f"{where}: {fault.description()}"

@@ -16,10 +16,14 @@ from harness.forms.units import Size
 class AddressSpaceFault(LimitFault):
     """The rank can map only so much memory more."""
 
-    does: ClassVar = "lets the rank map `more` bytes beyond what it has mapped at `at`: then allocations fail"
+    does: ClassVar = (
+        "lets the rank map `more` bytes beyond what it has mapped at `at`: then allocations fail"
+    )
     properties: ClassVar = FROM_OUTSIDE
     effect: ClassVar = "breaking"
-    example: ClassVar = "{id: memory-is-short, kind: address-space, ranks: [1], at: model.load.begin, more: 64MiB}"
+    example: ClassVar = (
+        "{id: memory-is-short, kind: address-space, ranks: [1], at: model.load.begin, more: 64MiB}"
+    )
     resource: ClassVar = "address-space"
 
     kind: Literal["address-space"]

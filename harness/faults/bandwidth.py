@@ -14,15 +14,21 @@ from harness.forms.units import Size
 class BandwidthFault(LinkFault):
     """The links of the rank's host carry so many bytes in a second."""
 
-    does: ClassVar = "has each link of the rank's host carry `per_second` bytes in a second and no more"
+    does: ClassVar = (
+        "has each link of the rank's host carry `per_second` bytes in a second and no more"
+    )
     needs: ClassVar = NEEDS
     properties: ClassVar = OF_A_LINK
-    example: ClassVar = "{id: narrow, kind: bandwidth, ranks: [1], at: decode.begin, per_second: 1MiB}"
+    example: ClassVar = (
+        "{id: narrow, kind: bandwidth, ranks: [1], at: decode.begin, per_second: 1MiB}"
+    )
     effect: ClassVar = "masked"
     what: ClassVar = "bandwidth"
 
     kind: Literal["bandwidth"]
-    per_second: Annotated[Size, Field(ge=1)] = Field(description="Bytes in a second, with a unit: 10MiB.")
+    per_second: Annotated[Size, Field(ge=1)] = Field(
+        description="Bytes in a second, with a unit: 10MiB."
+    )
 
     def done(self) -> str:
         return f"{self.per_second / 2**20:g} MiB in a second"

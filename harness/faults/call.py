@@ -28,11 +28,19 @@ NEEDS = "a subject in Python whose calls are observed (`observe: [collectives]`)
 OF_A_CALL = FaultProperties(needs_a_gate=True, inside=True, ends_rank=False, needs_a_hub=False)
 REDUCING = frozenset(
     {
-        *("all_reduce", "all_reduce_coalesced", "reduce", "reduce_scatter", "reduce_scatter_tensor"),
+        *(
+            "all_reduce",
+            "all_reduce_coalesced",
+            "reduce",
+            "reduce_scatter",
+            "reduce_scatter_tensor",
+        ),
         *("reduce_scatter_tensor_coalesced", "all_sum", "sum_scatter"),
     }
 )
-STATING = frozenset({"all_reduce", "broadcast", "reduce", "all_gather", "send", "all_sum", "all_max", "all_min"})
+STATING = frozenset(
+    {"all_reduce", "broadcast", "reduce", "all_gather", "send", "all_sum", "all_max", "all_min"}
+)
 GIVING = OPERATIONS - {RECEIVE, "barrier", "monitored_barrier"}
 DIGEST = re.compile(r"[0-9a-f]{64}")
 Line = Annotated[str, StringConstraints(pattern=r"^[^\s:][^\n:]*:[1-9][0-9]{0,6}$", max_length=200)]
@@ -62,16 +70,26 @@ class CallFault(FaultAtEvent):
 
     at: Event = Field("subject.begin", description="The event behind which calls are counted.")
     operation: str | None = Field(
-        None, description="The operation of the call, as the ledger names it: all_reduce, send; by default any."
+        None,
+        description=(
+            "The operation of the call, as the ledger names it: all_reduce, send; by default any."
+        ),
     )
-    line: Line | None = Field(None, description="Where the call is made, as the ledger names it: subject.py:12.")
+    line: Line | None = Field(
+        None, description="Where the call is made, as the ledger names it: subject.py:12."
+    )
     nth: Annotated[int, Field(ge=1, le=1_000_000)] = Field(
-        1, description="Which of the rank's calls of this operation and line behind the event, from 1."
+        1,
+        description=(
+            "Which of the rank's calls of this operation and line behind the event, from 1."
+        ),
     )
 
     @property
     def place(self) -> Place:
-        return Place("nth", (f"{self.at} {self.operation} {self.line} {self.nth}",), "strikes the same call")
+        return Place(
+            "nth", (f"{self.at} {self.operation} {self.line} {self.nth}",), "strikes the same call"
+        )
 
     @classmethod
     def lint(cls, faults: Mapping[int, Self], draft: Draft) -> Iterator[Problem]:
@@ -84,27 +102,47 @@ class CallFault(FaultAtEvent):
                 yield draft.problem((*place, "kind"), message)
             if fault.operation is not None and fault.operation not in cls.only:
                 known = fault.operation in OPERATIONS
-                message = "cannot be struck like this" if known else "is not an operation that a ledger names"
+                message = (
+                    "cannot be struck like this"
+                    if known
+                    else "is not an operation that a ledger names"
+                )
                 suggestion = closest(fault.operation, sorted(cls.only))
                 message = f"{message}; it can be {', '.join(sorted(cls.only))}"
                 yield draft.problem((*place, "operation"), message, suggestion=suggestion)
 
     def description(self) -> str:
         where = f" at {self.line}" if self.line else ""
-        return f"its call {self.nth} of {self.operation or 'any operation'}{where} behind {self.at} {self.verb}"
+        return (
+            f"its call {self.nth} of {self.operation or 'any operation'}{where} behind {self.at}"
+            f" {self.verb}"
+        )
 
     def inside(self) -> dict[str, JSON]:
         """The order that goes with the answer to the gate."""
         only = list[JSON](sorted(self.only))
-        return {"what": self.what, "operation": self.operation, "line": self.line, "nth": self.nth, "only": only}
+        return {
+            "what": self.what,
+            "operation": self.operation,
+            "line": self.line,
+            "nth": self.nth,
+            "only": only,
+        }
 
     def proof_after(self, found: Landing, history: History, *, rank: int) -> Proof:
         """Event, order, and the rank's word of the call that it struck."""
-        reports = [seen for seen in history.said(rank, FAULT_IN_CALL) if seen.event.values.get("fault") == self.id]
+        reports = [
+            seen
+            for seen in history.said(rank, FAULT_IN_CALL)
+            if seen.event.values.get("fault") == self.id
+        ]
         reports = [seen for seen in reports if seen.line > found.struck.line]
         if not reports:
             where = f" at {self.line}" if self.line else ""
-            what = f"it made no call {self.nth} of {self.operation or 'any operation'}{where} behind {self.at}"
+            what = (
+                f"it made no call {self.nth} of {self.operation or 'any operation'}{where} behind"
+                f" {self.at}"
+            )
             return proof.missed(history, rank=rank, what=f"{what} that was struck")
         seen = reports[0]
         values = reports[0].event.values
@@ -112,17 +150,23 @@ class CallFault(FaultAtEvent):
         operation = values.get("operation")
         site = values.get("site")
         if len(reports) > 1 or values.get("what") != self.what or values.get("nth") != self.nth:
-            return Proof(proved=False, description="it struck otherwise than it was to", lines=lines)
+            return Proof(
+                proved=False, description="it struck otherwise than it was to", lines=lines
+            )
         if operation not in self.only or self.operation not in (None, operation):
             return Proof(proved=False, description=f"it struck a call of {operation}", lines=lines)
-        if not isinstance(site, str) or (self.line is not None and site.partition(" in ")[0] != self.line):
+        if not isinstance(site, str) or (
+            self.line is not None and site.partition(" in ")[0] != self.line
+        ):
             return Proof(proved=False, description=f"it struck a call at {site}", lines=lines)
         shown = f"{operation} at {site or 'a place that is not known'}"
         if "why" in values:
             return Proof(proved=False, description=f"{shown}: {values['why']}", lines=lines)
         if wrong := self.unproved(values):
             return Proof(proved=False, description=f"{shown}: {wrong}", lines=lines)
-        return Proof(proved=True, description=f"{shown} {self.verb}{self.shown(values)}", lines=lines)
+        return Proof(
+            proved=True, description=f"{shown} {self.verb}{self.shown(values)}", lines=lines
+        )
 
     def unproved(self, values: Mapping[str, JSON]) -> str:
         """Why the rank's word proves nothing; empty where it does."""
@@ -130,9 +174,15 @@ class CallFault(FaultAtEvent):
             return ""
         before = values.get("before")
         after = values.get("after")
-        whole = all(isinstance(digest, str) and DIGEST.fullmatch(digest) for digest in (before, after))
+        whole = all(
+            isinstance(digest, str) and DIGEST.fullmatch(digest) for digest in (before, after)
+        )
         return "" if whole and before != after else "its payload is what it was"
 
     def shown(self, values: Mapping[str, JSON]) -> str:
         """What else the rank's word shows."""
-        return f": {str(values.get('before'))[:12]} became {str(values.get('after'))[:12]}" if self.alters else ""
+        return (
+            f": {str(values.get('before'))[:12]} became {str(values.get('after'))[:12]}"
+            if self.alters
+            else ""
+        )

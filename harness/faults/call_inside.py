@@ -118,7 +118,9 @@ class CallStrike:
         def earlier(now: list[Any]) -> list[Any]:
             if not self._earlier:
                 raise Unfit("there is no such call before it whose payload could be sent again")
-            if [(one.shape, one.dtype) for one in now] != [(one.shape, one.dtype) for one in self._earlier]:
+            if [(one.shape, one.dtype) for one in now] != [
+                (one.shape, one.dtype) for one in self._earlier
+            ]:
                 raise Unfit("the call before it had another shape or type")
             return self._earlier
 
@@ -145,7 +147,9 @@ class CallStrike:
         if not now:
             raise Unfit("the rank gives nothing in it")
         changed = change(now)
-        before, after = (hashlib.sha256(call.bytes_of(arrays)).hexdigest() for arrays in (now, changed))
+        before, after = (
+            hashlib.sha256(call.bytes_of(arrays)).hexdigest() for arrays in (now, changed)
+        )
         if before == after:
             raise Unfit("that changes nothing of its payload")
         self._tell(call, before=before, after=after)
@@ -193,7 +197,9 @@ def _payload(call: StruckCall) -> list[Any] | None:
 
 def _demand_a_sum(call: StruckCall) -> None:
     if call.reduction != "sum":
-        raise Unfit(f"it is a {call.reduction or 'call without a reduction'}, to which nothing is added")
+        raise Unfit(
+            f"it is a {call.reduction or 'call without a reduction'}, to which nothing is added"
+        )
 
 
 def _type_of(array: Any) -> str:

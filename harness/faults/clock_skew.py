@@ -28,20 +28,28 @@ class ClockSkewFault(FaultAtEvent):
     """The rank's wall clock is wrong from the event on."""
 
     does: ClassVar = (
-        "sets the rank's wall clock ahead or back by `by` from `at` to its end, as `time.time`, `time.time_ns`, "
-        "`time.localtime`, `time.gmtime` and `datetime` tell it; functions imported by name before stay right, and so "
-        "does the clock of native code"
+        "sets the rank's wall clock ahead or back by `by` from `at` to its end, as `time.time`,"
+        " `time.time_ns`, `time.localtime`, `time.gmtime` and `datetime` tell it; functions"
+        " imported by name before stay right, and so does the clock of native code"
     )
-    needs: ClassVar = "an event of the subject to strike at, and a subject in Python (`subject.entry`)"
-    properties: ClassVar = FaultProperties(needs_a_gate=True, inside=True, ends_rank=False, needs_a_hub=False)
+    needs: ClassVar = (
+        "an event of the subject to strike at, and a subject in Python (`subject.entry`)"
+    )
+    properties: ClassVar = FaultProperties(
+        needs_a_gate=True, inside=True, ends_rank=False, needs_a_hub=False
+    )
     effect: ClassVar = "silent"
     over_machines: ClassVar = True
-    example: ClassVar = "{id: clock-is-late, kind: clock-skew, ranks: [1], at: subject.loaded, by: 5min, way: back}"
+    example: ClassVar = (
+        "{id: clock-is-late, kind: clock-skew, ranks: [1], at: subject.loaded, by: 5min, way: back}"
+    )
     inside_file: ClassVar = Path(__file__).with_name("clock_skew_inside.py")
 
     kind: Literal["clock-skew"]
     by: Duration = Field(description="By how much, with a unit: 200ms, 5min.")
-    way: Literal["ahead", "back"] = Field("ahead", description="ahead: it shows a later time; back: an earlier one.")
+    way: Literal["ahead", "back"] = Field(
+        "ahead", description="ahead: it shows a later time; back: an earlier one."
+    )
 
     @property
     def _offset(self) -> int:
@@ -60,14 +68,25 @@ class ClockSkewFault(FaultAtEvent):
     def proof_after(self, found: Landing, history: History, *, rank: int) -> Proof:
         """Event, order, and two readings of the clock that are so far apart."""
         skewed = proof.first_after(
-            [seen for seen in history.said(rank, SKEWED) if seen.event.values.get("fault") == self.id], found.struck
+            [
+                seen
+                for seen in history.said(rank, SKEWED)
+                if seen.event.values.get("fault") == self.id
+            ],
+            found.struck,
         )
         if skewed is None:
             return Proof(proved=False, description="its clock was not set", lines=found.lines)
         values = skewed.event.values
         lines = (*found.lines, skewed.line)
-        if (apart := _apart(skewed)) is None or abs(apart - self._offset) > SLACK_NS or not self._offset:
-            return Proof(proved=False, description="its clock tells the same time as before", lines=lines)
+        if (
+            (apart := _apart(skewed)) is None
+            or abs(apart - self._offset) > SLACK_NS
+            or not self._offset
+        ):
+            return Proof(
+                proved=False, description="its clock tells the same time as before", lines=lines
+            )
         functions = values.get("functions")
         names = ", ".join(map(str, functions)) if isinstance(functions, list) else ""
         shown = f"{apart / 1e9:+.3f} s from {self.at} on, by {names}"

@@ -22,13 +22,18 @@ def inside(order: Mapping[str, Any], emit: Callable[[str, dict[str, Any]], None]
     before = time.time_ns()
     functions = skew(offset)
     after = time.time_ns()
-    emit("fault.skewed", {"fault": order["fault"], "functions": functions, "before": before, "after": after})
+    emit(
+        "fault.skewed",
+        {"fault": order["fault"], "functions": functions, "before": before, "after": after},
+    )
 
 
 def skew(offset: int) -> list[str]:
     """Put other functions in the place of the standard library's; their names, as modules are asked for them."""
     seconds = offset / 1e9
-    right = {name: getattr(time, name) for name in ("time", "time_ns", "localtime", "gmtime", "ctime")}
+    right = {
+        name: getattr(time, name) for name in ("time", "time_ns", "localtime", "gmtime", "ctime")
+    }
 
     def of_now(name: str) -> Callable[..., Any]:
         # Given a moment, these convert it; given none, they ask for the time.
@@ -44,7 +49,10 @@ def skew(offset: int) -> list[str]:
     }
     for name, function in replaced.items():
         setattr(time, name, function)
-    return [*(f"time.{name}" for name in replaced), *_datetimes(dt.timedelta(microseconds=offset / 1000))]
+    return [
+        *(f"time.{name}" for name in replaced),
+        *_datetimes(dt.timedelta(microseconds=offset / 1000)),
+    ]
 
 
 class Skewed(Right):

@@ -36,7 +36,9 @@ class ConditionFault(FaultAtEvent):
     told: ClassVar[str]
 
     for_: Duration | None = Field(
-        None, alias="for", description="How long, with a unit: 200ms, 60s. Default: to the end of the rank."
+        None,
+        alias="for",
+        description="How long, with a unit: 200ms, 60s. Default: to the end of the rank.",
     )
 
     @property
@@ -83,7 +85,9 @@ class ConditionFault(FaultAtEvent):
         lines = (*found.lines, imposed.line)
         if "why" in imposed.event.values or not self.is_in_force(imposed):
             what = imposed.event.values.get("why") or f"found {self.shown(imposed)}"
-            return Proof(proved=False, description=f"the condition was not set: {what}", lines=lines)
+            return Proof(
+                proved=False, description=f"the condition was not set: {what}", lines=lines
+            )
         shown = f"{self.shown(imposed)}, {proof.milliseconds(found.gate, imposed)} after {self.at}"
         if self.for_ is None:
             return Proof(proved=True, description=shown, lines=lines)
@@ -91,13 +95,23 @@ class ConditionFault(FaultAtEvent):
         end = history.exit(rank)
         if undone is not None:
             back = proof.first_after(about, undone)
-            if back is not None and "why" not in back.event.values and proof.lasted(imposed, undone, seconds=self.for_):
+            if (
+                back is not None
+                and "why" not in back.event.values
+                and proof.lasted(imposed, undone, seconds=self.for_)
+            ):
                 shown = f"{shown}, taken back {proof.milliseconds(imposed, back)} later"
                 return Proof(proved=True, description=shown, lines=(*lines, undone.line, back.line))
             ended = end is not None and imposed.event.ns <= end.event.ns <= undone.event.ns
             if end is not None and ended and not history.was_stopped(rank):
-                return Proof(proved=True, description=f"{shown}, to its end", lines=(*lines, end.line, undone.line))
-        return proof.cut_short(history, rank=rank, description=f"it was not so for {self.for_:g} s", lines=lines)
+                return Proof(
+                    proved=True,
+                    description=f"{shown}, to its end",
+                    lines=(*lines, end.line, undone.line),
+                )
+        return proof.cut_short(
+            history, rank=rank, description=f"it was not so for {self.for_:g} s", lines=lines
+        )
 
 
 class LimitFault(ConditionFault):
@@ -108,7 +122,11 @@ class LimitFault(ConditionFault):
 
     @staticmethod
     def refusal() -> str:
-        return "" if sys.platform.startswith("linux") else "this system lets no process change another one's limits"
+        return (
+            ""
+            if sys.platform.startswith("linux")
+            else "this system lets no process change another one's limits"
+        )
 
     @property
     def amount(self) -> int:

@@ -20,7 +20,14 @@ from harness.faults.world_control import WorldControl
 from harness.forms.draft import Draft
 from harness.forms.problem import Problem
 from harness.forms.units import Duration
-from harness.history import MACHINE_CUT, MACHINE_JOINED, MACHINE_LOST, History, machine_called, ranks_beside
+from harness.history import (
+    MACHINE_CUT,
+    MACHINE_JOINED,
+    MACHINE_LOST,
+    History,
+    machine_called,
+    ranks_beside,
+)
 
 # The lease of a machine and the second that control waits beyond it: what is shorter, nobody has to notice.
 NOTICED = 5.0
@@ -30,23 +37,30 @@ class CutOffFault(FaultAtEvent):
     """The machine of the rank is cut off from all others."""
 
     does: ClassVar = (
-        "pulls the cable of the rank's machine out, `after` it emitted `at`, and puts it in again after `for`"
+        "pulls the cable of the rank's machine out, `after` it emitted `at`, and puts it in again"
+        " after `for`"
     )
-    needs: ClassVar = "test machines (`--hosts test:3`, `matrix.hosts`), and an event of the subject to strike at"
-    properties: ClassVar = FaultProperties(needs_a_gate=True, inside=False, ends_rank=True, needs_a_hub=False)
+    needs: ClassVar = (
+        "test machines (`--hosts test:3`, `matrix.hosts`), and an event of the subject to strike at"
+    )
+    properties: ClassVar = FaultProperties(
+        needs_a_gate=True, inside=False, ends_rank=True, needs_a_hub=False
+    )
     effect: ClassVar = "stopping"
     over_machines: ClassVar = True
-    test_machines: ClassVar = (
-        "nobody can pull the cable of a machine from here: run it over test machines, --hosts test:3"
+    test_machines: ClassVar = "nobody can pull the cable of a machine from here: run it over test machines, --hosts test:3"
+    example: ClassVar = (
+        "{id: link-is-cut, kind: cut-off, ranks: [1], at: step.begin, after: 50ms, for: 8s}"
     )
-    example: ClassVar = "{id: link-is-cut, kind: cut-off, ranks: [1], at: step.begin, after: 50ms, for: 8s}"
 
     kind: Literal["cut-off"]
     after_: Duration = Field(
         0.0,
         alias="after",
-        description="How long after the event, with a unit: the rank goes on meanwhile. With 0s it waits at its event "
-        "until its machine ends it.",
+        description=(
+            "How long after the event, with a unit: the rank goes on meanwhile. With 0s it waits at"
+            " its event until its machine ends it."
+        ),
         json_schema_extra={"default": "0s"},
     )
     for_: Duration = Field(alias="for", description=FOR)
@@ -61,10 +75,16 @@ class CutOffFault(FaultAtEvent):
         hosts = draft.at("matrix", "hosts")
         for index, fault in faults.items():
             if not isinstance(hosts, list) or 1 in hosts:
-                message = "is done to one of several machines: say how many there are, as in matrix: {hosts: [3]}"
+                message = (
+                    "is done to one of several machines: say how many there are, as in matrix:"
+                    " {hosts: [3]}"
+                )
                 yield draft.problem(("faults", index, "kind"), message)
             if fault.for_ <= NOTICED:
-                message = f"is no longer than it takes to miss a machine ({NOTICED:g} s): nobody would have to notice"
+                message = (
+                    f"is no longer than it takes to miss a machine ({NOTICED:g} s): nobody would"
+                    " have to notice"
+                )
                 yield draft.problem(("faults", index, "for"), message)
 
     def description(self) -> str:
@@ -92,21 +112,34 @@ class CutOffFault(FaultAtEvent):
         machine = machine_called(history, rank)
         lines = found.lines
         cut = proof.first_after(
-            [seen for seen in history.noted(MACHINE_CUT) if self._is(seen.event.values, machine)], found.struck
+            [seen for seen in history.noted(MACHINE_CUT) if self._is(seen.event.values, machine)],
+            found.struck,
         )
         if cut is None:
-            return proof.missed(history, rank=rank, what=f"its machine was not cut off after {self.at}")
+            return proof.missed(
+                history, rank=rank, what=f"its machine was not cut off after {self.at}"
+            )
         if cut.event.values.get("link") != "down":
             shown = f"the link of its machine was {cut.event.values.get('link')}"
             return Proof(proved=False, description=shown, lines=(*lines, cut.line))
         lost = proof.first_after(
-            [seen for seen in history.noted(MACHINE_LOST) if seen.event.values.get("machine") == machine], cut
+            [
+                seen
+                for seen in history.noted(MACHINE_LOST)
+                if seen.event.values.get("machine") == machine
+            ],
+            cut,
         )
         if lost is None:
             shown = "its machine was not missed"
             return proof.cut_short(history, rank=rank, description=shown, lines=(*lines, cut.line))
         joined = proof.first_after(
-            [seen for seen in history.noted(MACHINE_JOINED) if self._is(seen.event.values, machine)], lost
+            [
+                seen
+                for seen in history.noted(MACHINE_JOINED)
+                if self._is(seen.event.values, machine)
+            ],
+            lost,
         )
         if (
             joined is None
@@ -121,7 +154,9 @@ class CutOffFault(FaultAtEvent):
             description=f"{shown} {proof.milliseconds(cut, joined)}",
             lines=(*lines, cut.line, lost.line, joined.line),
             ends=_was_ended(history, rank),
-            beside=tuple(other for other in ranks_beside(history, rank) if _was_ended(history, other)),
+            beside=tuple(
+                other for other in ranks_beside(history, rank) if _was_ended(history, other)
+            ),
         )
 
     def _is(self, values: Mapping[str, Any], own: object) -> bool:
@@ -131,4 +166,8 @@ class CutOffFault(FaultAtEvent):
 def _was_ended(history: History, rank: int) -> bool:
     """Whether somebody else ended it: what returned, or ended by an error of its own, did not end by the fault."""
     end = history.exit(rank)
-    return end is not None and end.event.values.get("signal") == "SIGKILL" and history.returned(rank) is None
+    return (
+        end is not None
+        and end.event.values.get("signal") == "SIGKILL"
+        and history.returned(rank) is None
+    )

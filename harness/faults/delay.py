@@ -23,10 +23,14 @@ class DelayFault(FaultAtEvent):
 
     does: ClassVar = "holds the rank inside emitting `at` for `for`; its other threads go on"
     needs: ClassVar = "an event of the subject to strike at"
-    properties: ClassVar = FaultProperties(needs_a_gate=True, inside=False, ends_rank=False, needs_a_hub=False)
+    properties: ClassVar = FaultProperties(
+        needs_a_gate=True, inside=False, ends_rank=False, needs_a_hub=False
+    )
     effect: ClassVar = "masked"
     over_machines: ClassVar = True
-    example: ClassVar = "{id: rank-1-is-slow, kind: delay, ranks: [1], at: decode.begin, for: 200ms}"
+    example: ClassVar = (
+        "{id: rank-1-is-slow, kind: delay, ranks: [1], at: decode.begin, for: 200ms}"
+    )
 
     kind: Literal["delay"]
     for_: Duration = Field(alias="for", description=FOR)
@@ -55,7 +59,9 @@ class DelayFault(FaultAtEvent):
             return proof.cut_short(history, rank=rank, description=shown, lines=found.lines)
         lines = (*found.lines, undone.line)
         if (said := proof.said_between(history, rank, found.gate, undone)) is not None:
-            return Proof(proved=False, description="it spoke while it was held", lines=(*lines, said.line))
+            return Proof(
+                proved=False, description="it spoke while it was held", lines=(*lines, said.line)
+            )
         following = proof.next_of(history, rank, found.gate)
         if following is None or not proof.after(following, undone):
             shown = "it did nothing after it was held"

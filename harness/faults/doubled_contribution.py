@@ -14,7 +14,9 @@ class DoubledContributionFault(CallFault):
     needs: ClassVar = NEEDS
     properties: ClassVar = OF_A_CALL
     over_machines: ClassVar = True
-    example: ClassVar = "{id: doubled, kind: doubled-contribution, ranks: [1], operation: all_reduce, nth: 3}"
+    example: ClassVar = (
+        "{id: doubled, kind: doubled-contribution, ranks: [1], operation: all_reduce, nth: 3}"
+    )
     effect: ClassVar = "silent"
     what: ClassVar = "doubled"
     verb: ClassVar = "added twice its own"

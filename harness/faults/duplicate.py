@@ -15,7 +15,8 @@ class DuplicateFault(LinkFault):
     """Packets on the links of the rank's host come twice."""
 
     does: ClassVar = (
-        "has `share` of the packets on the links of the rank's host come twice, and the first with new payload"
+        "has `share` of the packets on the links of the rank's host come twice, and the first with"
+        " new payload"
     )
     needs: ClassVar = NEEDS
     properties: ClassVar = OF_A_LINK
@@ -25,7 +26,9 @@ class DuplicateFault(LinkFault):
 
     kind: Literal["duplicate"]
     share: Percent = Field(
-        description="The share of packets, in percent: 10%. The first with new payload is always struck."
+        description=(
+            "The share of packets, in percent: 10%. The first with new payload is always struck."
+        )
     )
 
     def done(self) -> str:

@@ -26,15 +26,20 @@ class EnvFault(Fault):
 
     does: ClassVar = "starts the rank with other environment variables than its peers"
     needs: ClassVar = (
-        "a subject in Python; variables that libraries read at import make every rank of the world start fresh"
+        "a subject in Python; variables that libraries read at import make every rank of the world"
+        " start fresh"
     )
-    properties: ClassVar = FaultProperties(needs_a_gate=False, inside=True, ends_rank=False, needs_a_hub=False)
+    properties: ClassVar = FaultProperties(
+        needs_a_gate=False, inside=True, ends_rank=False, needs_a_hub=False
+    )
     effect: ClassVar = "silent"
     over_machines: ClassVar = True
     example: ClassVar = '{id: one-thread, kind: env, ranks: [1], set: {OMP_NUM_THREADS: "1"}}'
 
     kind: Literal["env"]
-    set: dict[Variable, Plain] = Field(min_length=1, description="Variables and their values, in quotes.")
+    set: dict[Variable, Plain] = Field(
+        min_length=1, description="Variables and their values, in quotes."
+    )
 
     @property
     def variables(self) -> Mapping[str, str]:

@@ -22,8 +22,12 @@ class ExitFault(FaultAtEvent):
     """The rank's process exits where it emits the event, without cleaning up."""
 
     does: ClassVar = "ends the rank's process with `code` where it emits `at`, without cleaning up"
-    needs: ClassVar = "an event of the subject to strike at, and a subject in Python (`subject.entry`)"
-    properties: ClassVar = FaultProperties(needs_a_gate=True, inside=True, ends_rank=True, needs_a_hub=False)
+    needs: ClassVar = (
+        "an event of the subject to strike at, and a subject in Python (`subject.entry`)"
+    )
+    properties: ClassVar = FaultProperties(
+        needs_a_gate=True, inside=True, ends_rank=True, needs_a_hub=False
+    )
     effect: ClassVar = "breaking"
     over_machines: ClassVar = True
     example: ClassVar = "{id: rank-1-leaves, kind: exit, ranks: [1], at: decode.begin, code: 0}"
@@ -43,13 +47,23 @@ class ExitFault(FaultAtEvent):
         """Event, order, and the end with that code."""
         returned = proof.first_after(history.said(rank, "subject.end"), found.struck)
         if returned is not None:
-            return Proof(proved=False, description="it went on and returned", lines=(*found.lines, returned.line))
+            return Proof(
+                proved=False,
+                description="it went on and returned",
+                lines=(*found.lines, returned.line),
+            )
         end = history.exit(rank)
         if end is None or not proof.after(end, found.struck):
             return Proof(proved=False, description="nobody saw it end", lines=found.lines)
         lines = (*found.lines, end.line)
         if end.event.values.get("code") != self.code:
             how = ended(end.event.values)
-            return Proof(proved=False, description=f"it ended with {how}, not with code {self.code}", lines=lines)
-        shown = f"exited with code {self.code} {proof.milliseconds(found.gate, end)} after {self.at}"
+            return Proof(
+                proved=False,
+                description=f"it ended with {how}, not with code {self.code}",
+                lines=lines,
+            )
+        shown = (
+            f"exited with code {self.code} {proof.milliseconds(found.gate, end)} after {self.at}"
+        )
         return Proof(proved=True, description=shown, lines=lines, ends=True)

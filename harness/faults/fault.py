@@ -97,7 +97,10 @@ class Fault(Model):
     ranks: Ranks = Field(description="The ranks that are struck: every, nonzero, or a list.")
     arm: Literal["candidate", "control"] | None = Field(
         None,
-        description="The only arm it strikes, for upstream findings and self-tests; a claim's arms are struck alike.",
+        description=(
+            "The only arm it strikes, for upstream findings and self-tests; a claim's arms are"
+            " struck alike."
+        ),
     )
     if TYPE_CHECKING:
         kind: str
@@ -171,7 +174,10 @@ class FaultAtEvent(Fault):
     """A fault that strikes where the rank emits an event, which blocks it until the fault has struck."""
 
     at: Event = Field(
-        description="The event at which the fault strikes; emitting it blocks the rank until the fault has struck."
+        description=(
+            "The event at which the fault strikes; emitting it blocks the rank until the fault has"
+            " struck."
+        )
     )
 
     @property

@@ -17,16 +17,20 @@ class FileSizeFault(LimitFault):
     """The rank can write no file beyond a size."""
 
     does: ClassVar = (
-        "lets no file that the rank writes grow beyond `to` from `at` on: in Python writing fails with EFBIG, "
-        "a program gets SIGXFSZ"
+        "lets no file that the rank writes grow beyond `to` from `at` on: in Python writing fails"
+        " with EFBIG, a program gets SIGXFSZ"
     )
     properties: ClassVar = FROM_OUTSIDE
     effect: ClassVar = "breaking"
-    example: ClassVar = "{id: no-large-files, kind: file-size, ranks: [1], at: save.begin, to: 64KiB}"
+    example: ClassVar = (
+        "{id: no-large-files, kind: file-size, ranks: [1], at: save.begin, to: 64KiB}"
+    )
     resource: ClassVar = "file-size"
 
     kind: Literal["file-size"]
-    to: Size = Field(description="The largest size of a file, with a unit: 64KiB. What is larger stays as it is.")
+    to: Size = Field(
+        description="The largest size of a file, with a unit: 64KiB. What is larger stays as it is."
+    )
 
     @property
     def amount(self) -> int:

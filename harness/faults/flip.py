@@ -22,7 +22,9 @@ Mask = Annotated[int, Field(ge=1, le=255)]
 class FlipFault(LinkFault):
     """Bits of one byte of a data message are flipped, with its checksum mended."""
 
-    does: ClassVar = "flips bits of one byte in a packet of 4 KiB of data or more, and mends the checksum"
+    does: ClassVar = (
+        "flips bits of one byte in a packet of 4 KiB of data or more, and mends the checksum"
+    )
     needs: ClassVar = NEEDS
     properties: ClassVar = OF_A_LINK
     example: ClassVar = "{id: one-byte, kind: flip, ranks: [1], at: gather.begin, way: out}"
@@ -30,7 +32,9 @@ class FlipFault(LinkFault):
     what: ClassVar = "flip"
 
     kind: Literal["flip"]
-    message: Annotated[int, Field(ge=1)] = Field(1, description="Which of the packets with data, from 1.")
+    message: Annotated[int, Field(ge=1)] = Field(
+        1, description="Which of the packets with data, from 1."
+    )
     byte: Annotated[int, Field(ge=0, lt=DATA)] | None = Field(
         None, description="Which byte of its payload, from 0; the one in the middle by default."
     )
@@ -41,13 +45,21 @@ class FlipFault(LinkFault):
         return f"byte {where} of data packet {self.message} flipped by {self.mask:#04x}"
 
     def options(self) -> dict[str, JSON]:
-        return {"least": DATA, "most": MOST, "message": self.message, "byte": self.byte, "mask": self.mask}
+        return {
+            "least": DATA,
+            "most": MOST,
+            "message": self.message,
+            "byte": self.byte,
+            "mask": self.mask,
+        }
 
     def counted(self, values: Mapping[str, JSON]) -> tuple[str, str]:
         return flips(values, mask=self.mask, least=DATA, byte=self.byte)
 
 
-def flips(values: Mapping[str, JSON], *, mask: int, least: int, byte: int | None) -> tuple[str, str]:
+def flips(
+    values: Mapping[str, JSON], *, mask: int, least: int, byte: int | None
+) -> tuple[str, str]:
     """Whether the wire's log shows that exactly this was flipped, and what to say of it."""
     listed = values.get("flips")
     log = [flip for flip in listed if isinstance(flip, dict)] if isinstance(listed, list) else []
@@ -55,7 +67,11 @@ def flips(values: Mapping[str, JSON], *, mask: int, least: int, byte: int | None
         return "the wire's log shows no byte that it flipped", ""
     first = log[0]
     # Where TCP sent the byte again, it was flipped again.
-    if any(flip.get(name) != first.get(name) for flip in log for name in ("flow", "offset", "before", "after")):
+    if any(
+        flip.get(name) != first.get(name)
+        for flip in log
+        for name in ("flow", "offset", "before", "after")
+    ):
         return "the wire flipped more than one byte of one stream", ""
     before, after, size, at = (first.get(name) for name in ("before", "after", "payload", "byte"))
     whole = all(type(number) is int for number in (before, after, size, at))

@@ -33,8 +33,14 @@ NEWUSER = 0x10000000
 
 def _place(text: str) -> str:
     parts = text.split("/")
-    if parts[0] not in FIRST or any(part in ("", ".", "..") for part in parts) or parts == ["inputs"]:
-        raise complaint("must be shared, home, temporary, work or inputs/NAME, or lie below one: shared/cache")
+    if (
+        parts[0] not in FIRST
+        or any(part in ("", ".", "..") for part in parts)
+        or parts == ["inputs"]
+    ):
+        raise complaint(
+            "must be shared, home, temporary, work or inputs/NAME, or lie below one: shared/cache"
+        )
     return text
 
 
@@ -62,14 +68,16 @@ class FolderFault(ConditionFault):
     """A folder of the rank is in a bad way, for the rank alone."""
 
     needs: ClassVar = (
-        "an event of the subject to strike at; Linux, and root or unprivileged user namespaces for a mount namespace "
-        "of the rank's own. Files that are open already are not touched"
+        "an event of the subject to strike at; Linux, and root or unprivileged user namespaces for"
+        " a mount namespace of the rank's own. Files that are open already are not touched"
     )
     told: ClassVar = COVERED
     how: ClassVar[str]
 
     folder: Place = Field(
-        description="shared, home, temporary, work or inputs/NAME, or a folder below one: shared/cache."
+        description=(
+            "shared, home, temporary, work or inputs/NAME, or a folder below one: shared/cache."
+        )
     )
 
     @staticmethod
@@ -95,7 +103,10 @@ class FolderFault(ConditionFault):
         world.press(rank, "cover", place=self.folder, how="open")
 
     def is_told_by(self, seen: Seen) -> bool:
-        return seen.event.values.get("place") == self.folder and seen.event.values.get("how") in (self.how, "open")
+        return seen.event.values.get("place") == self.folder and seen.event.values.get("how") in (
+            self.how,
+            "open",
+        )
 
 
 class FileFault(FaultAtEvent):
@@ -105,10 +116,14 @@ class FileFault(FaultAtEvent):
     of the file before and after.
     """
 
-    needs: ClassVar = "an event of the subject to strike at, and a file of the trial's own that is there by then"
+    needs: ClassVar = (
+        "an event of the subject to strike at, and a file of the trial's own that is there by then"
+    )
     how: ClassVar[str]
 
-    file: Place = Field(description="The file, below shared, home, temporary or work: shared/cache/tokenizer.json.")
+    file: Place = Field(
+        description="The file, below shared, home, temporary or work: shared/cache/tokenizer.json."
+    )
 
     @property
     def keep(self) -> int:
@@ -120,7 +135,10 @@ class FileFault(FaultAtEvent):
         """Nothing of the user's is spoiled."""
         for index, fault in faults.items():
             if belongs_to_the_user(fault.file, draft):
-                message = "is a file of yours, and would stay as it is made; name one that the trial itself makes"
+                message = (
+                    "is a file of yours, and would stay as it is made; name one that the trial"
+                    " itself makes"
+                )
                 yield draft.problem(("faults", index, "file"), message)
 
     def description(self) -> str:
@@ -133,19 +151,33 @@ class FileFault(FaultAtEvent):
 
     def proof_after(self, found: Landing, history: History, *, rank: int) -> Proof:
         """Event, struck, spoiled; the file is another one than before."""
-        about = [seen for seen in history.served(rank, SPOILED) if seen.event.values.get("place") == self.file]
-        spoiled = first_after([seen for seen in about if seen.event.values.get("how") == self.how], found.struck)
+        about = [
+            seen
+            for seen in history.served(rank, SPOILED)
+            if seen.event.values.get("place") == self.file
+        ]
+        spoiled = first_after(
+            [seen for seen in about if seen.event.values.get("how") == self.how], found.struck
+        )
         if spoiled is None:
             return Proof(proved=False, description="nobody touched the file", lines=found.lines)
         values = spoiled.event.values
         lines = (*found.lines, spoiled.line)
         before = values.get("before")
         now = values.get("now")
-        if not isinstance(before, dict) or not isinstance(now, dict) or before.get("sha256") == now.get("sha256"):
+        if (
+            not isinstance(before, dict)
+            or not isinstance(now, dict)
+            or before.get("sha256") == now.get("sha256")
+        ):
             why = values.get("why") or "it is as it was"
-            return Proof(proved=False, description=f"{self.file} was not {self.how}: {why}", lines=lines)
+            return Proof(
+                proved=False, description=f"{self.file} was not {self.how}: {why}", lines=lines
+            )
         sizes = f"{before.get('bytes')} bytes before, {now.get('bytes')} now"
-        shown = f"{self.file} {self.how} {milliseconds(found.gate, spoiled)} after {self.at}: {sizes}"
+        shown = (
+            f"{self.file} {self.how} {milliseconds(found.gate, spoiled)} after {self.at}: {sizes}"
+        )
         return Proof(proved=True, description=shown, lines=lines)
 
 
@@ -156,7 +188,10 @@ def no_own_mounts() -> str:
         return "this system has no mount namespaces"
     if may_unshare(NEWNS):
         return ""
-    return "this system gives no process mounts of its own: allow unprivileged user namespaces, or run as root"
+    return (
+        "this system gives no process mounts of its own: allow unprivileged user namespaces, or run"
+        " as root"
+    )
 
 
 def may_unshare(flags: int) -> bool:

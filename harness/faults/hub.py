@@ -25,20 +25,30 @@ class HubFault(Fault):
 
     does: ClassVar = "answers some of the rank's requests to the scenario's hub with a fault"
     needs: ClassVar = "a hub in the scenario; one for certain ranks only makes every rank of the world start fresh"
-    properties: ClassVar = FaultProperties(needs_a_gate=False, inside=False, ends_rank=False, needs_a_hub=True)
+    properties: ClassVar = FaultProperties(
+        needs_a_gate=False, inside=False, ends_rank=False, needs_a_hub=True
+    )
     effect: ClassVar = "breaking"
-    example: ClassVar = "{id: no-config, kind: hub, ranks: [1], role: [tokenizer_config.json], answer: {kind: missing}}"
+    example: ClassVar = (
+        "{id: no-config, kind: hub, ranks: [1], role: [tokenizer_config.json], answer: {kind:"
+        " missing}}"
+    )
 
     kind: Literal["hub"]
-    role: target.Roles = Field(("any",), description="What is asked for: model_info, tree, tokenizer.json, … or any.")
+    role: target.Roles = Field(
+        ("any",), description="What is asked for: model_info, tree, tokenizer.json, … or any."
+    )
     method: rules.Methods = Field(("HEAD", "GET"), description="The methods that are struck.")
-    repository: Line | None = Field(None, description="The repositories that are struck; * stands for any text.")
+    repository: Line | None = Field(
+        None, description="The repositories that are struck; * stands for any text."
+    )
     path: Line | None = Field(None, description="The files that are struck; * stands for any text.")
     answer: rules.WrongAnswer = Field(
         description="What the hub answers instead, as in a file of rules of `rankproof hub`."
     )
     when: rules.When = Field(
-        rules.When(), description="Which of the matching requests are struck; every one where nothing is said."
+        rules.When(),
+        description="Which of the matching requests are struck; every one where nothing is said.",
     )
 
     def rule(self, *, clients: tuple[str, ...] | None) -> rules.Rule:
@@ -64,7 +74,8 @@ class HubFault(Fault):
         answer = self.answer.model_dump(exclude_none=True, exclude_defaults=True, by_alias=True)
         details = ", ".join(f"{name} {value}" for name, value in answer.items() if name != "kind")
         return (
-            f"{requests}{' of ' + which if which else ''}: {'/'.join(self.method)} answered by {self.answer.kind}"
+            f"{requests}{' of ' + which if which else ''}: {'/'.join(self.method)} answered by"
+            f" {self.answer.kind}"
             f"{' (' + details + ')' if details else ''}{', ' + limits if limits else ''}"
         )
 
@@ -83,10 +94,17 @@ class HubFault(Fault):
             shown = f"{len(hit)} of its {len(requests)} requests, the first: {_shown(hit[0])}"
             return Proof(proved=True, description=shown, lines=(struck.line, hit[0].line))
         when = self.when
-        if (when.shared or when.probability is not None) and (peers := _hit(all_hub_requests(history), self.id)):
-            shown = f"none of its {len(requests)} requests, {len(peers)} of its peers', the first: {_shown(peers[0])}"
+        if (when.shared or when.probability is not None) and (
+            peers := _hit(all_hub_requests(history), self.id)
+        ):
+            shown = (
+                f"none of its {len(requests)} requests, {len(peers)} of its peers', the first:"
+                f" {_shown(peers[0])}"
+            )
             return Proof(proved=True, description=shown, lines=(struck.line, peers[0].line))
-        return proof.missed(history, rank=rank, what=f"none of its {len(requests)} requests to the hub was struck")
+        return proof.missed(
+            history, rank=rank, what=f"none of its {len(requests)} requests to the hub was struck"
+        )
 
 
 def _hit(requests: Sequence[Seen], fault: str) -> list[Seen]:
@@ -97,4 +115,7 @@ def _hit(requests: Sequence[Seen], fault: str) -> list[Seen]:
 def _shown(seen: Seen) -> str:
     values = seen.event.values
     status = values.get("status")
-    return f"{values.get('method')} {values.get('path')} got {status if status is not None else values.get('end')}"
+    return (
+        f"{values.get('method')} {values.get('path')} got"
+        f" {status if status is not None else values.get('end')}"
+    )

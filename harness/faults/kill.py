@@ -21,9 +21,13 @@ from harness.history import History, Seen, ended
 class KillFault(FaultAtEvent):
     """The rank's process gets a deadly signal."""
 
-    does: ClassVar = "sends the rank's process a deadly signal (KILL, TERM, ABRT or SEGV) where it emits `at`"
+    does: ClassVar = (
+        "sends the rank's process a deadly signal (KILL, TERM, ABRT or SEGV) where it emits `at`"
+    )
     needs: ClassVar = "an event of the subject to strike at"
-    properties: ClassVar = FaultProperties(needs_a_gate=True, inside=False, ends_rank=True, needs_a_hub=False)
+    properties: ClassVar = FaultProperties(
+        needs_a_gate=True, inside=False, ends_rank=True, needs_a_hub=False
+    )
     effect: ClassVar = "breaking"
     over_machines: ClassVar = True
     example: ClassVar = "{id: rank-1-dies, kind: kill, ranks: [1], at: decode.begin, signal: KILL}"
@@ -45,20 +49,37 @@ class KillFault(FaultAtEvent):
 
     def proof_after(self, found: Landing, history: History, *, rank: int) -> Proof:
         """Event, signal, and the end by that signal."""
-        sent = next((seen for seen in history.served(None, "world.signalled") if self._hit(seen, rank, found)), None)
+        sent = next(
+            (
+                seen
+                for seen in history.served(None, "world.signalled")
+                if self._hit(seen, rank, found)
+            ),
+            None,
+        )
         if sent is None:
-            return Proof(proved=False, description=f"{self._sig} did not reach it", lines=found.lines)
+            return Proof(
+                proved=False, description=f"{self._sig} did not reach it", lines=found.lines
+            )
         end = history.exit(rank)
         lines = (*found.lines, sent.line)
         if end is None or not proof.after(end, found.struck):
             return Proof(proved=False, description=f"nobody saw it end by {self._sig}", lines=lines)
         if end.event.values.get("signal") != self._sig:
             how = ended(end.event.values)
-            return Proof(proved=False, description=f"it ended with {how}, not by {self._sig}", lines=(*lines, end.line))
+            return Proof(
+                proved=False,
+                description=f"it ended with {how}, not by {self._sig}",
+                lines=(*lines, end.line),
+            )
         shown = f"ended by {self._sig} {proof.milliseconds(found.gate, end)} after {self.at}"
         return Proof(proved=True, description=shown, lines=(*lines, end.line), ends=True)
 
     def _hit(self, seen: Seen, rank: int, found: Landing) -> bool:
         ranks = seen.event.values.get("ranks")
-        named = seen.event.values.get("signal") == self._sig and isinstance(ranks, list | tuple) and rank in ranks
+        named = (
+            seen.event.values.get("signal") == self._sig
+            and isinstance(ranks, list | tuple)
+            and rank in ranks
+        )
         return named and proof.after(seen, found.struck)

@@ -14,17 +14,26 @@ from harness.forms.units import Duration
 class LatencyFault(LinkFault):
     """Packets on the links of the rank's host come later."""
 
-    does: ClassVar = "has packets on the links of the rank's host come `by` later, and by chance up to `jitter` more"
+    does: ClassVar = (
+        "has packets on the links of the rank's host come `by` later, and by chance up to `jitter`"
+        " more"
+    )
     needs: ClassVar = NEEDS
     properties: ClassVar = OF_A_LINK
-    example: ClassVar = "{id: far-away, kind: latency, ranks: [1], at: decode.begin, by: 20ms, jitter: 5ms}"
+    example: ClassVar = (
+        "{id: far-away, kind: latency, ranks: [1], at: decode.begin, by: 20ms, jitter: 5ms}"
+    )
     effect: ClassVar = "masked"
     what: ClassVar = "latency"
 
     kind: Literal["latency"]
-    by: Delay = Field(description="How much later, with a unit: 20ms. None overtakes another of its link.")
+    by: Delay = Field(
+        description="How much later, with a unit: 20ms. None overtakes another of its link."
+    )
     jitter: Duration = Field(
-        0.0, description="How much more at most, by chance, with a unit.", json_schema_extra={"default": "0s"}
+        0.0,
+        description="How much more at most, by chance, with a unit.",
+        json_schema_extra={"default": "0s"},
     )
 
     def done(self) -> str:

@@ -48,10 +48,15 @@ class LinkFault(FaultAtEvent):
         None, description="The hosts at the other end of the links; every other host by default."
     )
     way: Literal["both", "out", "in"] = Field(
-        "both", description="Which packets: those that the rank's host sends (out), those it is sent (in), or both."
+        "both",
+        description=(
+            "Which packets: those that the rank's host sends (out), those it is sent (in), or both."
+        ),
     )
     for_: Duration | None = Field(
-        None, alias="for", description="How long, with a unit: 200ms, 60s; to the end of the world by default."
+        None,
+        alias="for",
+        description="How long, with a unit: 200ms, 60s; to the end of the world by default.",
     )
 
     @property
@@ -69,7 +74,10 @@ class LinkFault(FaultAtEvent):
         count = draft.at("world", "hosts")
         if not isinstance(count, int) or count < 2:
             for index in faults:
-                message = "is done by the wire between test hosts, and there are none: add world: {hosts: 2}"
+                message = (
+                    "is done by the wire between test hosts, and there are none: add world:"
+                    " {hosts: 2}"
+                )
                 yield draft.problem(("faults", index, "kind"), message)
             return
         for index, fault in faults.items():
@@ -97,7 +105,9 @@ class LinkFault(FaultAtEvent):
         if (seconds := self.for_) is not None:
             world.once(f"{STRUCK} {self.id}", rank=rank, do=lambda: world.after(seconds, done))
         hosts: JSON = None if self.to is None else list(self.to)
-        world.wire({"do": "strike", **self._name(rank), "to": hosts, "way": self.way, **self.options()})
+        world.wire(
+            {"do": "strike", **self._name(rank), "to": hosts, "way": self.way, **self.options()}
+        )
 
     def undo(self, world: WorldControl, *, rank: int) -> None:
         world.wire({"do": "undo", **self._name(rank)})
@@ -120,7 +130,11 @@ class LinkFault(FaultAtEvent):
         """Event, in force on its links, and packets that it was done to."""
         struck = proof.first_after(self._said(history, rank, STRUCK), found.struck)
         if struck is None:
-            return Proof(proved=False, description="the wire did not say that it was in force", lines=found.lines)
+            return Proof(
+                proved=False,
+                description="the wire did not say that it was in force",
+                lines=found.lines,
+            )
         lines: tuple[int, ...] = (*found.lines, struck.line)
         links = self.links(history, rank)
         if not links or struck.event.values.get("links") != links:
@@ -132,7 +146,9 @@ class LinkFault(FaultAtEvent):
             shown = "nobody counted what it was done to"
             return proof.cut_short(history, rank=rank, description=shown, lines=lines)
         lines = (*lines, counted.line)
-        if self.for_ is not None and (undone is None or not proof.lasted(struck, undone, seconds=self.for_)):
+        if self.for_ is not None and (
+            undone is None or not proof.lasted(struck, undone, seconds=self.for_)
+        ):
             shown = f"it was not in force for {self.for_:g} s"
             return proof.cut_short(history, rank=rank, description=shown, lines=lines)
         numbers = [counted.event.values.get(name) for name in ("matched", "struck")]
@@ -141,7 +157,10 @@ class LinkFault(FaultAtEvent):
             return proof.missed(history, rank=rank, what=shown)
         payload = counted.event.values.get("payload")
         if type(payload) is not int or not 1 <= payload <= numbers[1]:  # type: ignore[operator]
-            shown = f"it was done to {numbers[1]} packets, and none carried new payload of a rank or began a connection"
+            shown = (
+                f"it was done to {numbers[1]} packets, and none carried new payload of a rank or"
+                " began a connection"
+            )
             return proof.missed(history, rank=rank, what=shown)
         wrong, more = self.counted(counted.event.values)
         if wrong := wrong or _elsewhere(counted.event.values, history, links):
@@ -156,7 +175,9 @@ class LinkFault(FaultAtEvent):
         return "", ""
 
     def _said(self, history: History, rank: int, name: str) -> list[Seen]:
-        return [seen for seen in history.served(rank, name) if seen.event.values.get("fault") == self.id]
+        return [
+            seen for seen in history.served(rank, name) if seen.event.values.get("fault") == self.id
+        ]
 
 
 def _elsewhere(values: Mapping[str, JSON], history: History, links: list[list[int]]) -> str:
@@ -165,7 +186,11 @@ def _elsewhere(values: Mapping[str, JSON], history: History, links: list[list[in
     known = [str(host.get("address")) if isinstance(host, dict) else "" for host in made]
     flows, flips = values.get("flows"), values.get("flips")
     named = list(flows) if isinstance(flows, list) else []
-    named += [one.get("flow") for one in flips if isinstance(one, dict)] if isinstance(flips, list) else []
+    named += (
+        [one.get("flow") for one in flips if isinstance(one, dict)]
+        if isinstance(flips, list)
+        else []
+    )
     carried = {(known[source], known[target]) for source, target in links}
     for flow in named:
         ends = str(flow).partition(">")
@@ -183,6 +208,8 @@ def links_of(host: Any, *, count: int, to: tuple[int, ...] | None, way: str) -> 
         to: those at the other end; None for every other one.
         way: out, in or both.
     """
-    others = [other for other in (range(count) if to is None else to) if other != host and other < count]
+    others = [
+        other for other in (range(count) if to is None else to) if other != host and other < count
+    ]
     out = [[host, other] for other in others] if way in ("both", "out") else []
     return out + ([[other, host] for other in others] if way in ("both", "in") else [])

@@ -14,7 +14,10 @@ from harness.forms.units import Percent
 class LossFault(LinkFault):
     """Packets on the links of the rank's host are lost."""
 
-    does: ClassVar = "loses `share` of the packets on the links of the rank's host, and the first with new payload"
+    does: ClassVar = (
+        "loses `share` of the packets on the links of the rank's host, and the first with new"
+        " payload"
+    )
     needs: ClassVar = NEEDS
     properties: ClassVar = OF_A_LINK
     example: ClassVar = "{id: loss, kind: loss, ranks: [1], at: decode.begin, share: 10%}"
@@ -23,7 +26,9 @@ class LossFault(LinkFault):
 
     kind: Literal["loss"]
     share: Percent = Field(
-        description="The share of packets, in percent: 10%. The first with new payload is always struck."
+        description=(
+            "The share of packets, in percent: 10%. The first with new payload is always struck."
+        )
     )
 
     def done(self) -> str:

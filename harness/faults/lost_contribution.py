@@ -14,7 +14,10 @@ class LostContributionFault(CallFault):
     needs: ClassVar = NEEDS
     properties: ClassVar = OF_A_CALL
     over_machines: ClassVar = True
-    example: ClassVar = "{id: lost-contribution-3, kind: lost-contribution, ranks: [1], operation: all_reduce, nth: 3}"
+    example: ClassVar = (
+        "{id: lost-contribution-3, kind: lost-contribution, ranks: [1], operation: all_reduce,"
+        " nth: 3}"
+    )
     effect: ClassVar = "silent"
     what: ClassVar = "lost"
     verb: ClassVar = "added zeros"

@@ -26,10 +26,17 @@ PAGE = 64 * 1024
 class MemoryFault(LimitFault):
     """The rank can take only so much memory more."""
 
-    does: ClassVar = "lets the rank take `more` bytes of memory from `at` on, in a cgroup of its own: then it is killed"
-    needs: ClassVar = "an event of the subject to strike at; Linux, and a memory cgroup: as root, or delegated"
+    does: ClassVar = (
+        "lets the rank take `more` bytes of memory from `at` on, in a cgroup of its own: then it is"
+        " killed"
+    )
+    needs: ClassVar = (
+        "an event of the subject to strike at; Linux, and a memory cgroup: as root, or delegated"
+    )
     properties: ClassVar = FROM_OUTSIDE
-    example: ClassVar = "{id: memory-runs-out, kind: memory, ranks: [1], at: model.load.begin, more: 256MiB}"
+    example: ClassVar = (
+        "{id: memory-runs-out, kind: memory, ranks: [1], at: model.load.begin, more: 256MiB}"
+    )
     effect: ClassVar = "breaking"
     resource: ClassVar = "memory"
 
@@ -45,7 +52,10 @@ class MemoryFault(LimitFault):
         """So little that no process could go on is not meant."""
         for index, fault in faults.items():
             if fault.more < LEAST:
-                yield draft.problem(("faults", index, "more"), "must be at least 1MiB: a process needs some to go on")
+                yield draft.problem(
+                    ("faults", index, "more"),
+                    "must be at least 1MiB: a process needs some to go on",
+                )
 
     @property
     def amount(self) -> int:
@@ -59,6 +69,10 @@ class MemoryFault(LimitFault):
         """Whether its group holds it to what was asked for, in whole pages, and that before did not."""
         now = seen.event.values.get("now")
         before = seen.event.values.get("before")
-        if type(now) is not int or type(before) is not int or seen.event.values.get("holds") is not True:
+        if (
+            type(now) is not int
+            or type(before) is not int
+            or seen.event.values.get("holds") is not True
+        ):
             return False
         return self.more - PAGE < now <= self.more and (before < 0 or before > now)

@@ -33,11 +33,13 @@ class MonotonicSkewFault(Fault):
     """The rank's monotonic clock is ahead from its start."""
 
     does: ClassVar = (
-        "starts the rank with a monotonic clock that is `by` ahead of its peers', for all code in it: what compares "
-        "moments of two ranks is wrong by so much"
+        "starts the rank with a monotonic clock that is `by` ahead of its peers', for all code in"
+        " it: what compares moments of two ranks is wrong by so much"
     )
     needs: ClassVar = "Linux 5.6 or newer, and root or unprivileged user namespaces"
-    properties: ClassVar = FaultProperties(needs_a_gate=False, inside=False, ends_rank=False, needs_a_hub=False)
+    properties: ClassVar = FaultProperties(
+        needs_a_gate=False, inside=False, ends_rank=False, needs_a_hub=False
+    )
     effect: ClassVar = "masked"
     example: ClassVar = "{id: booted-earlier, kind: monotonic-skew, ranks: [1], by: 5min}"
 
@@ -75,12 +77,18 @@ class MonotonicSkewFault(Fault):
         lines = tuple(sorted((struck.line, clocks[0].line)))
         ahead = clocks[0].event.values.get("ahead")
         if type(ahead) is not int:
-            return Proof(proved=False, description="what was read of its clock is not a number", lines=lines)
+            return Proof(
+                proved=False, description="what was read of its clock is not a number", lines=lines
+            )
         shift = ahead - _of_host(history, rank)
         if abs(shift - round(self.by * 1e9)) > SLACK_NS:
-            return Proof(proved=False, description=f"its clock was {shift / 1e9:g} s ahead", lines=lines)
+            return Proof(
+                proved=False, description=f"its clock was {shift / 1e9:g} s ahead", lines=lines
+            )
         return Proof(
-            proved=True, description=f"its clock was {shift / 1e9:g} s ahead, as the kernel tells it", lines=lines
+            proved=True,
+            description=f"its clock was {shift / 1e9:g} s ahead, as the kernel tells it",
+            lines=lines,
         )
 
 
@@ -91,7 +99,11 @@ def _of_host(history: History, rank: int) -> int:
     hosts = made[0].event.values.get("hosts") if made else None
     if not isinstance(placed, list) or not isinstance(hosts, list) or rank >= len(placed):
         return 0
-    host = hosts[placed[rank]] if type(placed[rank]) is int and 0 <= placed[rank] < len(hosts) else None
+    host = (
+        hosts[placed[rank]]
+        if type(placed[rank]) is int and 0 <= placed[rank] < len(hosts)
+        else None
+    )
     ahead = host.get("clock_ahead") if isinstance(host, dict) else None
     return ahead if type(ahead) is int else 0
 
@@ -100,7 +112,13 @@ def _of_host(history: History, rank: int) -> int:
 def no_own_clock() -> str:
     """Why no process here can have a monotonic clock of its own; empty where it can."""
     if not sys.platform.startswith("linux") or not Path("/proc/self/ns/time_for_children").exists():
-        return "this system gives no process a monotonic clock of its own: Linux 5.6 does, and newer ones"
+        return (
+            "this system gives no process a monotonic clock of its own: Linux 5.6 does, and newer"
+            " ones"
+        )
     if may_unshare(NEWTIME):
         return ""
-    return "this system lets nobody make a time namespace: allow unprivileged user namespaces, or run as root"
+    return (
+        "this system lets nobody make a time namespace: allow unprivileged user namespaces, or run"
+        " as root"
+    )

@@ -29,14 +29,22 @@ LEAST = 4096
 class NoSpaceFault(FolderFault):
     """A folder has no space left for the rank."""
 
-    does: ClassVar = "leaves the rank, not its peers, `left` bytes of space in `folder`: then writing fails with ENOSPC"
+    does: ClassVar = (
+        "leaves the rank, not its peers, `left` bytes of space in `folder`: then writing fails with"
+        " ENOSPC"
+    )
     properties: ClassVar = FROM_OUTSIDE
     effect: ClassVar = "breaking"
-    example: ClassVar = "{id: disk-is-full, kind: no-space, ranks: [1], at: download.begin, folder: home, left: 64KiB}"
+    example: ClassVar = (
+        "{id: disk-is-full, kind: no-space, ranks: [1], at: download.begin, folder: home, left:"
+        " 64KiB}"
+    )
     how: ClassVar = "full"
 
     kind: Literal["no-space"]
-    left: Size = Field(LEAST, description="How much can still be written, with a unit, at least 4KiB.")
+    left: Size = Field(
+        LEAST, description="How much can still be written, with a unit, at least 4KiB."
+    )
 
     @classmethod
     def lint(cls, faults: Mapping[int, Self], draft: Draft) -> Iterator[Problem]:
@@ -44,7 +52,9 @@ class NoSpaceFault(FolderFault):
         yield from super().lint(faults, draft)
         for index, fault in faults.items():
             if fault.left < LEAST:
-                yield draft.problem(("faults", index, "left"), f"must be at least {LEAST}B, a page of memory")
+                yield draft.problem(
+                    ("faults", index, "left"), f"must be at least {LEAST}B, a page of memory"
+                )
 
     @property
     def condition(self) -> str:

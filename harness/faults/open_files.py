@@ -16,12 +16,14 @@ class OpenFilesFault(LimitFault):
     """The rank can open no further file or socket."""
 
     does: ClassVar = (
-        "lets the rank have descriptors below `to` alone from `at` on: opening another file or socket fails with "
-        "EMFILE; what is open stays open"
+        "lets the rank have descriptors below `to` alone from `at` on: opening another file or"
+        " socket fails with EMFILE; what is open stays open"
     )
     properties: ClassVar = FROM_OUTSIDE
     effect: ClassVar = "breaking"
-    example: ClassVar = "{id: no-more-files, kind: open-files, ranks: [1], at: decode.begin, to: 0, for: 1s}"
+    example: ClassVar = (
+        "{id: no-more-files, kind: open-files, ranks: [1], at: decode.begin, to: 0, for: 1s}"
+    )
     resource: ClassVar = "open-files"
 
     kind: Literal["open-files"]

@@ -16,7 +16,9 @@ class OtherShapeFault(CallFault):
     needs: ClassVar = NEEDS
     properties: ClassVar = OF_A_CALL
     over_machines: ClassVar = True
-    example: ClassVar = "{id: other-shape-3, kind: other-shape, ranks: [1], operation: all_reduce, nth: 3}"
+    example: ClassVar = (
+        "{id: other-shape-3, kind: other-shape, ranks: [1], operation: all_reduce, nth: 3}"
+    )
     effect: ClassVar = "breaking"
     what: ClassVar = "shape"
     verb: ClassVar = "was made with an element less"
@@ -27,7 +29,9 @@ class OtherShapeFault(CallFault):
     def unproved(self, values: Mapping[str, JSON]) -> str:
         before = values.get("before")
         after = values.get("after")
-        is_told = isinstance(before, list) and isinstance(after, list) and len(before) == len(after) == 2
+        is_told = (
+            isinstance(before, list) and isinstance(after, list) and len(before) == len(after) == 2
+        )
         return "" if is_told and before[1] != after[1] else "it states what it stated before"  # type: ignore[index]
 
     def shown(self, values: Mapping[str, JSON]) -> str:

@@ -27,10 +27,14 @@ class PauseFault(FaultAtEvent):
 
     does: ClassVar = "stops the rank's process where it emits `at`, and continues it after `for`"
     needs: ClassVar = "an event of the subject to strike at"
-    properties: ClassVar = FaultProperties(needs_a_gate=True, inside=False, ends_rank=False, needs_a_hub=False)
+    properties: ClassVar = FaultProperties(
+        needs_a_gate=True, inside=False, ends_rank=False, needs_a_hub=False
+    )
     effect: ClassVar = "masked"
     over_machines: ClassVar = True
-    example: ClassVar = "{id: rank-1-is-late, kind: pause, ranks: [1], at: tokenizer.load.begin, for: 200ms}"
+    example: ClassVar = (
+        "{id: rank-1-is-late, kind: pause, ranks: [1], at: tokenizer.load.begin, for: 200ms}"
+    )
 
     kind: Literal["pause"]
     for_: Duration = Field(alias="for", description=FOR)
@@ -41,7 +45,11 @@ class PauseFault(FaultAtEvent):
 
     @staticmethod
     def refusal() -> str:
-        return "" if hasattr(os, "WCONTINUED") else "this system does not tell when a process is stopped or continued"
+        return (
+            ""
+            if hasattr(os, "WCONTINUED")
+            else "this system does not tell when a process is stopped or continued"
+        )
 
     def description(self) -> str:
         return f"stopped for {self.for_:g} s at {self.at}"
@@ -68,16 +76,23 @@ class PauseFault(FaultAtEvent):
             shown = f"it was not stopped for {self.for_:g} s"
             return proof.cut_short(history, rank=rank, description=shown, lines=lines)
         if (said := proof.said_between(history, rank, stopped, undone)) is not None:
-            return Proof(proved=False, description="it spoke while it was stopped", lines=(*lines, said.line))
+            return Proof(
+                proved=False, description="it spoke while it was stopped", lines=(*lines, said.line)
+            )
         resumed = proof.first_after(history.served(rank, "rank.continued"), undone)
         if resumed is None:
             shown = "nobody saw it continue"
             end = history.exit(rank)
             if end is not None and end.event.values.get("signal") == "SIGKILL":
                 shown = f"{shown} before SIGKILL ended it, which ends a stopped process too"
-            return proof.cut_short(history, rank=rank, description=shown, lines=(*lines, undone.line))
+            return proof.cut_short(
+                history, rank=rank, description=shown, lines=(*lines, undone.line)
+            )
         time = proof.milliseconds(stopped, resumed)
-        shown = f"stopped {proof.milliseconds(found.gate, stopped)} after {self.at}, continued {time} later"
+        shown = (
+            f"stopped {proof.milliseconds(found.gate, stopped)} after {self.at}, continued {time}"
+            " later"
+        )
         if resumed.event.values.get("shown_by"):
             shown = f"{shown} at the latest, as its end shows"
         return Proof(proved=True, description=shown, lines=(*lines, undone.line, resumed.line))

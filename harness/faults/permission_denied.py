@@ -21,29 +21,46 @@ from harness.history import Seen
 class PermissionDeniedFault(FolderFault):
     """A folder lets nobody in."""
 
-    does: ClassVar = "takes all permissions of `folder` away, for every rank, from `at` on: using it fails with EACCES"
-    needs: ClassVar = "an event of the subject to strike at, and a user who is not root, whom nothing is denied"
+    does: ClassVar = (
+        "takes all permissions of `folder` away, for every rank, from `at` on: using it fails with"
+        " EACCES"
+    )
+    needs: ClassVar = (
+        "an event of the subject to strike at, and a user who is not root, whom nothing is denied"
+    )
     properties: ClassVar = FROM_OUTSIDE
     effect: ClassVar = "breaking"
-    example: ClassVar = "{id: cache-is-denied, kind: permission-denied, ranks: [1], at: load.begin, folder: shared}"
+    example: ClassVar = (
+        "{id: cache-is-denied, kind: permission-denied, ranks: [1], at: load.begin, folder: shared}"
+    )
     how: ClassVar = "denied"
 
     kind: Literal["permission-denied"]
 
     @staticmethod
     def refusal() -> str:
-        return "root may read and write whatever the permissions are: run as another user" if os.geteuid() == 0 else ""
+        return (
+            "root may read and write whatever the permissions are: run as another user"
+            if os.geteuid() == 0
+            else ""
+        )
 
     @classmethod
     def lint(cls, faults: Mapping[int, Self], draft: Draft) -> Iterator[Problem]:
         """Nothing of the user's is touched: a harness that is killed could not give it back."""
         yield from super().lint(
-            {index: fault for index, fault in faults.items() if not belongs_to_the_user(fault.folder, draft)}, draft
+            {
+                index: fault
+                for index, fault in faults.items()
+                if not belongs_to_the_user(fault.folder, draft)
+            },
+            draft,
         )
         for index, fault in faults.items():
             if belongs_to_the_user(fault.folder, draft):
                 message = (
-                    "is a folder of yours, and would stay denied if the harness were killed; name one of the trial's"
+                    "is a folder of yours, and would stay denied if the harness were killed; name"
+                    " one of the trial's"
                 )
                 yield draft.problem(("faults", index, "folder"), message)
 
@@ -56,8 +73,15 @@ class PermissionDeniedFault(FolderFault):
         return FaultAtEvent.prepare(self, launch, ranks=ranks)
 
     def is_in_force(self, seen: Seen) -> bool:
-        return seen.event.values.get("mode") == 0 and seen.event.values.get("before") not in (0, None)
+        return seen.event.values.get("mode") == 0 and seen.event.values.get("before") not in (
+            0,
+            None,
+        )
 
     def shown(self, seen: Seen) -> str:
         mode = seen.event.values.get("mode")
-        return f"{self.folder} with permissions {mode:o}" if type(mode) is int else f"{self.folder} unchanged"
+        return (
+            f"{self.folder} with permissions {mode:o}"
+            if type(mode) is int
+            else f"{self.folder} unchanged"
+        )

@@ -41,18 +41,35 @@ class Change(Model):
     value: EventValue | None = Field(
         None, description="An event and one of its keys: the first such report is changed."
     )
-    artefact: Event | None = Field(None, description="In place of value: the name of an array that the rank keeps.")
+    artefact: Event | None = Field(
+        None, description="In place of value: the name of an array that the rank keeps."
+    )
     absolute: float | None = Field(None, gt=0, description="So much is added to a number.")
-    relative: float | None = Field(None, gt=0, description="Such a part of a number's size is added to it.")
-    ulp: int | None = Field(None, ge=1, description="So many numbers of its dtype further from zero (values: float64).")
+    relative: float | None = Field(
+        None, gt=0, description="Such a part of a number's size is added to it."
+    )
+    ulp: int | None = Field(
+        None, ge=1, description="So many numbers of its dtype further from zero (values: float64)."
+    )
     one: Literal["token", "character"] | None = Field(
-        None, description="token: a whole number becomes the next one; character: one of a text becomes another."
+        None,
+        description=(
+            "token: a whole number becomes the next one; character: one of a text becomes another."
+        ),
     )
 
     @model_validator(mode="after")
     def _one_change(self) -> Self:
-        demand_one(self, "value", "artefact", nothing="says nothing about what is changed; give value or artefact")
-        nothing = "says nothing about the size; give absolute, relative or ulp, or one: token or character"
+        demand_one(
+            self,
+            "value",
+            "artefact",
+            nothing="says nothing about what is changed; give value or artefact",
+        )
+        nothing = (
+            "says nothing about the size; give absolute, relative or ulp, or one: token or"
+            " character"
+        )
         return demand_one(self, "absolute", "relative", "ulp", "one", nothing=nothing)
 
     @property
@@ -65,7 +82,12 @@ class Change(Model):
         """What the rank has to know."""
         sizes = {ABSOLUTE: self.absolute, RELATIVE: self.relative, ULP: self.ulp}
         name = next((name for name, size in sizes.items() if size is not None), str(self.one))
-        return {"value": self.value, "artefact": self.artefact, "change": name, "size": sizes.get(name)}
+        return {
+            "value": self.value,
+            "artefact": self.artefact,
+            "change": name,
+            "size": sizes.get(name),
+        }
 
     @property
     def size(self) -> str:
@@ -76,20 +98,30 @@ class Change(Model):
 class PerturbFault(Change, FaultAtEvent):
     """One element of what the rank reports or keeps is changed."""
 
-    does: ClassVar = "changes one element, chosen by the seed, of the value that the rank reports next, or of the array"
+    does: ClassVar = (
+        "changes one element, chosen by the seed, of the value that the rank reports next, or of"
+        " the array"
+    )
     needs: ClassVar = "a subject in Python (`subject.entry`)"
-    properties: ClassVar = FaultProperties(needs_a_gate=True, inside=True, ends_rank=False, needs_a_hub=False)
+    properties: ClassVar = FaultProperties(
+        needs_a_gate=True, inside=True, ends_rank=False, needs_a_hub=False
+    )
     effect: ClassVar[Effect | None] = "silent"
     over_machines: ClassVar = True
     example: ClassVar = "{id: off, kind: perturb, ranks: [1], value: score.loss, absolute: 0.01}"
     inside_file: ClassVar = Path(__file__).with_name("perturb_inside.py")
 
     kind: Literal["perturb"]
-    at: Event = Field("subject.begin", description="The event behind which the next report is the one that is changed.")
+    at: Event = Field(
+        "subject.begin",
+        description="The event behind which the next report is the one that is changed.",
+    )
 
     @property
     def place(self) -> Place:
-        return Place("artefact" if self.value is None else "value", (self.what,), "changes the same")
+        return Place(
+            "artefact" if self.value is None else "value", (self.what,), "changes the same"
+        )
 
     def description(self) -> str:
         return f"an element of {self.what} {self.size}"
@@ -100,7 +132,9 @@ class PerturbFault(Change, FaultAtEvent):
 
     def proof_after(self, found: Landing, history: History, *, rank: int) -> Proof:
         """Event, order, the rank's word, and what the harness has of it."""
-        reports = [seen for seen in history.said(rank, TOLD) if seen.event.values.get("fault") == self.id]
+        reports = [
+            seen for seen in history.said(rank, TOLD) if seen.event.values.get("fault") == self.id
+        ]
         reports = [seen for seen in reports if seen.line > found.struck.line]
         if len(reports) != 1:
             what = (
@@ -114,11 +148,17 @@ class PerturbFault(Change, FaultAtEvent):
         values = seen.event.values
         if values.get("of") != self.what or "why" in values:
             return Proof(
-                proved=False, description=f"{self.what}: {values.get('why', 'another was changed')}", lines=lines
+                proved=False,
+                description=f"{self.what}: {values.get('why', 'another was changed')}",
+                lines=lines,
             )
         shown = f"{self.what}{_index(values.get('position'))} was {_short(values.get('before'))}"
         shown = f"{shown}, made {_short(values.get('after'))} ({self.size})"
-        evidence = self._kept(history, rank, values) if self.value is None else self._reported(history, rank, seen)
+        evidence = (
+            self._kept(history, rank, values)
+            if self.value is None
+            else self._reported(history, rank, seen)
+        )
         if evidence is None:
             what = f"what the harness has of {self.what} is not what the change makes of it"
             return Proof(proved=False, description=what, lines=lines)
@@ -132,13 +172,19 @@ class PerturbFault(Change, FaultAtEvent):
     def _reported(self, history: History, rank: int, told: Seen) -> Seen | None:
         """The report that was changed, if the change makes it of what it was."""
         event, _, key = str(self.value).rpartition(".")
-        reports = [seen for seen in history.said(rank, event) if key in seen.event.values and seen.line > told.line]
+        reports = [
+            seen
+            for seen in history.said(rank, event)
+            if key in seen.event.values and seen.line > told.line
+        ]
         values = told.event.values
         if not reports or (position := _position(values.get("position"))) is None:
             return None
         now = reports[0].event.values[key]
         try:
-            again = change_value(restored(now, position, values.get("before")), self.asked(history, rank))
+            again = change_value(
+                restored(now, position, values.get("before")), self.asked(history, rank)
+            )
         except (LookupError, TypeError):
             return None
         stated = [now, position, values.get("before"), values.get("after")]
@@ -156,7 +202,8 @@ class PerturbFault(Change, FaultAtEvent):
             and isinstance(shape, list)
             and len(position) == len(shape)
             and all(
-                type(part) is type(size) is int and 0 <= part < size for part, size in zip(position, shape, strict=True)
+                type(part) is type(size) is int and 0 <= part < size
+                for part, size in zip(position, shape, strict=True)
             )
         )
         before = _number(values.get("before"))
@@ -164,9 +211,15 @@ class PerturbFault(Change, FaultAtEvent):
         if before is not None:
             after = change_number(before, self.order, dtype=str(found.event.values.get("dtype")))
         is_it = found.event.values.get("sha256") == values.get("sha256") != values.get("was")
-        return found if inside and is_it and after is not None and _text(after) == _text(values.get("after")) else None
+        return (
+            found
+            if inside and is_it and after is not None and _text(after) == _text(values.get("after"))
+            else None
+        )
 
-    def before(self, content: bytes, name: str, told: Mapping[str, JSON], order: Mapping[str, Any]) -> bytes:
+    def before(
+        self, content: bytes, name: str, told: Mapping[str, JSON], order: Mapping[str, Any]
+    ) -> bytes:
         """The file that a rank changed as it was before, by what the rank told; nothing where it was not so."""
         position = _position(told.get("position"))
         before = _number(told.get("before"))

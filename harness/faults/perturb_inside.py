@@ -32,12 +32,21 @@ def inside(order: Mapping[str, Any], emit: Emit) -> None:
         alterations.expect_report(event, partial(_report, order, emit, key))
 
 
-def _report(order: Mapping[str, Any], emit: Emit, key: str, values: dict[str, Any]) -> dict[str, Any] | None:
+def _report(
+    order: Mapping[str, Any], emit: Emit, key: str, values: dict[str, Any]
+) -> dict[str, Any] | None:
     if key not in values:
         return None
     changed = change_value(values[key], order)
     if changed is None:
-        emit(TOLD, {"fault": order["fault"], "of": order["value"], "why": f"nothing in it can be {verb(order)}"})
+        emit(
+            TOLD,
+            {
+                "fault": order["fault"],
+                "of": order["value"],
+                "why": f"nothing in it can be {verb(order)}",
+            },
+        )
         return values
     report = {"position": changed.position, "before": changed.before, "after": changed.after}
     emit(TOLD, {"fault": order["fault"], "of": order["value"], **report})
@@ -59,5 +68,11 @@ def _keep(order: Mapping[str, Any], emit: Emit, path: Path, suffix: str) -> None
     if changed is None:
         emit(TOLD, {**about, "why": why})
         return
-    report = {"position": changed.position, "before": changed.before, "after": changed.after, "was": was, "sha256": now}
+    report = {
+        "position": changed.position,
+        "before": changed.before,
+        "after": changed.after,
+        "was": was,
+        "sha256": now,
+    }
     emit(TOLD, {**about, **report})

@@ -56,9 +56,15 @@ def landing(history: History, *, fault: str, at: str, rank: int) -> Landing | Pr
     struck = noted(history, STRUCK, fault=fault, rank=rank)
     said = history.said(rank, at)
     if struck is None:
-        return missed(history, rank=rank, what=f"the harness did not strike at {at}" if said else f"it never said {at}")
+        return missed(
+            history,
+            rank=rank,
+            what=f"the harness did not strike at {at}" if said else f"it never said {at}",
+        )
     if not said or said[0].event.ns > struck.event.ns:
-        return Proof(proved=False, description=f"it was struck before it said {at}", lines=(struck.line,))
+        return Proof(
+            proved=False, description=f"it was struck before it said {at}", lines=(struck.line,)
+        )
     return Landing(gate=said[0], struck=struck)
 
 
@@ -79,7 +85,9 @@ def missed(history: History, *, rank: int, what: str) -> Proof:
         how = f": it had ended with {ended(end.event.values)}"
     else:
         how = ": its end was not seen"
-    return Proof(proved=False, description=f"{what}{how}", lines=(seen.line,) if seen else (), overtaken=True)
+    return Proof(
+        proved=False, description=f"{what}{how}", lines=(seen.line,) if seen else (), overtaken=True
+    )
 
 
 def _stopped(history: History, rank: int) -> Seen | None:
@@ -102,17 +110,26 @@ def cut_short(history: History, *, rank: int, description: str, lines: tuple[int
     elif (error := history.error(rank)) is not None:
         why = f"it raised {error.event.values.get('type')} meanwhile"
         seen = error
-    elif (end := history.exit(rank)) is not None and end.event.values.get("code") and not history.returned(rank):
+    elif (
+        (end := history.exit(rank)) is not None
+        and end.event.values.get("code")
+        and not history.returned(rank)
+    ):
         why = f"it ended with {ended(end.event.values)} meanwhile"
         seen = end
     else:
         return Proof(proved=False, description=description, lines=lines)
-    return Proof(proved=False, description=f"{description}: {why}", lines=(*lines, seen.line), overtaken=True)
+    return Proof(
+        proved=False, description=f"{description}: {why}", lines=(*lines, seen.line), overtaken=True
+    )
 
 
 def noted(history: History, name: str, *, fault: str, rank: int | None = None) -> Seen | None:
     """The harness' first word of this name about this fault on this rank."""
-    return next((seen for seen in history.noted(name, rank) if seen.event.values.get("fault") == fault), None)
+    return next(
+        (seen for seen in history.noted(name, rank) if seen.event.values.get("fault") == fault),
+        None,
+    )
 
 
 def after(seen: Seen, moment: Seen) -> bool:

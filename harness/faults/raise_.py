@@ -27,18 +27,25 @@ class RaiseFault(FaultAtEvent):
     """An exception is raised in the rank where it emits the event."""
 
     does: ClassVar = "raises a built-in exception in the rank where it emits `at`"
-    needs: ClassVar = "an event of the subject to strike at, and a subject in Python (`subject.entry`)"
-    properties: ClassVar = FaultProperties(needs_a_gate=True, inside=True, ends_rank=True, needs_a_hub=False)
+    needs: ClassVar = (
+        "an event of the subject to strike at, and a subject in Python (`subject.entry`)"
+    )
+    properties: ClassVar = FaultProperties(
+        needs_a_gate=True, inside=True, ends_rank=True, needs_a_hub=False
+    )
     effect: ClassVar = "breaking"
     over_machines: ClassVar = True
     example: ClassVar = (
-        "{id: out-of-memory, kind: raise, ranks: [1], at: decode.begin, error: MemoryError, message: no memory left}"
+        "{id: out-of-memory, kind: raise, ranks: [1], at: decode.begin, error: MemoryError,"
+        " message: no memory left}"
     )
     inside_file: ClassVar = Path(__file__).with_name("raise_inside.py")
 
     kind: Literal["raise"]
     error: ExceptionName = Field("RuntimeError", description="Name of a built-in exception type.")
-    message: Message = Field("raised by a fault of the scenario", description="Message of the exception.")
+    message: Message = Field(
+        "raised by a fault of the scenario", description="Message of the exception."
+    )
 
     @classmethod
     def lint(cls, faults: Mapping[int, Self], draft: Draft) -> Iterator[Problem]:
@@ -46,8 +53,13 @@ class RaiseFault(FaultAtEvent):
         for index, fault in faults.items():
             if not _is_raisable(fault.error):
                 known = [name for name in dir(builtins) if _is_raisable(name)]
-                message = "must be a built-in exception that is made of a message, like RuntimeError or TimeoutError"
-                yield draft.problem(("faults", index, "error"), message, suggestion=closest(fault.error, known))
+                message = (
+                    "must be a built-in exception that is made of a message, like RuntimeError or"
+                    " TimeoutError"
+                )
+                yield draft.problem(
+                    ("faults", index, "error"), message, suggestion=closest(fault.error, known)
+                )
 
     def description(self) -> str:
         return f"made to raise {self.error} at {self.at}"
@@ -58,17 +70,28 @@ class RaiseFault(FaultAtEvent):
 
     def proof_after(self, found: Landing, history: History, *, rank: int) -> Proof:
         """Event, order, raised, and how the rank ended where that ended it."""
-        raised = next((seen for seen in history.said(rank, "fault.raised") if self._is(seen, found)), None)
+        raised = next(
+            (seen for seen in history.said(rank, "fault.raised") if self._is(seen, found)), None
+        )
         if raised is None:
-            return Proof(proved=False, description=f"{self.error} was not raised in it", lines=found.lines)
+            return Proof(
+                proved=False, description=f"{self.error} was not raised in it", lines=found.lines
+            )
         lines = (*found.lines, raised.line)
         error = history.error(rank)
         values = error.event.values if error else {}
         uncaught = (values.get("type"), values.get("message")) == (self.error, self.message)
         shown = f"{self.error} raised {proof.milliseconds(found.gate, raised)} after {self.at}"
         if error is None or not uncaught or history.said(rank, "subject.end"):
-            return Proof(proved=True, description=f"{shown}, and caught by the subject", lines=lines)
-        return Proof(proved=True, description=f"{shown}, which ended the rank", lines=(*lines, error.line), ends=True)
+            return Proof(
+                proved=True, description=f"{shown}, and caught by the subject", lines=lines
+            )
+        return Proof(
+            proved=True,
+            description=f"{shown}, which ended the rank",
+            lines=(*lines, error.line),
+            ends=True,
+        )
 
     def _is(self, seen: Seen, found: Landing) -> bool:
         values = seen.event.values

@@ -17,5 +17,8 @@ def inside(order: Mapping[str, Any], emit: Callable[[str, dict[str, Any]], None]
     Raises:
         Exception: the built-in exception that the order names.
     """
-    emit("fault.raised", {"fault": order["fault"], "error": order["error"], "message": order["message"]})
+    emit(
+        "fault.raised",
+        {"fault": order["fault"], "error": order["error"], "message": order["message"]},
+    )
     raise getattr(builtins, order["error"])(order["message"])

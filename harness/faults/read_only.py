@@ -15,10 +15,14 @@ from harness.history import Seen
 class ReadOnlyFault(FolderFault):
     """A folder is read-only for the rank."""
 
-    does: ClassVar = "makes `folder` read-only for the rank alone, from `at` on: writing fails with EROFS"
+    does: ClassVar = (
+        "makes `folder` read-only for the rank alone, from `at` on: writing fails with EROFS"
+    )
     properties: ClassVar = FROM_OUTSIDE
     effect: ClassVar = "breaking"
-    example: ClassVar = "{id: cache-is-read-only, kind: read-only, ranks: [1], at: load.begin, folder: home}"
+    example: ClassVar = (
+        "{id: cache-is-read-only, kind: read-only, ranks: [1], at: load.begin, folder: home}"
+    )
     how: ClassVar = "read-only"
 
     kind: Literal["read-only"]
@@ -33,4 +37,7 @@ class ReadOnlyFault(FolderFault):
         return was is False and seen.event.values.get("read_only") is True
 
     def shown(self, seen: Seen) -> str:
-        return f"{self.folder} {'read-only' if seen.event.values.get('read_only') is True else 'not read-only'}"
+        return (
+            f"{self.folder}"
+            f" {'read-only' if seen.event.values.get('read_only') is True else 'not read-only'}"
+        )

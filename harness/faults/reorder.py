@@ -22,19 +22,28 @@ from harness.forms.units import Percent
 class ReorderFault(LinkFault):
     """Packets on the links of the rank's host come out of order."""
 
-    does: ClassVar = "holds `share` of the packets on the links of the rank's host back by `by`: others come first"
+    does: ClassVar = (
+        "holds `share` of the packets on the links of the rank's host back by `by`: others come"
+        " first"
+    )
     needs: ClassVar = NEEDS
     properties: ClassVar = OF_A_LINK
-    example: ClassVar = "{id: out-of-order, kind: reorder, ranks: [1], at: decode.begin, share: 20%, by: 5ms}"
+    example: ClassVar = (
+        "{id: out-of-order, kind: reorder, ranks: [1], at: decode.begin, share: 20%, by: 5ms}"
+    )
     effect: ClassVar = "masked"
     what: ClassVar = "reorder"
 
     kind: Literal["reorder"]
     share: Percent = Field(
-        description="The share of packets, in percent: 20%. "
-        "The first with new payload always is, until another came first."
+        description=(
+            "The share of packets, in percent: 20%. "
+            "The first with new payload always is, until another came first."
+        )
     )
-    by: Delay = Field(0.005, description="How long, with a unit.", json_schema_extra={"default": "5ms"})
+    by: Delay = Field(
+        0.005, description="How long, with a unit.", json_schema_extra={"default": "5ms"}
+    )
 
     def done(self) -> str:
         return f"{self.share * 100:g} % of the packets held back by {self.by:g} s"

@@ -20,7 +20,9 @@ class ReorderCallsFault(CallFault):
     needs: ClassVar = NEEDS
     properties: ClassVar = OF_A_CALL
     over_machines: ClassVar = True
-    example: ClassVar = "{id: reorder-calls-3, kind: reorder-calls, ranks: [1], operation: all_reduce, nth: 3}"
+    example: ClassVar = (
+        "{id: reorder-calls-3, kind: reorder-calls, ranks: [1], operation: all_reduce, nth: 3}"
+    )
     effect: ClassVar = "breaking"
     what: ClassVar = "reorder"
     verb: ClassVar = "came behind the next"
@@ -32,4 +34,7 @@ class ReorderCallsFault(CallFault):
         return "" if values.get("overtaken_by") in OPERATIONS else "no other call came before it"
 
     def shown(self, values: Mapping[str, JSON]) -> str:
-        return f", {values.get('overtaken_by')} at {values.get('by_site') or 'a place that is not known'}"
+        return (
+            f", {values.get('overtaken_by')} at"
+            f" {values.get('by_site') or 'a place that is not known'}"
+        )

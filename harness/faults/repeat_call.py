@@ -17,7 +17,9 @@ class RepeatCallFault(CallFault):
     needs: ClassVar = NEEDS
     properties: ClassVar = OF_A_CALL
     over_machines: ClassVar = True
-    example: ClassVar = "{id: repeat-call-3, kind: repeat-call, ranks: [1], operation: all_reduce, nth: 3}"
+    example: ClassVar = (
+        "{id: repeat-call-3, kind: repeat-call, ranks: [1], operation: all_reduce, nth: 3}"
+    )
     effect: ClassVar = "breaking"
     what: ClassVar = "repeat"
     verb: ClassVar = "was made twice"

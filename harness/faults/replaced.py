@@ -18,19 +18,23 @@ class ReplacedFault(FileFault):
     """A file is replaced by one in which a byte differs."""
 
     does: ClassVar = (
-        "puts another file in the place of `file` while the rank stands at `at`: a new one, of the same size, in which "
-        "all bits of the byte at `offset` are turned; who has the old one open keeps it"
+        "puts another file in the place of `file` while the rank stands at `at`: a new one, of the"
+        " same size, in which all bits of the byte at `offset` are turned; who has the old one open"
+        " keeps it"
     )
     properties: ClassVar = FROM_OUTSIDE
     effect: ClassVar = "silent"
     example: ClassVar = (
-        "{id: another-file, kind: replaced, ranks: [0], at: saved, file: shared/model.safetensors, offset: 4KiB}"
+        "{id: another-file, kind: replaced, ranks: [0], at: saved, file: shared/model.safetensors,"
+        " offset: 4KiB}"
     )
     how: ClassVar = "replaced"
 
     kind: Literal["replaced"]
     offset: Size = Field(
-        0, description="Where the byte lies that differs, with a unit.", json_schema_extra={"default": "0B"}
+        0,
+        description="Where the byte lies that differs, with a unit.",
+        json_schema_extra={"default": "0B"},
     )
 
     @property

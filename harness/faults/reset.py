@@ -15,7 +15,10 @@ from harness.forms.strict_json import JSON
 class ResetFault(LinkFault):
     """Connections over the links of the rank's host are reset at both ends."""
 
-    does: ClassVar = "resets every connection over the links of the rank's host, at both ends, when it is next used"
+    does: ClassVar = (
+        "resets every connection over the links of the rank's host, at both ends, when it is next"
+        " used"
+    )
     needs: ClassVar = NEEDS
     properties: ClassVar = OF_A_LINK
     example: ClassVar = "{id: cut-short, kind: reset, ranks: [1], at: decode.begin}"

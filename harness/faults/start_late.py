@@ -25,7 +25,9 @@ class StartLateFault(Fault):
 
     does: ClassVar = "starts the rank `for` after the last of the ranks that are not late"
     needs: ClassVar = "a rank that is not late"
-    properties: ClassVar = FaultProperties(needs_a_gate=False, inside=False, ends_rank=False, needs_a_hub=False)
+    properties: ClassVar = FaultProperties(
+        needs_a_gate=False, inside=False, ends_rank=False, needs_a_hub=False
+    )
     effect: ClassVar = "masked"
     example: ClassVar = "{id: rank-1-starts-late, kind: start-late, ranks: [1], for: 1s}"
 
@@ -63,18 +65,35 @@ class StartLateFault(Fault):
     def proof(self, history: History, *, rank: int) -> Proof:
         """The others were forked, the time passed, this one was forked."""
         late = set(self.ranks.of(history.size))
-        others = [seen for other in range(history.size) if other not in late for seen in _started(history, other)]
+        others = [
+            seen
+            for other in range(history.size)
+            if other not in late
+            for seen in _started(history, other)
+        ]
         mine = _started(history, rank)
         if not mine:
-            return Proof(proved=False, description="it was never started: its world had ended before", overtaken=True)
+            return Proof(
+                proved=False,
+                description="it was never started: its world had ended before",
+                overtaken=True,
+            )
         struck = proof.noted(history, proof.STRUCK, fault=self.id, rank=rank)
         if not others or struck is None:
-            return Proof(proved=False, description="nothing says when the others were started", lines=(mine[0].line,))
+            return Proof(
+                proved=False,
+                description="nothing says when the others were started",
+                lines=(mine[0].line,),
+            )
         last = max(others, key=lambda seen: seen.event.ns)
         lines = (last.line, mine[0].line)
         if not proof.lasted(last, mine[0], seconds=self.for_):
             time = proof.milliseconds(last, mine[0])
-            return Proof(proved=False, description=f"it was started only {time} after the others", lines=lines)
+            return Proof(
+                proved=False,
+                description=f"it was started only {time} after the others",
+                lines=lines,
+            )
         shown = f"started {proof.milliseconds(last, mine[0])} after rank {last.event.rank}"
         return Proof(proved=True, description=shown, lines=lines)
 

@@ -26,15 +26,24 @@ class StartOrderFault(Fault):
 
     does: ClassVar = "starts the ranks in the order `order` says, each `gap` after the one before"
     needs: ClassVar = "a world of two ranks or more; `ranks: every`"
-    properties: ClassVar = FaultProperties(needs_a_gate=False, inside=False, ends_rank=False, needs_a_hub=False)
+    properties: ClassVar = FaultProperties(
+        needs_a_gate=False, inside=False, ends_rank=False, needs_a_hub=False
+    )
     effect: ClassVar = "masked"
-    example: ClassVar = "{id: the-last-first, kind: start-order, ranks: every, order: reversed, gap: 200ms}"
+    example: ClassVar = (
+        "{id: the-last-first, kind: start-order, ranks: every, order: reversed, gap: 200ms}"
+    )
 
     kind: Literal["start-order"]
     order: Literal["reversed", "rank-0-last"] = Field(
-        "reversed", description="reversed: the highest rank first; rank-0-last: rank 1 first, rank 0 after all others."
+        "reversed",
+        description=(
+            "reversed: the highest rank first; rank-0-last: rank 1 first, rank 0 after all others."
+        ),
     )
-    gap: Duration = Field(description="How long after the one before each starts, with a unit: 200ms, 10s.")
+    gap: Duration = Field(
+        description="How long after the one before each starts, with a unit: 200ms, 10s."
+    )
 
     @property
     def place(self) -> Place:
@@ -50,19 +59,30 @@ class StartOrderFault(Fault):
         for index, fault in faults.items():
             place = ("faults", index)
             if fault.ranks.which != "every":
-                yield draft.problem((*place, "ranks"), "must be every: an order is one of all ranks")
+                yield draft.problem(
+                    (*place, "ranks"), "must be every: an order is one of all ranks"
+                )
             sizes = draft.sizes()
             if sizes and sizes[0] < 2:
-                yield draft.problem(place, "is none in a world of one rank; leave 1 out of matrix.ranks", at_key=True)
+                yield draft.problem(
+                    place,
+                    "is none in a world of one rank; leave 1 out of matrix.ranks",
+                    at_key=True,
+                )
             last = fault.gap * (sizes[-1] - 1) if sizes else 0.0
             if fault.gap <= 0 or (draft.deadline is not None and last >= draft.deadline):
                 message = (
-                    f"must be more than 0s, and short enough that the last of {sizes[-1] if sizes else 2} ranks starts"
+                    "must be more than 0s, and short enough that the last of"
+                    f" {sizes[-1] if sizes else 2} ranks starts"
                 )
                 yield draft.problem((*place, "gap"), f"{message} before world.deadline")
             late = [other.id for other in draft.faults.values() if other.kind == "start-late"]
             if late:
-                yield draft.problem(place, f"meets the fault {late[0]}, which says when ranks start too", at_key=True)
+                yield draft.problem(
+                    place,
+                    f"meets the fault {late[0]}, which says when ranks start too",
+                    at_key=True,
+                )
 
     def description(self) -> str:
         order = "the highest first" if self.order == "reversed" else "rank 0 last"
@@ -77,25 +97,45 @@ class StartOrderFault(Fault):
     def proof(self, history: History, *, rank: int) -> Proof:
         """Each was forked after the one before it in this order, up to this rank."""
         order = self.of(history.size)
-        started = {earlier: next(iter(history.served(earlier, "rank.started")), None) for earlier in order}
+        started = {
+            earlier: next(iter(history.served(earlier, "rank.started")), None) for earlier in order
+        }
         if (mine := started[rank]) is None:
-            return Proof(proved=False, description="it was never started: its world had ended before", overtaken=True)
+            return Proof(
+                proved=False,
+                description="it was never started: its world had ended before",
+                overtaken=True,
+            )
         struck = proof.noted(history, proof.STRUCK, fault=self.id, rank=rank)
         if struck is None:
-            return Proof(proved=False, description="the harness did not see it start", lines=(mine.line,))
+            return Proof(
+                proved=False, description="the harness did not see it start", lines=(mine.line,)
+            )
         place = order.index(rank)
         before = [seen for earlier in order[:place] if (seen := started[earlier]) is not None]
         lines = tuple(sorted({*(seen.line for seen in (*before, mine)), struck.line}))
-        in_order = all(first.event.ns < second.event.ns for first, second in pairwise([*before, mine]))
+        in_order = all(
+            first.event.ns < second.event.ns for first, second in pairwise([*before, mine])
+        )
         if len(before) < place or not in_order:
-            return Proof(proved=False, description="ranks that come before it started later, or not", lines=lines)
+            return Proof(
+                proved=False,
+                description="ranks that come before it started later, or not",
+                lines=lines,
+            )
         if not before:
             later = [seen for follower in order[1:] if (seen := started[follower]) is not None]
             first = all(mine.event.ns < seen.event.ns for seen in later)
             return Proof(
-                proved=first, description="started first" if first else "another rank came before", lines=lines
+                proved=first,
+                description="started first" if first else "another rank came before",
+                lines=lines,
             )
         since = proof.milliseconds(before[0], mine)
         if not proof.lasted(before[0], mine, seconds=place * self.gap):
-            return Proof(proved=False, description=f"it started only {since} after rank {order[0]}", lines=lines)
+            return Proof(
+                proved=False,
+                description=f"it started only {since} after rank {order[0]}",
+                lines=lines,
+            )
         return Proof(proved=True, description=f"started {since} after rank {order[0]}", lines=lines)

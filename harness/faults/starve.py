@@ -29,17 +29,21 @@ class StarveFault(FaultAtEvent):
     """The rank gets a small part of one core."""
 
     does: ClassVar = (
-        "puts all threads of the rank on one core for `for`, beside `burners` processes that only compute: it gets "
-        "about one part in `burners` + 1"
+        "puts all threads of the rank on one core for `for`, beside `burners` processes that only"
+        " compute: it gets about one part in `burners` + 1"
     )
     needs: ClassVar = "an event of the subject to strike at, work for the processor after it; Linux"
     properties: ClassVar = FROM_OUTSIDE
     effect: ClassVar = "masked"
-    example: ClassVar = "{id: rank-1-is-starved, kind: starve, ranks: [1], at: decode.begin, for: 2s, burners: 4}"
+    example: ClassVar = (
+        "{id: rank-1-is-starved, kind: starve, ranks: [1], at: decode.begin, for: 2s, burners: 4}"
+    )
 
     kind: Literal["starve"]
     for_: Duration = Field(alias="for", description=FOR)
-    burners: Annotated[int, Field(ge=2, le=32)] = Field(4, description="How many processes compute beside it.")
+    burners: Annotated[int, Field(ge=2, le=32)] = Field(
+        4, description="How many processes compute beside it."
+    )
 
     @property
     def duration(self) -> float | None:
@@ -49,10 +53,17 @@ class StarveFault(FaultAtEvent):
     def refusal() -> str:
         if not hasattr(os, "sched_setaffinity"):
             return "this system puts no process on one core"
-        return "" if Path("/proc/self/schedstat").exists() else "this kernel does not count how long threads wait"
+        return (
+            ""
+            if Path("/proc/self/schedstat").exists()
+            else "this kernel does not count how long threads wait"
+        )
 
     def description(self) -> str:
-        return f"on one core with {self.burners} processes that compute, for {self.for_:g} s from {self.at} on"
+        return (
+            f"on one core with {self.burners} processes that compute, for {self.for_:g} s from"
+            f" {self.at} on"
+        )
 
     def strike(self, world: WorldControl, *, rank: int, done: Callable[[], None]) -> None:
         """Begin; the gate opens when the company is there, and the time runs from then."""
@@ -68,7 +79,9 @@ class StarveFault(FaultAtEvent):
         crowded = proof.first_after(_told(history, rank, self.burners), found.struck)
         if crowded is None or "why" in crowded.event.values:
             why = f": {crowded.event.values['why']}" if crowded is not None else ""
-            return Proof(proved=False, description=f"nobody computed beside it{why}", lines=found.lines)
+            return Proof(
+                proved=False, description=f"nobody computed beside it{why}", lines=found.lines
+            )
         lines = (*found.lines, crowded.line)
         undone = proof.noted(history, proof.UNDONE, fault=self.id, rank=rank)
         shown = f"it was not starved for {self.for_:g} s"
@@ -76,9 +89,14 @@ class StarveFault(FaultAtEvent):
             return proof.cut_short(history, rank=rank, description=shown, lines=lines)
         back = proof.first_after(_told(history, rank, 0), undone)
         if back is None or "why" in back.event.values:
-            return proof.cut_short(history, rank=rank, description=f"{shown}: it had ended", lines=lines)
+            return proof.cut_short(
+                history, rank=rank, description=f"{shown}: it had ended", lines=lines
+            )
         ran, waited = (_grown(crowded, back, key) for key in ("ran", "waited"))
-        shown = f"for {proof.milliseconds(crowded, back)} it ran {ran / 1e6:.1f} ms and waited {waited / 1e6:.1f} ms"
+        shown = (
+            f"for {proof.milliseconds(crowded, back)} it ran {ran / 1e6:.1f} ms and waited"
+            f" {waited / 1e6:.1f} ms"
+        )
         return Proof(
             proved=waited > 0 and ran <= waited,
             description=f"{shown} for its core",
@@ -87,7 +105,11 @@ class StarveFault(FaultAtEvent):
 
 
 def _told(history: History, rank: int, burners: int) -> list[Seen]:
-    return [seen for seen in history.served(rank, CROWDED) if seen.event.values.get("burners") == burners]
+    return [
+        seen
+        for seen in history.served(rank, CROWDED)
+        if seen.event.values.get("burners") == burners
+    ]
 
 
 def _grown(first: Seen, second: Seen, key: str) -> int:

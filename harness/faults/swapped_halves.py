@@ -17,7 +17,9 @@ class SwappedHalvesFault(CallFault):
     needs: ClassVar = NEEDS
     properties: ClassVar = OF_A_CALL
     over_machines: ClassVar = True
-    example: ClassVar = "{id: swapped-halves-3, kind: swapped-halves, ranks: [1], operation: all_gather, nth: 3}"
+    example: ClassVar = (
+        "{id: swapped-halves-3, kind: swapped-halves, ranks: [1], operation: all_gather, nth: 3}"
+    )
     effect: ClassVar = "silent"
     what: ClassVar = "halves"
     verb: ClassVar = "sent the halves of its payload in the other order"

@@ -27,14 +27,20 @@ class TorchSettingsFault(FaultAtEvent):
 
     does: ClassVar = "sets torch's number of threads, its default dtype or both in the rank, from `at` to its end"
     needs: ClassVar = "an event of the subject to strike at, and a subject in Python that has loaded torch by then"
-    properties: ClassVar = FaultProperties(needs_a_gate=True, inside=True, ends_rank=False, needs_a_hub=False)
+    properties: ClassVar = FaultProperties(
+        needs_a_gate=True, inside=True, ends_rank=False, needs_a_hub=False
+    )
     effect: ClassVar = "silent"
     over_machines: ClassVar = True
-    example: ClassVar = "{id: other-dtype, kind: torch-settings, ranks: [1], at: subject.loaded, dtype: float64}"
+    example: ClassVar = (
+        "{id: other-dtype, kind: torch-settings, ranks: [1], at: subject.loaded, dtype: float64}"
+    )
     inside_file: ClassVar = Path(__file__).with_name("torch_settings_inside.py")
 
     kind: Literal["torch-settings"]
-    threads: Annotated[int, Field(ge=1, le=256)] | None = Field(None, description="Threads that torch computes with.")
+    threads: Annotated[int, Field(ge=1, le=256)] | None = Field(
+        None, description="Threads that torch computes with."
+    )
     dtype: Literal["float16", "bfloat16", "float32", "float64"] | None = Field(
         None, description="The dtype of tensors for which none is named."
     )
@@ -47,11 +53,17 @@ class TorchSettingsFault(FaultAtEvent):
 
     @property
     def _wanted(self) -> dict[str, JSON]:
-        given: dict[str, JSON] = {"threads": self.threads, "dtype": self.dtype and f"torch.{self.dtype}"}
+        given: dict[str, JSON] = {
+            "threads": self.threads,
+            "dtype": self.dtype and f"torch.{self.dtype}",
+        }
         return {name: value for name, value in given.items() if value is not None}
 
     def description(self) -> str:
-        return f"torch's {', '.join(f'{name} {value}' for name, value in self._wanted.items())} from {self.at} on"
+        return (
+            f"torch's {', '.join(f'{name} {value}' for name, value in self._wanted.items())} from"
+            f" {self.at} on"
+        )
 
     def strike(self, world: WorldControl, *, rank: int, done: Callable[[], None]) -> None:
         """It is in force as long as the rank lives."""
@@ -62,7 +74,9 @@ class TorchSettingsFault(FaultAtEvent):
 
     def proof_after(self, found: Landing, history: History, *, rank: int) -> Proof:
         """Event, order, and what torch says it has now and had before."""
-        reports = [seen for seen in history.said(rank, SET) if seen.event.values.get("fault") == self.id]
+        reports = [
+            seen for seen in history.said(rank, SET) if seen.event.values.get("fault") == self.id
+        ]
         seen = proof.first_after(reports, found.struck)
         if seen is None:
             return Proof(proved=False, description="nothing was set", lines=found.lines)
@@ -75,5 +89,7 @@ class TorchSettingsFault(FaultAtEvent):
             if now.get(name) != value or before.get(name) == value:
                 shown = f"torch's {name} is {now.get(name)}, and was {before.get(name)}"
                 return Proof(proved=False, description=shown, lines=lines)
-        changes = ", ".join(f"{name} {before.get(name)} to {value}" for name, value in self._wanted.items())
+        changes = ", ".join(
+            f"{name} {before.get(name)} to {value}" for name, value in self._wanted.items()
+        )
         return Proof(proved=True, description=f"torch's {changes} at {self.at}", lines=lines)

@@ -21,12 +21,15 @@ class TruncatedFault(FileFault):
     properties: ClassVar = FROM_OUTSIDE
     effect: ClassVar = "silent"
     example: ClassVar = (
-        "{id: half-a-file, kind: truncated, ranks: [0], at: saved, file: shared/model.safetensors, left: 1KiB}"
+        "{id: half-a-file, kind: truncated, ranks: [0], at: saved, file: shared/model.safetensors,"
+        " left: 1KiB}"
     )
     how: ClassVar = "truncated"
 
     kind: Literal["truncated"]
-    left: Size = Field(0, description="How much of it stays, with a unit.", json_schema_extra={"default": "0B"})
+    left: Size = Field(
+        0, description="How much of it stays, with a unit.", json_schema_extra={"default": "0B"}
+    )
 
     @property
     def keep(self) -> int:

@@ -16,13 +16,22 @@ def refusal() -> str:
     """Why no group can be made here; empty where one can. Makes one to find out."""
     try:
         version, parent = place()
-        if version == 2 and CONTROLLER not in (parent / "cgroup.subtree_control").read_text().split():
-            return f"{parent} counts no memory for groups below it: have a memory cgroup delegated to this user"
+        if (
+            version == 2
+            and CONTROLLER not in (parent / "cgroup.subtree_control").read_text().split()
+        ):
+            return (
+                f"{parent} counts no memory for groups below it: have a memory cgroup delegated to"
+                " this user"
+            )
         tried = parent / f"{PREFIX}{os.getpid()}"
         tried.mkdir()
         tried.rmdir()
     except OSError as error:
-        return f"no memory cgroup can be made here ({error}): run as root, or have one delegated to this user"
+        return (
+            f"no memory cgroup can be made here ({error}): run as root, or have one delegated to"
+            " this user"
+        )
     return ""
 
 

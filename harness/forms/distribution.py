@@ -30,9 +30,14 @@ def wheel_digest(record: str) -> str:
     lines = [
         line
         for line in (_plain(line) if '"' in line else line for line in record.splitlines())
-        if "," in line and not line.endswith(",,") and not line.startswith(OUTSIDE) and not _is_installers(line)
+        if "," in line
+        and not line.endswith(",,")
+        and not line.startswith(OUTSIDE)
+        and not _is_installers(line)
     ]
-    return hashlib.sha256("".join(f"{line}\n" for line in sorted(lines)).encode("utf-8", "surrogatepass")).hexdigest()
+    return hashlib.sha256(
+        "".join(f"{line}\n" for line in sorted(lines)).encode("utf-8", "surrogatepass")
+    ).hexdigest()
 
 
 def _plain(line: str) -> str:
@@ -40,4 +45,6 @@ def _plain(line: str) -> str:
 
 
 def _is_installers(line: str) -> bool:
-    return ".dist-info/" in line and line.partition(".dist-info/")[2].partition(",")[0] in INSTALLERS
+    return (
+        ".dist-info/" in line and line.partition(".dist-info/")[2].partition(",")[0] in INSTALLERS
+    )

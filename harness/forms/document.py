@@ -41,7 +41,9 @@ TRUTH = {"true": True, "false": False}
 WHOLE = re.compile(r"-?(0|[1-9][0-9]*)")
 NUMBER = re.compile(r"-?(0|[1-9][0-9]*)(\.[0-9]+)?([eE][-+]?[0-9]+)?")
 
-DISPUTED = re.compile(r"[\t\r\x85\u2028\u2029\ufeff]|^(---|%)|(^|[\s\[{,:])\?|[|>][-+0-9]*#", re.MULTILINE)
+DISPUTED = re.compile(
+    r"[\t\r\x85\u2028\u2029\ufeff]|^(---|%)|(^|[\s\[{,:])\?|[|>][-+0-9]*#", re.MULTILINE
+)
 """What the two parsers of YAML treat differently: tabs, other line ends, marks of a document, `?`, `|#` and `>#`."""
 
 Tree: TypeAlias = Any
@@ -77,7 +79,15 @@ class Marks:
     def problem(self, path: Path, message: str, *, at_key: bool = False, **more: Any) -> Problem:
         """Build a problem at the place of a path."""
         mark = self.key(path) if at_key else self.value(path)
-        return Problem(mark.file, mark.line, mark.column, key_path(path), more.pop("found", ""), message, **more)
+        return Problem(
+            mark.file,
+            mark.line,
+            mark.column,
+            key_path(path),
+            more.pop("found", ""),
+            message,
+            **more,
+        )
 
 
 @dataclass(slots=True)
@@ -103,7 +113,10 @@ def parse_value(text: str, *, at: Mark) -> Document:
     """Parse the value of an override: one scalar or one flow collection, with the restrictions of a file."""
     if problems := refused_characters(text, name=at.file):
         raise ScenarioError(
-            [Problem(p.file, at.line, at.column + p.column - 1, "", p.found, p.message) for p in problems]
+            [
+                Problem(p.file, at.line, at.column + p.column - 1, "", p.found, p.message)
+                for p in problems
+            ]
         )
     return _built(text, at, flow_only=True)
 
@@ -159,7 +172,10 @@ class _Builder:
             # PyYAML lets some of its own slips through, such as chr() of "\U00110000".
             if self.loader is not yaml.SafeLoader:
                 raise
-            self.fatal(self.mark(loader.line, loader.column), f"is not valid YAML ({printable(str(error))})")
+            self.fatal(
+                self.mark(loader.line, loader.column),
+                f"is not valid YAML ({printable(str(error))})",
+            )
         finally:
             loader.dispose()
         return self.document
@@ -193,7 +209,9 @@ class _Builder:
         mark = self.start(event)
         self.nodes += 1
         if self.nodes > NODE_LIMIT:
-            self.fatal(mark, f"holds more than {NODE_LIMIT} values; keep data in files of their own")
+            self.fatal(
+                mark, f"holds more than {NODE_LIMIT} values; keep data in files of their own"
+            )
         frame = self.stack[-1] if self.stack else None
         if frame is not None and isinstance(frame.node, dict) and frame.key_next:
             self.take_key(frame, event, mark)
@@ -231,14 +249,22 @@ class _Builder:
                 return
             if key in NULL or key in TRUTH or NUMBER.fullmatch(key):
                 shown_key = printable(key) or "nothing"
-                self.add(mark, "has a key that is not a text; put it in quotes", parent, found=shown_key)
+                self.add(
+                    mark, "has a key that is not a text; put it in quotes", parent, found=shown_key
+                )
                 return
-        if not self.encodable(key, mark, parent) or frame.path is None or not isinstance(frame.node, dict):
+        if (
+            not self.encodable(key, mark, parent)
+            or frame.path is None
+            or not isinstance(frame.node, dict)
+        ):
             return
         path = (*frame.path, key)
         if key in frame.node:
             first = self.document.marks.keys[path]
-            message = f"is given twice (first in line {first.line}, column {first.column}); keep one"
+            message = (
+                f"is given twice (first in line {first.line}, column {first.column}); keep one"
+            )
             self.add(mark, message, path)
             return
         self.document.marks.keys[path] = mark
@@ -263,13 +289,19 @@ class _Builder:
         elif path is not None:
             frame.node[str(path[-1])] = value
 
-    def open(self, event: CollectionStartEvent, mark: Mark, frame: _Frame | None, path: Path | None) -> None:
+    def open(
+        self, event: CollectionStartEvent, mark: Mark, frame: _Frame | None, path: Path | None
+    ) -> None:
         if len(self.stack) >= DEPTH_LIMIT:
             self.fatal(mark, f"is nested deeper than {DEPTH_LIMIT} levels")
         node: dict[str, Tree] | list[Tree] = {} if isinstance(event, MappingStartEvent) else []
         self.put(frame, path, node)
         place = event.start_mark
-        first = self.text[place.index : place.index + 1] if place is not None and event.flow_style else ""
+        first = (
+            self.text[place.index : place.index + 1]
+            if place is not None and event.flow_style
+            else ""
+        )
         # A single pair in a list is a mapping that nothing opens.
         bracket = first if first in CLOSING else ""
         self.stack.append(_Frame(node, path, mark, bracket))
@@ -286,7 +318,10 @@ class _Builder:
             return text
         number = self.number(text)
         if number is None:
-            message = f"is a number that JSON cannot hold exactly (at most {WHOLE_LIMIT}); quote it to make it a text"
+            message = (
+                f"is a number that JSON cannot hold exactly (at most {WHOLE_LIMIT}); quote it to"
+                " make it a text"
+            )
             self.add(mark, message, path or (), found=printable(text))
             if path is not None:
                 self.document.holes.add(path)
@@ -306,7 +341,12 @@ class _Builder:
             self.add(mark, "is an alias; write the value out", path or (), found=f"*{event.anchor}")
             return
         if event.anchor is not None:
-            self.add(mark, "has an anchor; remove it and write values out", path or (), found=f"&{event.anchor}")
+            self.add(
+                mark,
+                "has an anchor; remove it and write values out",
+                path or (),
+                found=f"&{event.anchor}",
+            )
         tag = getattr(event, "tag", None)
         if tag is not None:
             self.add(mark, "has a tag; remove it, quotes make a text", path or (), found=str(tag))
@@ -315,7 +355,12 @@ class _Builder:
         try:
             text.encode("utf-8")
         except UnicodeEncodeError:
-            self.add(mark, "holds half of a surrogate pair; write the whole character", path, found=shown(text))
+            self.add(
+                mark,
+                "holds half of a surrogate pair; write the whole character",
+                path,
+                found=shown(text),
+            )
             return False
         return True
 
@@ -325,17 +370,31 @@ class _Builder:
         problem = error.problem or error.context or "it cannot be read"
         self.unclosed(mark, ends="end" in problem and "stream" in problem, quote=error.context_mark)
         context = f" {error.context}" if error.context and error.problem else ""
-        self.fatal(mark, f"is not valid YAML{context}: {printable(problem, limit=120)}{_advice(problem)}")
+        self.fatal(
+            mark, f"is not valid YAML{context}: {printable(problem, limit=120)}{_advice(problem)}"
+        )
 
     def unclosed(self, mark: Mark, *, ends: bool, quote: yaml.error.Mark | None) -> None:
         """Report what is open where it was opened: it is met lines later, on one that nothing is wrong with."""
-        if ends and quote is not None and (sign := self.text[quote.index : quote.index + 1]) in ("'", '"'):
-            self.fatal(self.mark(quote.line, quote.column), f"is not valid YAML: {sign} is opened here and not closed")
+        if (
+            ends
+            and quote is not None
+            and (sign := self.text[quote.index : quote.index + 1]) in ("'", '"')
+        ):
+            self.fatal(
+                self.mark(quote.line, quote.column),
+                f"is not valid YAML: {sign} is opened here and not closed",
+            )
         frame = next((frame for frame in reversed(self.stack) if frame.bracket), None)
         if frame is not None and (ends or mark.line > frame.mark.line):
             before = "the end" if ends else f"line {mark.line}, column {mark.column}"
-            missing = f"{CLOSING[frame.bracket]}{'' if ends else ' or a comma'} is missing before {before}"
-            self.fatal(frame.mark, f"is not valid YAML: {frame.bracket} is opened here, and {missing}")
+            missing = (
+                f"{CLOSING[frame.bracket]}{'' if ends else ' or a comma'} is missing before"
+                f" {before}"
+            )
+            self.fatal(
+                frame.mark, f"is not valid YAML: {frame.bracket} is opened here, and {missing}"
+            )
 
     def mark(self, line: int, column: int) -> Mark:
         """Place a PyYAML mark, which counts from 0, in the file or in the override."""
@@ -347,10 +406,14 @@ class _Builder:
         return self.origin if place is None else self.mark(place.line, place.column)
 
     def add(self, mark: Mark, message: str, path: Path = (), *, found: str = "") -> None:
-        self.document.problems.append(Problem(mark.file, mark.line, mark.column, key_path(path), found, message))
+        self.document.problems.append(
+            Problem(mark.file, mark.line, mark.column, key_path(path), found, message)
+        )
 
     def fatal(self, mark: Mark, message: str) -> NoReturn:
-        raise ScenarioError([*self.document.problems, Problem(mark.file, mark.line, mark.column, "", "", message)])
+        raise ScenarioError(
+            [*self.document.problems, Problem(mark.file, mark.line, mark.column, "", "", message)]
+        )
 
 
 def _advice(problem: str) -> str:

@@ -29,4 +29,6 @@ def absence(library: str) -> str:
 
 def missing(*libraries: str) -> str | None:
     """The sentence about the first of these libraries that is not here, without importing any; None if all are."""
-    return next((absence(name) for name in libraries if importlib.util.find_spec(name) is None), None)
+    return next(
+        (absence(name) for name in libraries if importlib.util.find_spec(name) is None), None
+    )

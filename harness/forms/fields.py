@@ -67,7 +67,9 @@ def _paragraph(text: str) -> str:
 def _relative(text: str) -> str:
     _path(text)
     if text.startswith(("/", "~")) or re.match(r"[A-Za-z]:", text):
-        raise complaint("must be a path relative to the scenario's folder; another machine has other folders")
+        raise complaint(
+            "must be a path relative to the scenario's folder; another machine has other folders"
+        )
     return text
 
 
@@ -87,7 +89,8 @@ def _repo(text: str) -> str:
     _path(text)
     if "://" in text or re.match(r"[^/]+:", text):
         raise complaint(
-            "must be the path of a repository on this machine: nothing is fetched; clone it, name the clone"
+            "must be the path of a repository on this machine: nothing is fetched; clone it, name"
+            " the clone"
         )
     return text
 
@@ -122,12 +125,21 @@ Id = Annotated[
 ]
 Name = Annotated[
     str,
-    form("^[a-z][a-z0-9_-]{0,62}$", "must be a lower-case letter, then at most 62 lower-case letters, digits, _ or -"),
+    form(
+        "^[a-z][a-z0-9_-]{0,62}$",
+        "must be a lower-case letter, then at most 62 lower-case letters, digits, _ or -",
+    ),
 ]
 Argument = Annotated[
-    str, form("^[A-Za-z_][A-Za-z0-9_-]{0,62}$", "must be a letter, then at most 62 letters, digits, _ or -")
+    str,
+    form(
+        "^[A-Za-z_][A-Za-z0-9_-]{0,62}$",
+        "must be a letter, then at most 62 letters, digits, _ or -",
+    ),
 ]
-Variable = Annotated[str, form(f"^{_WORD}$", "must be the name of an environment variable: letters, digits and _")]
+Variable = Annotated[
+    str, form(f"^{_WORD}$", "must be the name of an environment variable: letters, digits and _")
+]
 Event = Annotated[
     str,
     form(
@@ -145,14 +157,29 @@ EventValue = Annotated[
     ),
 ]
 Entry = Annotated[
-    str, form(rf"^{_WORD}(\.{_WORD})*:{_WORD}$", "must be module:function, like subject:warm_up", most=255)
+    str,
+    form(
+        rf"^{_WORD}(\.{_WORD})*:{_WORD}$", "must be module:function, like subject:warm_up", most=255
+    ),
 ]
 ExceptionName = Annotated[
-    str, form(rf"^{_WORD}(\.{_WORD})*$", "must be the name of an exception type, like AssertionError", most=255)
+    str,
+    form(
+        rf"^{_WORD}(\.{_WORD})*$",
+        "must be the name of an exception type, like AssertionError",
+        most=255,
+    ),
 ]
-Sha256 = Annotated[str, form("^[0-9a-f]{64}$", "must be a sha256: 64 lower-case hexadecimal digits")]
+Sha256 = Annotated[
+    str, form("^[0-9a-f]{64}$", "must be a sha256: 64 lower-case hexadecimal digits")
+]
 Hub = Annotated[
-    str, form(HUB_PATTERN, "must be a hub id with its revision, like organisation/model@revision", most=255)
+    str,
+    form(
+        HUB_PATTERN,
+        "must be a hub id with its revision, like organisation/model@revision",
+        most=255,
+    ),
 ]
 Relative = Annotated[str, Field(min_length=1, max_length=1024), AfterValidator(_relative)]
 Inside = Annotated[str, Field(min_length=1, max_length=1024), AfterValidator(_inside)]
@@ -169,14 +196,19 @@ def _scalar(value: Any) -> str | int | float | bool:
 
 # A validator of its own, not a union: a union would report one error for each of its members.
 Scalar = Annotated[
-    str | int | float | bool, PlainValidator(_scalar), WithJsonSchema({"type": ["string", "number", "boolean"]})
+    str | int | float | bool,
+    PlainValidator(_scalar),
+    WithJsonSchema({"type": ["string", "number", "boolean"]}),
 ]
 
 
 def _version(value: Any) -> Any:
     # Literal[1] alone lets true and 1.0 pass: they equal 1.
     if type(value) is not int or value != 1:
-        raise complaint("must be 1, the only version of this format", suggestion="1" if value in ("1", True) else None)
+        raise complaint(
+            "must be 1, the only version of this format",
+            suggestion="1" if value in ("1", True) else None,
+        )
     return value
 
 

@@ -15,7 +15,12 @@ NO_ANSWER = 127
 """Exit status where git is missing, or does not answer in time; as a shell has it for a missing command."""
 
 # Nothing is fetched, no hook or monitor of the repository's runs, and two refs of one name are never passed over.
-SETTINGS = ("core.hooksPath=/dev/null", "core.fsmonitor=false", "core.warnAmbiguousRefs=true", "protocol.allow=never")
+SETTINGS = (
+    "core.hooksPath=/dev/null",
+    "core.fsmonitor=false",
+    "core.warnAmbiguousRefs=true",
+    "protocol.allow=never",
+)
 # A run may be started from a hook, whose GIT_DIR and GIT_INDEX_FILE speak of another repository.
 KEPT = ("GIT_CONFIG", "GIT_CEILING_DIRECTORIES", "GIT_EXEC_PATH")
 OURS = {
@@ -46,7 +51,12 @@ def git(
         variables: what to set besides.
     """
     place = () if folder is None else ("-C", str(folder))
-    command = ["git", *(word for setting in SETTINGS for word in ("-c", setting)), *place, *arguments]
+    command = [
+        "git",
+        *(word for setting in SETTINGS for word in ("-c", setting)),
+        *place,
+        *arguments,
+    ]
     kept = {
         name: value
         for name, value in (os.environ if environ is None else environ).items()
@@ -63,7 +73,11 @@ def git(
         )
     except OSError as error:
         missing = isinstance(error, FileNotFoundError)
-        why = "git is not installed here: install it" if missing else f"git cannot be run: {error.strerror}"
+        why = (
+            "git is not installed here: install it"
+            if missing
+            else f"git cannot be run: {error.strerror}"
+        )
     except subprocess.TimeoutExpired:
         why = f"git gave no answer within {ANSWER_WITHIN:.0f} s"
     return subprocess.CompletedProcess(command, NO_ANSWER, b"", why.encode())
@@ -85,7 +99,9 @@ def entries_of(listing: bytes) -> dict[str, Entry]:
         about, _, name = line.partition(b"\t")
         mode, _, blob, *size = about.decode().split()
         # A submodule has no size, and neither has what a partial clone left behind.
-        entries[os.fsdecode(name)] = Entry(mode, blob, int(size[0]) if size and size[0].isdecimal() else 0)
+        entries[os.fsdecode(name)] = Entry(
+            mode, blob, int(size[0]) if size and size[0].isdecimal() else 0
+        )
     return entries
 
 
@@ -112,7 +128,9 @@ def contents(answer: bytes, blobs: Sequence[str]) -> dict[str, bytes]:
 def complaint(stderr: bytes) -> str:
     """What git's last line says went wrong, or what to do where it refuses the whole repository."""
     lines = stderr.decode(errors="replace").strip().splitlines()
-    last = printable(lines[-1].removeprefix("fatal: "), limit=300) if lines else "git does not say why"
+    last = (
+        printable(lines[-1].removeprefix("fatal: "), limit=300) if lines else "git does not say why"
+    )
     return refusal(stderr) or last
 
 
@@ -124,6 +142,6 @@ def refusal(stderr: bytes) -> str:
     if b"dubious ownership" not in stderr and b"unsafe repository" not in stderr:
         return ""
     return (
-        "git refuses the repository because its folder belongs to another user (dubious ownership): chown it, or, if "
-        "you trust what is in it, git config --global --add safe.directory FOLDER"
+        "git refuses the repository because its folder belongs to another user (dubious ownership):"
+        " chown it, or, if you trust what is in it, git config --global --add safe.directory FOLDER"
     )

@@ -47,7 +47,11 @@ def parse(data: bytes) -> dict[str, str]:
         same = path if path.isascii() else unicodedata.normalize("NFC", path)
         same = same.casefold()
         if same in alike:
-            _refuse(number, f"{path!r} is {'listed twice' if path in digests else f'too much like {alike[same]!r}'}")
+            _refuse(
+                number,
+                f"{path!r} is"
+                f" {'listed twice' if path in digests else f'too much like {alike[same]!r}'}",
+            )
         if raw[66:] <= before:
             _refuse(number, "the paths are not sorted by their bytes")
         before = raw[66:]

@@ -14,7 +14,9 @@ class Model(BaseModel):
     """Unknown keys are errors, nothing is converted, no number is NaN or infinite, nothing changes afterwards."""
 
     # Built at first use: commands that read no such file should not wait for its validators.
-    model_config = ConfigDict(frozen=True, strict=True, extra="forbid", allow_inf_nan=False, defer_build=True)
+    model_config = ConfigDict(
+        frozen=True, strict=True, extra="forbid", allow_inf_nan=False, defer_build=True
+    )
 
 
 M = TypeVar("M", bound=Model)

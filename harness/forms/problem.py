@@ -43,7 +43,10 @@ class Problem:
         hint = f"; did you mean {quoted(self.suggestion)}?" if self.suggestion is not None else ""
         # A message may name ids and axes of the file, so it is not safer than a found value.
         message = printable(self.message, limit=800)
-        return f"{printable(self.file, limit=200)}:{self.line}:{self.column}: {note}{key}{message}{found}{hint}"
+        return (
+            f"{printable(self.file, limit=200)}:{self.line}:{self.column}:"
+            f" {note}{key}{message}{found}{hint}"
+        )
 
 
 class ScenarioError(Exception):
@@ -57,15 +60,21 @@ class ScenarioError(Exception):
         super().__init__("\n".join(str(problem) for problem in self.problems))
 
 
-def complaint(message: str, *, suggestion: str | None = None, at: str | int | None = None) -> PydanticCustomError:
+def complaint(
+    message: str, *, suggestion: str | None = None, at: str | int | None = None
+) -> PydanticCustomError:
     """Build an error whose message is ours as it stands; ``at`` names the key or item inside that it is about."""
     # The message travels as context: pydantic would read braces in a template.
-    return PydanticCustomError("complaint", "{message}", {"message": message, "suggestion": suggestion, "at": at})
+    return PydanticCustomError(
+        "complaint", "{message}", {"message": message, "suggestion": suggestion, "at": at}
+    )
 
 
 def ordered(problems: Iterable[Problem]) -> tuple[Problem, ...]:
     """Sort problems by position, drop exact repeats, and keep the first hundred with a count of the rest."""
-    unique = sorted(set(problems), key=lambda p: (p.file == "--set", p.file, p.line, p.column, p.key, p.message))
+    unique = sorted(
+        set(problems), key=lambda p: (p.file == "--set", p.file, p.line, p.column, p.key, p.message)
+    )
     if len(unique) <= PROBLEM_LIMIT:
         return tuple(unique)
     last = unique[PROBLEM_LIMIT]

@@ -44,7 +44,11 @@ def rank_set(value: Any) -> RankSet:
         return RankSet("nonzero")
     wanted = "must be every, nonzero, or a list of ranks like [0, 2]"
     if not isinstance(value, list | tuple):
-        hint = f"[{value}]" if type(value) is int and value >= 0 else closest(value, ["every", "nonzero"])
+        hint = (
+            f"[{value}]"
+            if type(value) is int and value >= 0
+            else closest(value, ["every", "nonzero"])
+        )
         raise complaint(wanted, suggestion=hint)
     if not value:
         raise complaint(f"is an empty list, so nothing would be asked of any rank; it {wanted}")
@@ -58,5 +62,10 @@ def rank_set(value: Any) -> RankSet:
     return RankSet(tuple(value))
 
 
-_LIST = {"type": "array", "items": {"type": "integer", "minimum": 0}, "minItems": 1, "uniqueItems": True}
+_LIST = {
+    "type": "array",
+    "items": {"type": "integer", "minimum": 0},
+    "minItems": 1,
+    "uniqueItems": True,
+}
 Ranks = Annotated[RankSet, *written(rank_set, {"anyOf": [{"enum": ["every", "nonzero"]}, _LIST]})]

@@ -26,7 +26,9 @@ def read_regular(path: Path, *, limit: int, follow: bool = True, cut: bool = Fal
         if size > limit and not cut:
             raise larger
         content = bytearray()
-        while len(content) <= limit and (part := os.read(descriptor, min(limit + 1 - len(content), 1 << 20))):
+        while len(content) <= limit and (
+            part := os.read(descriptor, min(limit + 1 - len(content), 1 << 20))
+        ):
             content += part
     finally:
         os.close(descriptor)
@@ -47,7 +49,9 @@ def open_regular(path: str | os.PathLike[str], *, follow: bool = True) -> tuple[
     """
     try:
         # O_NONBLOCK: opening a FIFO that nobody writes to would otherwise wait for ever.
-        descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC | (0 if follow else os.O_NOFOLLOW))
+        descriptor = os.open(
+            path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC | (0 if follow else os.O_NOFOLLOW)
+        )
     except ValueError as error:
         raise OSError(errno.EINVAL, str(error)) from None
     # Looked at by descriptor, so that it is the file that is read.

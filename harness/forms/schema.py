@@ -20,7 +20,9 @@ def allowed_keys(path: tuple[str | int, ...], tree: Any, root: Schema) -> list[s
 def kinds(path: tuple[str | int, ...], tree: Any, root: Schema) -> dict[str, list[str]]:
     """The kinds that the mapping at a path may be of, each with its keys."""
     mapping = resolved(_at(path, tree, root), root).get("discriminator", {}).get("mapping", {})
-    return {kind: list(resolved({"$ref": ref}, root)["properties"]) for kind, ref in mapping.items()}
+    return {
+        kind: list(resolved({"$ref": ref}, root)["properties"]) for kind, ref in mapping.items()
+    }
 
 
 def without_tags(loc: tuple[str | int, ...], tree: Any, root: Schema) -> tuple[str | int, ...]:
@@ -83,7 +85,9 @@ def _of_its_kind(node: Schema, tree: Any, root: Schema) -> Schema:
     node = resolved(node, root)
     if "oneOf" in node and "discriminator" not in node:
         forms = [resolved(form, root) for form in node["oneOf"]]
-        return next((form for form in forms if (form.get("type") == "object") == isinstance(tree, dict)), {})
+        return next(
+            (form for form in forms if (form.get("type") == "object") == isinstance(tree, dict)), {}
+        )
     if "discriminator" in node:
         kind = tree.get("kind") if isinstance(tree, dict) else None
         reference = node["discriminator"]["mapping"].get(kind) if isinstance(kind, str) else None
@@ -94,6 +98,10 @@ def _of_its_kind(node: Schema, tree: Any, root: Schema) -> Schema:
 def _step(node: Schema, part: str | int) -> Schema:
     if isinstance(part, int):
         return node.get("items") or {}
-    patterns = (below for pattern, below in node.get("patternProperties", {}).items() if re.search(pattern, part))
+    patterns = (
+        below
+        for pattern, below in node.get("patternProperties", {}).items()
+        if re.search(pattern, part)
+    )
     below = node.get("properties", {}).get(part) or next(patterns, node.get("additionalProperties"))
     return below if isinstance(below, dict) else {}

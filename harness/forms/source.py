@@ -45,7 +45,9 @@ def real_place(text: str | Path, *, folder: Path = Path()) -> Path:
     return Path(os.path.realpath(folder / expanded(text)))
 
 
-def read_source(path: Path, *, remedy: str = "name a scenario file or a folder with scenario.yaml") -> bytes:
+def read_source(
+    path: Path, *, remedy: str = "name a scenario file or a folder with scenario.yaml"
+) -> bytes:
     """Read a regular file of at most 256 KiB; raise ScenarioError for anything else, without reading it.
 
     `remedy` says what to do where it cannot be opened.
@@ -62,7 +64,9 @@ def decode(data: bytes, *, name: str) -> str:
     """Decode UTF-8 without a byte order mark; raise ScenarioError with the place of what is not plain text."""
     if len(data) > SIZE_LIMIT:
         raise refusal(name, TOO_LARGE, found=f"{len(data)} bytes")
-    if data.startswith((b"\xff\xfe", b"\xfe\xff")) or (len(data) > 1 and (data[0] == 0) != (data[1] == 0)):
+    if data.startswith((b"\xff\xfe", b"\xfe\xff")) or (
+        len(data) > 1 and (data[0] == 0) != (data[1] == 0)
+    ):
         raise refusal(name, "is UTF-16 or UTF-32; save the file as UTF-8 without a byte order mark")
     if data.startswith(b"\xef\xbb\xbf"):
         raise refusal(name, "starts with a byte order mark; save the file as UTF-8 without one")
@@ -72,7 +76,9 @@ def decode(data: bytes, *, name: str) -> str:
         before = data[: error.start].decode("utf-8")
         line, column = position(before, len(before))
         byte = f"byte 0x{data[error.start]:02x}"
-        raise ScenarioError([Problem(name, line, column, "", byte, "is not UTF-8; save the file as UTF-8")]) from None
+        raise ScenarioError(
+            [Problem(name, line, column, "", byte, "is not UTF-8; save the file as UTF-8")]
+        ) from None
     if problems := refused_characters(text, name=name):
         raise ScenarioError(problems)
     return text
@@ -92,7 +98,9 @@ def refused_characters(text: str, *, name: str) -> list[Problem]:
         what = NAMES.get(char, "a character that cannot be seen")
         times = f" ({count[char]} times)" if count[char] > 1 else ""
         todo = "use spaces" if char == "\t" else "remove it"
-        message = f'holds {what}{times}; {todo}, or inside a double-quoted text write "{escape(char)}"'
+        message = (
+            f'holds {what}{times}; {todo}, or inside a double-quoted text write "{escape(char)}"'
+        )
         problems.append(Problem(name, line, column, "", escape(char), message))
     return problems
 

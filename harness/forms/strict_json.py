@@ -66,7 +66,9 @@ def _number(word: str) -> float:
 
 
 # Made once: a verifier reads tens of thousands of lines.
-_DECODER = json.JSONDecoder(object_pairs_hook=_object, parse_constant=_constant, parse_float=_number)
+_DECODER = json.JSONDecoder(
+    object_pairs_hook=_object, parse_constant=_constant, parse_float=_number
+)
 _WITH_CONSTANTS = json.JSONDecoder(object_pairs_hook=_object)
 _scan = _DECODER.scan_once  # type: ignore[attr-defined]  # missing from the stubs
 

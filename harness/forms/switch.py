@@ -20,4 +20,6 @@ def switch(name: str, environment: Mapping[str, str] | None = None) -> bool:
         return True
     if value.lower() in OFF:
         return False
-    raise ValueError(f"{name} is {value[:40]!r}: write 1, on, true or yes, or else 0, off, false, no or nothing")
+    raise ValueError(
+        f"{name} is {value[:40]!r}: write 1, on, true or yes, or else 0, off, false, no or nothing"
+    )

@@ -30,7 +30,9 @@ _FLAGS = "|".join(
     "\U0001f3f4" + "".join(chr(0xE0000 + ord(c)) for c in region) + "\U000e007f"
     for region in ("gbeng", "gbsct", "gbwls")
 )
-_NONCHARACTERS = "".join(f"{chr(plane << 16 | 0xFFFE)}{chr(plane << 16 | 0xFFFF)}" for plane in range(17))
+_NONCHARACTERS = "".join(
+    f"{chr(plane << 16 | 0xFFFE)}{chr(plane << 16 | 0xFFFF)}" for plane in range(17)
+)
 _INVISIBLE = (
     "\x00-\x1f\x7f-\x9f\u00ad\u034f\u061c\u115f\u1160\u17b4\u17b5\u180e\u200b\u200e\u200f\u2028-\u202e\u2060-\u206f"
     "\u3164\ud800-\udfff\ufdd0-\ufdef\ufeff\uffa0\ufff0-\ufffb\U00013430-\U0001343f\U0001bca0-\U0001bca3"
@@ -58,7 +60,9 @@ def visible(text: str, limit: int | None = None) -> str:
         text: anybody's.
         limit: characters of it that are shown, with a count of the rest; None: all.
     """
-    return _compiled(_LANDMARK).sub(lambda m: escape(m[0][0]) + m[0][1:], _visible(bounded(text, limit)))
+    return _compiled(_LANDMARK).sub(
+        lambda m: escape(m[0][0]) + m[0][1:], _visible(bounded(text, limit))
+    )
 
 
 def visible_lines(text: str) -> str:
@@ -110,7 +114,9 @@ def _visible(text: str) -> str:
     # Most text is printable ASCII, in which nothing is hidden; asking that first takes a tenth of the time.
     if text.isascii() and text.isprintable():
         return text
-    return _compiled(_HIDDEN).sub(lambda match: match[0] if match["flag"] else escape(match[0]), text)
+    return _compiled(_HIDDEN).sub(
+        lambda match: match[0] if match["flag"] else escape(match[0]), text
+    )
 
 
 @cache

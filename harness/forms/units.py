@@ -12,9 +12,24 @@ from pydantic_core import core_schema
 
 from harness.forms.problem import complaint
 
-SECONDS = {"ms": Decimal("0.001"), "s": Decimal(1), "min": Decimal(60), "h": Decimal(3600), "d": Decimal(86400)}
+SECONDS = {
+    "ms": Decimal("0.001"),
+    "s": Decimal(1),
+    "min": Decimal(60),
+    "h": Decimal(3600),
+    "d": Decimal(86400),
+}
 BYTES = {"B": 1, "KiB": 2**10, "MiB": 2**20, "GiB": 2**30, "TiB": 2**40}
-_MEANT = {"sec": "s", "m": "min", "mins": "min", "hr": "h", "day": "d", "days": "d", "k": "KiB", "m_": "MiB"}
+_MEANT = {
+    "sec": "s",
+    "m": "min",
+    "mins": "min",
+    "hr": "h",
+    "day": "d",
+    "days": "d",
+    "k": "KiB",
+    "m_": "MiB",
+}
 NUMBER = r"(?:0|[1-9][0-9]{0,8})(?:\.[0-9]{1,9})?"
 """As the reader of YAML knows numbers: no leading zero, and digits behind a full stop."""
 
@@ -25,7 +40,9 @@ PERCENT_PATTERN = rf"^{NUMBER}%$"
 T = TypeVar("T")
 
 
-def written(parse: Callable[[Any], T], schema: dict[str, Any]) -> tuple[GetPydanticSchema, WithJsonSchema]:
+def written(
+    parse: Callable[[Any], T], schema: dict[str, Any]
+) -> tuple[GetPydanticSchema, WithJsonSchema]:
     """Make a field read by ``parse`` alone, with a JSON Schema of its own."""
 
     def validator(_source: Any, _handler: Any) -> core_schema.CoreSchema:
@@ -36,7 +53,9 @@ def written(parse: Callable[[Any], T], schema: dict[str, Any]) -> tuple[GetPydan
 
 def _quantity(value: Any, units: dict[str, Any], wanted: str, example: str) -> tuple[Decimal, str]:
     if isinstance(value, int | float) and not isinstance(value, bool):
-        raise complaint(f"must carry a unit ({wanted})", suggestion=None if value < 0 else f"{value}{example}")
+        raise complaint(
+            f"must carry a unit ({wanted})", suggestion=None if value < 0 else f"{value}{example}"
+        )
     match = re.fullmatch(rf"({NUMBER}) ?([A-Za-z%]*)", value) if isinstance(value, str) else None
     if match is None:
         bare = re.fullmatch(rf"0+({NUMBER}[A-Za-z%]+)", value) if isinstance(value, str) else None
@@ -48,7 +67,9 @@ def _quantity(value: Any, units: dict[str, Any], wanted: str, example: str) -> t
     if not unit:
         raise complaint(f"must carry a unit ({wanted})", suggestion=f"{number}{example}")
     near = _near_unit(unit, list(units))
-    raise complaint(f"must be a number with a unit ({wanted})", suggestion=near and f"{number}{near}")
+    raise complaint(
+        f"must be a number with a unit ({wanted})", suggestion=near and f"{number}{near}"
+    )
 
 
 def _near_unit(unit: str, units: list[str]) -> str | None:
@@ -58,7 +79,9 @@ def _near_unit(unit: str, units: list[str]) -> str | None:
     lowered = unit.lower()
     if lowered in units:
         return lowered
-    return next((name for name in ("ms", "min", "h", "s") if lowered.startswith(name)), None) or _MEANT.get(lowered)
+    return next(
+        (name for name in ("ms", "min", "h", "s") if lowered.startswith(name)), None
+    ) or _MEANT.get(lowered)
 
 
 def duration(value: Any) -> float:

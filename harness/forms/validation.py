@@ -62,7 +62,9 @@ def parse_model(model: type[M], text: bytes, *, name: str) -> M:
     try:
         valid = model.model_validate(document.tree)
     except ValidationError as error:
-        raise ScenarioError([*document.problems, *problems_of(error, document, schema=schema_of(model))]) from None
+        raise ScenarioError(
+            [*document.problems, *problems_of(error, document, schema=schema_of(model))]
+        ) from None
     if document.problems:
         raise ScenarioError(document.problems)
     return valid
@@ -93,7 +95,11 @@ def problems_of(failure: ValidationError, document: Document, *, schema: Schema)
                 explained.add((*path[:-1], problem.suggestion))
         else:
             problems.append(_problem(error, path, document, schema))
-    problems += [document.marks.problem(path, "is missing; add it here") for path in missing if path not in explained]
+    problems += [
+        document.marks.problem(path, "is missing; add it here")
+        for path in missing
+        if path not in explained
+    ]
     return problems
 
 
@@ -129,7 +135,9 @@ def _problem(error: ErrorDetails, path: Path, document: Document, schema: Schema
         near = next((key for key in value if key not in keys and closest(key, ["kind"])), None)
         where = (*path, near or "kind")
         message = f'says nothing about its kind; add "kind: ", one of {listed(known)}'
-        return document.marks.problem(where, message, at_key=near is not None, suggestion="kind" if near else None)
+        return document.marks.problem(
+            where, message, at_key=near is not None, suggestion="kind" if near else None
+        )
     elif kind == "union_tag_invalid":
         path = (*path, "kind")
         value = value_at(document.tree, path)
@@ -148,10 +156,14 @@ def _problem(error: ErrorDetails, path: Path, document: Document, schema: Schema
         if kind in MAPPINGS:
             known_keys = allowed_keys(path, document.tree, schema) or ["name"]
             message = f"{message}, like {{{', '.join(f'{key}: …' for key in known_keys[:2])}}}"
-    return document.marks.problem(path, message, at_key=at_key, found=shown(value), suggestion=suggestion)
+    return document.marks.problem(
+        path, message, at_key=at_key, found=shown(value), suggestion=suggestion
+    )
 
 
-def _narrowed(path: Path, value: Any, context: Mapping[str, Any], document: Document) -> tuple[Path, Any, bool]:
+def _narrowed(
+    path: Path, value: Any, context: Mapping[str, Any], document: Document
+) -> tuple[Path, Any, bool]:
     """Move an error of a whole mapping or list to the key or item that it is about."""
     at = context.get("at")
     if at is None:
@@ -166,7 +178,9 @@ def _sentence(kind: str, value: Any, context: Mapping[str, Any]) -> tuple[str, s
         case "string_type" if isinstance(value, bool | int | float):
             return "must be a text; put it in quotes", f'"{shown(value)}"'
         case "bool_type" if isinstance(value, str):
-            truth = {"yes": "true", "on": "true", "no": "false", "off": "false"}.get(value.lower(), value.lower())
+            truth = {"yes": "true", "on": "true", "no": "false", "off": "false"}.get(
+                value.lower(), value.lower()
+            )
             return TYPES[kind], truth if truth in ("true", "false") else None
         case "int_type" if isinstance(value, str) and re.fullmatch("-?[0-9]{1,15}", value):
             return "must be a whole number; remove the quotes or leading zeros", str(int(value))

@@ -46,7 +46,9 @@ def unpack(wheel: bytes, *, most: int) -> dict[str, bytes]:
         with zipfile.ZipFile(io.BytesIO(wheel)) as archive:
             listed = [about for about in archive.infolist() if not about.is_dir()]
             held = sum(about.file_size for about in listed)
-            files = {about.filename: archive.read(about) for about in listed} if held <= most else {}
+            files = (
+                {about.filename: archive.read(about) for about in listed} if held <= most else {}
+            )
     except READING as error:
         raise WheelError(f"it cannot be read: {error}") from None
     if held > most:

@@ -119,7 +119,13 @@ def lint(path: Path) -> None:
 
 
 def read_basis(
-    objects: Objects, *, commit: str, path: str, ref: str, challenge: str | None = None, now: datetime
+    objects: Objects,
+    *,
+    commit: str,
+    path: str,
+    ref: str,
+    challenge: str | None = None,
+    now: datetime,
 ) -> Basis:
     """What the trusted revision says.
 
@@ -142,7 +148,9 @@ def read_basis(
     files = objects.files(trusted)
     place = posixpath.normpath(posixpath.join(objects.prefix, path))
     if posixpath.isabs(path) or place.startswith(".."):
-        raise GateError(f"--policy {path}: give its path inside the repository; it is read from {ref}")
+        raise GateError(
+            f"--policy {path}: give its path inside the repository; it is read from {ref}"
+        )
     name = f"{ref}:{place}"
     if place not in files:
         raise NoTrustedRef(f"{name} is not there: commit the policy to the trusted branch first")
@@ -155,12 +163,17 @@ def read_basis(
         return path
 
     def beside(given: str) -> str:
-        return there(posixpath.normpath(posixpath.join(posixpath.dirname(place), given)), "which the policy names")
+        return there(
+            posixpath.normpath(posixpath.join(posixpath.dirname(place), given)),
+            "which the policy names",
+        )
 
     allowed = beside(policy.signers.allowed)
     revoked = beside(policy.signers.revoked) if policy.signers.revoked else None
     paths = [allowed, *([revoked] if revoked else [])]
-    paths += [there(one.path, f"the file of required scenario {one.scenario}") for one in policy.require]
+    paths += [
+        there(one.path, f"the file of required scenario {one.scenario}") for one in policy.require
+    ]
     paths += [there(lock, "which the policy names as a lock") for lock in policy.environment.locks]
     content = objects.read([files[one].blob for one in paths])
     texts = {one: content[files[one].blob] for one in paths}
@@ -191,7 +204,9 @@ def read_basis(
         policy_path=place,
         policy_sha256=sha256(text),
         signers=SignerPolicy(
-            allowed=texts[allowed], allowed_from=f"{ref}:{allowed}", revoked=texts[revoked] if revoked else None
+            allowed=texts[allowed],
+            allowed_from=f"{ref}:{allowed}",
+            revoked=texts[revoked] if revoked else None,
         ),
         scenarios=known,
         locks=frozenset(sha256(texts[lock]) for lock in policy.environment.locks),
@@ -204,7 +219,11 @@ def read_basis(
 
 
 def _tree_of(objects: Objects, commit: str) -> Tree:
-    files = {path: file for path, file in objects.files(commit).items() if file.mode not in (LINK, SUBMODULE)}
+    files = {
+        path: file
+        for path, file in objects.files(commit).items()
+        if file.mode not in (LINK, SUBMODULE)
+    }
 
     def read(wanted: Collection[str]) -> dict[str, bytes]:
         content = objects.read([files[path].blob for path in wanted])

@@ -98,7 +98,9 @@ def decide(
         GateError: a folder that is not there, or with too many runs.
     """
     when = now or datetime.now(UTC)
-    basis = read_basis(Objects(folder), commit=commit, path=policy, ref=trusted_ref, challenge=challenge, now=when)
+    basis = read_basis(
+        Objects(folder), commit=commit, path=policy, ref=trusted_ref, challenge=challenge, now=when
+    )
     runs = find_runs(paths, basis.commit)
     reports: list[Report] = []
     refusals: list[Refusal] = []
@@ -143,12 +145,17 @@ def _notes(basis: Basis, runs: Runs, others: Mapping[str, int]) -> list[str]:
     notes = []
     if basis.trusted == basis.commit:
         notes.append(
-            f"The commit under test is {basis.ref} itself, so its own policy decided: whoever may push there decides. "
-            "For two steps, name the last release: --trusted-ref refs/tags/…"
+            f"The commit under test is {basis.ref} itself, so its own policy decided: whoever may"
+            " push there decides. For two steps, name the last release: --trusted-ref refs/tags/…"
         )
     if others:
-        reports, commits = plural(sum(others.values()), "report"), plural(len(others), "other commit")
+        reports, commits = (
+            plural(sum(others.values()), "report"),
+            plural(len(others), "other commit"),
+        )
         notes.append(f"Left aside: {reports} of {commits}.")
     if runs.unfinished:
-        notes.append(f"Left aside: {plural(runs.unfinished, 'unfinished run')}, which nobody signed.")
+        notes.append(
+            f"Left aside: {plural(runs.unfinished, 'unfinished run')}, which nobody signed."
+        )
     return notes

@@ -9,7 +9,13 @@ from harness.forms.digest import sha256
 from harness.gate.basis import Basis, TrustedScenario
 from harness.gate.objects import NoCommit, blob_id
 from harness.record import plugins
-from harness.record.facts import ENVIRONMENT_FOLDER, PATCH_FOLDER, REQUIREMENTS, SCENARIO_PATH, SOURCE_FOLDER
+from harness.record.facts import (
+    ENVIRONMENT_FOLDER,
+    PATCH_FOLDER,
+    REQUIREMENTS,
+    SCENARIO_PATH,
+    SOURCE_FOLDER,
+)
 from harness.record.model import ArmSummary, Record
 from harness.run.arms.files import below
 from harness.run.arms.provenance import Tree, patched
@@ -29,10 +35,15 @@ def differs(record: Record, known: TrustedScenario, basis: Basis, read: Read) ->
     differences += [f"set on the command line: {given}" for given in record.run.overrides]
     if record.run.source.scenario != (known.folder or None):
         differences.append(
-            f"it ran from {record.run.source.scenario or 'outside the repository'}, not from {known.folder}"
+            f"it ran from {record.run.source.scenario or 'outside the repository'}, not from"
+            f" {known.folder}"
         )
     there = below(basis.commit_files, known.folder)
-    changed = sorted(path for path in there.keys() | known.files.keys() if there.get(path) != known.files.get(path))
+    changed = sorted(
+        path
+        for path in there.keys() | known.files.keys()
+        if there.get(path) != known.files.get(path)
+    )
     differences += [f"{known.folder}/{path} is not the trusted one" for path in changed]
     differences += _inputs(record, known, basis)
     differences += _hidden(record, known, read)
@@ -42,7 +53,11 @@ def differs(record: Record, known: TrustedScenario, basis: Basis, read: Read) ->
         if arm.revision is not None and arm.revision.patch is not None:
             content = read(f"{PATCH_FOLDER}/{name}.patch")
             given = known.scenario.subject.arms.get(name)
-            file = known.files.get(given.patch) if given is not None and given.patch is not None else None
+            file = (
+                known.files.get(given.patch)
+                if given is not None and given.patch is not None
+                else None
+            )
             if file is None or blob_id(content, like=file.blob) != file.blob:
                 differences.append(f"the {name}'s patch is not the trusted one")
     return tuple(differences)
@@ -63,7 +78,12 @@ def _control(record: Record, basis: Basis) -> list[str]:
         return [f"{name} of {revision.repo} may be any commit: give its whole id in the scenario"]
     if basis.contains(revision.commit):
         return []
-    return [f"{name} was {revision.commit[:12]}, which is not in the history of {basis.ref}: give a whole commit id"]
+    return [
+        (
+            f"{name} was {revision.commit[:12]}, which is not in the history of {basis.ref}: give a"
+            " whole commit id"
+        )
+    ]
 
 
 def _environments(record: Record, known: TrustedScenario, basis: Basis, read: Read) -> list[str]:
@@ -73,14 +93,18 @@ def _environments(record: Record, known: TrustedScenario, basis: Basis, read: Re
         for package, facts in sorted(made.checkouts.items()):
             if facts.commit not in (facts.rev, basis.commit):
                 differences.append(
-                    f"the {name}'s {package} from {facts.rev} of {facts.repo} may be any commit: give its whole id in "
-                    "the scenario"
+                    f"the {name}'s {package} from {facts.rev} of {facts.repo} may be any commit:"
+                    " give its whole id in the scenario"
                 )
         if made.requirements is None:
             continue
         given = known.scenario.subject.arms.get(name)
         wanted = known.scenario.subject.environment_of(given) if given is not None else None
-        file = known.files.get(posixpath.normpath(wanted.requirements)) if wanted and wanted.requirements else None
+        file = (
+            known.files.get(posixpath.normpath(wanted.requirements))
+            if wanted and wanted.requirements
+            else None
+        )
         content = read(f"{ENVIRONMENT_FOLDER}/{name}/{REQUIREMENTS}")
         if file is None or blob_id(content, like=file.blob) != file.blob:
             differences.append(f"the {name}'s file of requirements is not the trusted one")
@@ -106,12 +130,16 @@ def _hidden(record: Record, known: TrustedScenario, read: Read) -> list[str]:
     differences = []
     for name, arm in record.arms.items():
         given = subject.arms.get(name)
-        replaced = known.files.get(given.file) if given is not None and given.file is not None else None
+        replaced = (
+            known.files.get(given.file) if given is not None and given.file is not None else None
+        )
         for path in sorted(own):
             expected = {file.blob for file in (known.files[path], replaced) if file is not None}
             ran = read(f"{SOURCE_FOLDER}/{name}/{path}") if path in arm.files else None
             if ran is None or blob_id(ran, like=known.files[path].blob) not in expected:
-                differences.append(f"{name}: {path} is not the scenario's own: the code under test took its place")
+                differences.append(
+                    f"{name}: {path} is not the scenario's own: the code under test took its place"
+                )
     return differences
 
 
@@ -124,7 +152,9 @@ def _inputs(record: Record, known: TrustedScenario, basis: Basis) -> list[str]:
             differences.append(f"input {facts.name} is not the trusted scenario's")
         elif given.sha256 is not None:
             if given.sha256 != facts.digest:
-                differences.append(f"input {facts.name} has another digest than the trusted scenario pins")
+                differences.append(
+                    f"input {facts.name} has another digest than the trusted scenario pins"
+                )
         elif given.path is None:
             differences.append(f"input {facts.name} is not pinned: give its sha256 in the scenario")
         else:
@@ -134,7 +164,9 @@ def _inputs(record: Record, known: TrustedScenario, basis: Basis) -> list[str]:
                 files = {posixpath.basename(place): basis.trusted_files[place].blob}
             digests = basis.trusted_sha256(list(files.values())) if files else {}
             if {path: digests[blob] for path, blob in files.items()} != facts.files:
-                differences.append(f"input {facts.name} is not pinned, and not the trusted files of {place}")
+                differences.append(
+                    f"input {facts.name} is not pinned, and not the trusted files of {place}"
+                )
     return differences
 
 
@@ -147,7 +179,9 @@ def foreign(record: Record, known: TrustedScenario, basis: Basis, read: Read) ->
     files, folder, scenario = basis.commit_files, record.run.source.scenario or "", known.scenario
     if record.scenario.sha256 != known.sha256 or record.run.overrides:
         # Whether it may differ is another rule's question: here it says where the code that ran came from.
-        scenario = parse_scenario(read(SCENARIO_PATH), name=SCENARIO_PATH, overrides=record.run.overrides)
+        scenario = parse_scenario(
+            read(SCENARIO_PATH), name=SCENARIO_PATH, overrides=record.run.overrides
+        )
     if scenario.subject.use is not None:
         return _not_ready(record, scenario.subject.use)
     code = posixpath.normpath(posixpath.join(folder, scenario.subject.path))
@@ -166,16 +200,27 @@ def foreign(record: Record, known: TrustedScenario, basis: Basis, read: Read) ->
         if arm.revision is not None:
             continue
         given = scenario.subject.arms.get(name)
-        instead = [posixpath.join(folder, given.file)] if given is not None and given.file is not None else []
+        instead = (
+            [posixpath.join(folder, given.file)]
+            if given is not None and given.file is not None
+            else []
+        )
         for path in sorted(arm.files.keys() - lent.keys()):
-            possible = [posixpath.join(place, path) if place else path for place in places] + instead
+            possible = [
+                posixpath.join(place, path) if place else path for place in places
+            ] + instead
             blobs = {files[one].blob for one in possible if one in files}
-            if not blobs or blob_id(read(f"{SOURCE_FOLDER}/{name}/{path}"), like=basis.commit) not in blobs:
+            if (
+                not blobs
+                or blob_id(read(f"{SOURCE_FOLDER}/{name}/{path}"), like=basis.commit) not in blobs
+            ):
                 reasons.append(f"{name}: {path}")
     return tuple(reasons)
 
 
-def strangers(record: Record, basis: Basis, read: Read) -> tuple[tuple[str, ...], tuple[tuple[str, str], ...]]:
+def strangers(
+    record: Record, basis: Basis, read: Read
+) -> tuple[tuple[str, ...], tuple[tuple[str, str], ...]]:
     """What ranks loaded beside their arm's folder that is not the commit's, worked out from the commit itself.
 
     And files without a counterpart there that the build of the commit's packages wrote, each with its sha256.
@@ -192,7 +237,10 @@ def strangers(record: Record, basis: Basis, read: Read) -> tuple[tuple[str, ...]
         if arm.revision is not None and arm.revision.repo is not None:
             continue  # another repository's, which the gate cannot compare
         ran = [cell.ran for cell in record.judgement.cells if cell.ran is not None]
-        lists = [read(path_of(digest)) for digest in sorted({one for each in ran for one in each.lists.get(name, ())})]
+        lists = [
+            read(path_of(digest))
+            for digest in sorted({one for each in ran for one in each.lists.get(name, ())})
+        ]
         try:
             tree = _tree(name, arm, basis, read)
         except (NoCommit, RevisionError) as error:
@@ -207,7 +255,9 @@ def strangers(record: Record, basis: Basis, read: Read) -> tuple[tuple[str, ...]
             inputs=brought,
             plugins=plugins.inside(record.run),
             named=frozenset(own.versions) if own is not None and name == _older(record) else (),
-            counterparts=Counterparts(roots=roots, files=files, installed=said.installed, hidden=spread(arm.files)),
+            counterparts=Counterparts(
+                roots=roots, files=files, installed=said.installed, hidden=spread(arm.files)
+            ),
         )
         for listing in lists:
             found = judge(listing, source)
@@ -221,7 +271,8 @@ def _removed(made: Iterable[tuple[str, str]], tree: Tree, basis: Basis) -> list[
     """Installed files that the trusted revision has and the arm's commit has not: no build of it wrote them."""
     known = frozenset(tree.paths)
     return [
-        f"{file} is installed, and {path} of {basis.ref} is not in the commit any more: install it from the commit"
+        f"{file} is installed, and {path} of {basis.ref} is not in the commit any more: install it"
+        " from the commit"
         for file, _ in sorted(made)
         for place in tree.roots.get(top_of(file), ())
         if (path := counterpart(file, place)) in basis.trusted_files and path not in known

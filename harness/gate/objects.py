@@ -40,7 +40,10 @@ class Objects:
         self._folder = folder
         answered = self._run("rev-parse", "--is-shallow-repository", "--show-prefix")
         if answered.returncode:
-            why = refusal(answered.stderr) or "it lies in no git repository: run the gate inside a clone"
+            why = (
+                refusal(answered.stderr)
+                or "it lies in no git repository: run the gate inside a clone"
+            )
             raise NoCommit(f"{real_place(folder)}: {why}")
         shallow, _, prefix = answered.stdout.partition(b"\n")
         self.is_shallow = shallow == b"true"
@@ -58,18 +61,23 @@ class Objects:
         """
         if self.is_shallow:
             raise NoTrustedRef(
-                f"this is a shallow clone, in which {printable(ref)} may be anything: fetch the whole history first "
-                "(git fetch --unshallow origin; in GitHub Actions, fetch-depth: 0)"
+                f"this is a shallow clone, in which {printable(ref)} may be anything: fetch the"
+                " whole history first (git fetch --unshallow origin; in GitHub Actions,"
+                " fetch-depth: 0)"
             )
         full = ref if ref.startswith("refs/") or OBJECT.fullmatch(ref) else f"refs/remotes/{ref}"
         commit = self._commit(full)
         if commit is None:
             remote, _, branch = ref.partition("/")
-            hint = f"git fetch {remote} +refs/heads/{branch}:{full}" if full != ref and branch else "git fetch origin"
+            hint = (
+                f"git fetch {remote} +refs/heads/{branch}:{full}"
+                if full != ref and branch
+                else "git fetch origin"
+            )
             raise NoTrustedRef(
-                f"{printable(full)} is not in this clone, so no policy can be trusted: fetch it first "
-                f"({printable(hint, limit=200)}), or name another ref with --trusted-ref "
-                "(a local branch in full: refs/heads/main)"
+                f"{printable(full)} is not in this clone, so no policy can be trusted: fetch it"
+                f" first ({printable(hint, limit=200)}), or name another ref with --trusted-ref (a"
+                " local branch in full: refs/heads/main)"
             )
         return commit
 
@@ -82,7 +90,8 @@ class Objects:
         found = self._commit(name)
         if found is None:
             raise NoCommit(
-                f"{printable(name)} names no commit of this clone, or more than one: fetch it, or give the whole id"
+                f"{printable(name)} names no commit of this clone, or more than one: fetch it, or"
+                " give the whole id"
             )
         return found
 
@@ -104,9 +113,16 @@ class Objects:
             NoCommit: one is not in this clone.
         """
         wanted = list(dict.fromkeys(blobs))
-        content = contents(self._git("cat-file", "--batch", given=batch(wanted)) or b"", wanted) if wanted else {}
+        content = (
+            contents(self._git("cat-file", "--batch", given=batch(wanted)) or b"", wanted)
+            if wanted
+            else {}
+        )
         if missing := [blob for blob in wanted if blob not in content]:
-            raise NoCommit(f"{missing[0]} is not in this clone: is it a partial one? (git fetch --refetch --no-filter)")
+            raise NoCommit(
+                f"{missing[0]} is not in this clone: is it a partial one? (git fetch --refetch"
+                " --no-filter)"
+            )
         return content
 
     def contains(self, trusted: str, commit: str) -> bool:
@@ -114,7 +130,9 @@ class Objects:
         return self._git("merge-base", "--is-ancestor", commit, trusted) is not None
 
     def _commit(self, name: str) -> str | None:
-        done = self._git("rev-parse", "--verify", "--quiet", "--end-of-options", f"{name}^{{commit}}", quiet=True)
+        done = self._git(
+            "rev-parse", "--verify", "--quiet", "--end-of-options", f"{name}^{{commit}}", quiet=True
+        )
         return done.decode().strip() if done else None
 
     def _git(self, *arguments: str, given: bytes = b"", quiet: bool = False) -> bytes | None:

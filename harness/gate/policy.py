@@ -29,7 +29,9 @@ class Roles(Model):
 
     developer: Listed[Line] = Field((), description="People who run scenarios while they work.")
     ci: Listed[Line] = Field((), description="Keys of continuous integration.")
-    release: Listed[Line] = Field((), description="Who may release, and may sign for a changed scenario.")
+    release: Listed[Line] = Field(
+        (), description="Who may release, and may sign for a changed scenario."
+    )
 
     def of(self, name: str) -> tuple[Role, ...]:
         """The roles of a name."""
@@ -39,7 +41,9 @@ class Roles(Model):
 class Signers(Model):
     """Whose signature is believed. Both files are taken from the trusted revision, never from the one under test."""
 
-    allowed: Inside = Field("allowed_signers", description="Keys that may sign, in git's format, beside the policy.")
+    allowed: Inside = Field(
+        "allowed_signers", description="Keys that may sign, in git's format, beside the policy."
+    )
     revoked: Inside | None = Field(None, description="Keys that were given up, beside the policy.")
     roles: Roles = Field(description="Who has which role.")
 
@@ -47,7 +51,9 @@ class Signers(Model):
 class Signatures(Model):
     """How many different keys must have signed a PASS, and in which roles."""
 
-    keys: Annotated[int, Field(ge=1, le=20)] = Field(1, description="Different keys, by fingerprint.")
+    keys: Annotated[int, Field(ge=1, le=20)] = Field(
+        1, description="Different keys, by fingerprint."
+    )
     roles: Distinct[Role] = Field(("ci", "release"), description="Roles whose reports count.")
 
 
@@ -73,11 +79,15 @@ class Environment(Model):
     """Where the runs must have taken place."""
 
     nix: bool = Field(default=False, description="Whether it must be the Nix environment.")
-    locks: Listed[Inside] = Field((), description="Lock files; the run's must equal one of them, as trusted.")
+    locks: Listed[Inside] = Field(
+        (), description="Lock files; the run's must equal one of them, as trusted."
+    )
     start_files: Listed[AllowedStartFile] | None = Field(
         None,
-        description="The .pth, sitecustomize and usercustomize files that Python may have read at its start, in the "
-        "harness's environment and in those of arms (default: any).",
+        description=(
+            "The .pth, sitecustomize and usercustomize files that Python may have read at its"
+            " start, in the harness's environment and in those of arms (default: any)."
+        ),
     )
 
 
@@ -86,7 +96,9 @@ class AllowedPlugin(Model):
 
     distribution: Line = Field(description="Normal name of the distribution.")
     version: Line | None = Field(None, description="Its version, in quotes (default: any).")
-    sha256: Sha256 | None = Field(None, description="Digest of its files, as a report names it (default: any).")
+    sha256: Sha256 | None = Field(
+        None, description="Digest of its files, as a report names it (default: any)."
+    )
 
     def allows(self, plugin: Plugin | Imported) -> bool:
         """Whether it is this plug-in."""
@@ -102,15 +114,23 @@ class Required(Model):
 
     scenario: Id = Field(description="Id of the scenario.")
     file: Inside | None = Field(
-        None, description="Its file, from the top of the repository (default: scenarios/ID/scenario.yaml)."
+        None,
+        description=(
+            "Its file, from the top of the repository (default: scenarios/ID/scenario.yaml)."
+        ),
     )
     cells: Distinct[Line] | None = Field(
         None, description="Ids of the cells that must be PASS (default: every cell of its matrix)."
     )
-    trials: LeastTrials | None = Field(None, description="Takes the place of the policy's trials for this scenario.")
+    trials: LeastTrials | None = Field(
+        None, description="Takes the place of the policy's trials for this scenario."
+    )
     candidate: Literal["commit", "elsewhere"] = Field(
         "commit",
-        description="elsewhere: the candidate may come from another repository, which the gate cannot compare.",
+        description=(
+            "elsewhere: the candidate may come from another repository, which the gate cannot"
+            " compare."
+        ),
     )
 
     @property
@@ -124,28 +144,48 @@ class Policy(Model):
 
     schema_: SchemaVersion = Field(alias="schema", description="Version of this format: 1.")
     signers: Signers = Field(description="Whose signature is believed.")
-    signatures: Signatures = Field(default_factory=Signatures, description="How many keys, in which roles.")
+    signatures: Signatures = Field(
+        default_factory=Signatures, description="How many keys, in which roles."
+    )
     require: Annotated[Listed[Required], Field(min_length=1)] = Field(
         description="The scenarios that must have passed."
     )
-    trials: LeastTrials = Field(default_factory=LeastTrials, description="The least number of counted trials.")
+    trials: LeastTrials = Field(
+        default_factory=LeastTrials, description="The least number of counted trials."
+    )
     max_age: Age | None = Field(None, description="The oldest a report may be, with a unit: 7d.")
     challenge: Literal["optional", "required"] = Field(
-        "optional", description="required: the gate must be given a challenge, and every report must bear it."
+        "optional",
+        description="required: the gate must be given a challenge, and every report must bear it.",
     )
     tree: Literal["clean", "any"] = Field(
-        "clean", description="clean: nothing was changed since the commit, and the code that ran is the commit's."
+        "clean",
+        description=(
+            "clean: nothing was changed since the commit, and the code that ran is the commit's."
+        ),
     )
     programs: Literal["cannot-tell", "allowed"] = Field(
         "cannot-tell",
-        description="allowed: ranks may be programs, and may start processes, although nobody tells what those load.",
+        description=(
+            "allowed: ranks may be programs, and may start processes, although nobody tells what"
+            " those load."
+        ),
     )
-    plugins: Listed[AllowedPlugin] = Field((), description="Plug-ins that runs may have used (default: none).")
-    max_jobs: Annotated[int, Field(ge=1)] | None = Field(None, description="Most worlds at the same time.")
-    environment: Environment = Field(default_factory=Environment, description="Where the runs must have taken place.")
+    plugins: Listed[AllowedPlugin] = Field(
+        (), description="Plug-ins that runs may have used (default: none)."
+    )
+    max_jobs: Annotated[int, Field(ge=1)] | None = Field(
+        None, description="Most worlds at the same time."
+    )
+    environment: Environment = Field(
+        default_factory=Environment, description="Where the runs must have taken place."
+    )
     failures: Literal["refuse", "newest"] = Field(
         "refuse",
-        description="refuse: any trusted FAIL of it closes the gate, even beside a PASS; newest: the last rules.",
+        description=(
+            "refuse: any trusted FAIL of it closes the gate, even beside a PASS; newest: the last"
+            " rules."
+        ),
     )
 
     @model_validator(mode="after")
@@ -157,7 +197,10 @@ class Policy(Model):
             seen.add(required.scenario)
         if not any(getattr(self.signers.roles, role) for role in self.signatures.roles):
             wanted = " or ".join(self.signatures.roles)
-            raise complaint(f"asks for a signature by {wanted}, and signers.roles names nobody there", at="signatures")
+            raise complaint(
+                f"asks for a signature by {wanted}, and signers.roles names nobody there",
+                at="signatures",
+            )
         return self
 
     def least(self, required: Required) -> LeastTrials:

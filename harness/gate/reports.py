@@ -138,7 +138,10 @@ def _below(path: Path, budget: list[int], runs: Runs, depth: int = 0) -> Iterato
     """Folders that hold a report, never through a link (`latest` is one)."""
     budget[0] -= 1
     if budget[0] < 0:
-        raise GateError(f"more than {MOST_FOLDERS} folders: name the runs, or the scenarios' folders, one by one")
+        raise GateError(
+            f"more than {MOST_FOLDERS} folders: name the runs, or the scenarios' folders, one"
+            " by one"
+        )
     try:
         entries = sorted(os.scandir(path), key=lambda entry: entry.name)
     except OSError as error:
@@ -191,7 +194,9 @@ def verified(run: Path, basis: Basis) -> Report | Refusal:
     compared = _Comparison(basis)
     verification = verify_folder(run / REPORT, policy=basis.signers, replay=compared, now=basis.now)
     if not verification.ok or compared.record is None:
-        return Refusal(place=visible(str(run)), word=verification.word, message=visible(verification.message))
+        return Refusal(
+            place=visible(str(run)), word=verification.word, message=visible(verification.message)
+        )
     name = verification.signer or ""
     return Report(
         place=str(run),

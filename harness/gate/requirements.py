@@ -51,7 +51,11 @@ class Requirement(Model):
 
 
 def requirements(
-    basis: Basis, reports: Sequence[Report], refusals: Sequence[Refusal], *, elsewhere: Sequence[str] = ()
+    basis: Basis,
+    reports: Sequence[Report],
+    refusals: Sequence[Refusal],
+    *,
+    elsewhere: Sequence[str] = (),
 ) -> list[Requirement]:
     """Hold every rule of the policy against the verified reports of the commit, and those of it that were refused.
 
@@ -59,7 +63,10 @@ def requirements(
     """
     rows = [_verified(reports, refusals)]
     for required in basis.policy.require:
-        mine = sorted((one for one in reports if one.record.scenario.id == required.scenario), key=lambda one: one.age)
+        mine = sorted(
+            (one for one in reports if one.record.scenario.id == required.scenario),
+            key=lambda one: one.age,
+        )
         rows += _of_scenario(basis, required, mine, elsewhere)
     return rows
 
@@ -78,12 +85,16 @@ def answer(requirements: Sequence[Requirement]) -> Answer:
 def _verified(reports: Sequence[Report], refusals: Sequence[Refusal]) -> Requirement:
     if not refusals:
         what = (
-            f"{plural(len(reports), 'report')} of this commit, all verified" if reports else "no report of this commit"
+            f"{plural(len(reports), 'report')} of this commit, all verified"
+            if reports
+            else "no report of this commit"
         )
         return Requirement(scenario=None, name="verified", word="MET", reason=what)
     reasons = [f"{one.place}: {one.word}: {one.message}" for one in refusals]
     words = sorted({one.word for one in refusals})
-    return Requirement(scenario=None, name="verified", word="NOT VERIFIED", reason=some(reasons), codes=words)
+    return Requirement(
+        scenario=None, name="verified", word="NOT VERIFIED", reason=some(reasons), codes=words
+    )
 
 
 def _of_scenario(
@@ -91,18 +102,29 @@ def _of_scenario(
 ) -> list[Requirement]:
     def row(name: str, ruling: Ruling) -> Requirement:
         word, reason = ruling
-        cells = deciding.record.judgement.cells if mine and name in OF_CELLS and word != "MET" else ()
+        cells = (
+            deciding.record.judgement.cells if mine and name in OF_CELLS and word != "MET" else ()
+        )
         codes = sorted({str(why.code) for cell in cells for why in cell.reasons})
-        return Requirement(scenario=required.scenario, name=name, word=word, reason=visible(reason), codes=codes)
+        return Requirement(
+            scenario=required.scenario, name=name, word=word, reason=visible(reason), codes=codes
+        )
 
     if not mine:
-        others = f"; the folder holds reports of {some([commit[:12] for commit in elsewhere])}" if elsewhere else ""
+        others = (
+            f"; the folder holds reports of {some([commit[:12] for commit in elsewhere])}"
+            if elsewhere
+            else ""
+        )
         reason = f"no verified report of it for commit {basis.commit[:12]}{others}"
         return [row("report", ("MISSING", reason))]
     counting = [one for one in mine if set(one.roles) & set(basis.policy.signatures.roles)]
     deciding = (counting or mine)[-1]
     rows = [row("report", ("MET", f"{deciding.place}, made {deciding.record.run.made}"))]
-    rows += [row("signer", _signer(basis, deciding)), row("failures", _failures(basis, mine, deciding))]
+    rows += [
+        row("signer", _signer(basis, deciding)),
+        row("failures", _failures(basis, mine, deciding)),
+    ]
     rows += [row(name, rule(basis, required, deciding)) for name, rule in RULES.items()]
     rows.append(row("scenario", _scenario(basis, required, deciding, mine)))
     rows.append(row("keys", _keys(basis, required, deciding, counting)))
@@ -113,9 +135,15 @@ def _signer(basis: Basis, report: Report) -> Ruling:
     who = f"{report.signer} ({report.key})"
     wanted = basis.policy.signatures.roles
     if not report.roles:
-        return "REFUSED", f"{who} has no role in the policy of {basis.ref}; {' or '.join(wanted)} is asked"
+        return (
+            "REFUSED",
+            f"{who} has no role in the policy of {basis.ref}; {' or '.join(wanted)} is asked",
+        )
     if not set(report.roles) & set(wanted):
-        return "REFUSED", f"{who} signs as {', '.join(report.roles)}; {' or '.join(wanted)} is asked"
+        return (
+            "REFUSED",
+            f"{who} signs as {', '.join(report.roles)}; {' or '.join(wanted)} is asked",
+        )
     return "MET", f"{who}, {', '.join(report.roles)}"
 
 
@@ -124,13 +152,29 @@ def _failures(basis: Basis, mine: Sequence[Report], deciding: Report) -> Ruling:
     # What ran with changes was not this commit.
     clean = [one for one in mine if one.record.run.source.dirty is not True]
     failed = [one for one in clean if one.record.judgement.verdict == "FAIL"]
-    changed = f"; {plural(len(mine) - len(clean), 'report')} of a changed tree left aside" if mine != clean else ""
+    changed = (
+        f"; {plural(len(mine) - len(clean), 'report')} of a changed tree left aside"
+        if mine != clean
+        else ""
+    )
     if not failed:
         return "MET", f"none of {plural(len(clean), 'report')} of this commit says FAIL{changed}"
     later = [one for one in failed if one.age > deciding.age]
     if basis.policy.failures == "newest" and not later:
-        return "MET", f"{len(failed)} of {plural(len(mine), 'report')} say FAIL; by the policy the newest counts"
-    return "REFUSED", f"a trusted report of this commit says FAIL: {some([one.place for one in later or failed])}"
+        return (
+            "MET",
+            (
+                f"{len(failed)} of {plural(len(mine), 'report')} say FAIL; by the policy the newest"
+                " counts"
+            ),
+        )
+    return (
+        "REFUSED",
+        (
+            "a trusted report of this commit says FAIL:"
+            f" {some([one.place for one in later or failed])}"
+        ),
+    )
 
 
 def _scenario(basis: Basis, required: Required, deciding: Report, mine: Sequence[Report]) -> Ruling:
@@ -139,7 +183,9 @@ def _scenario(basis: Basis, required: Required, deciding: Report, mine: Sequence
         return "MET", f"the one of {basis.ref}"
     how = f"not the one of {basis.ref}: {some(deciding.differs)}"
     for one in mine:
-        same = one is deciding or (_question(one) == _question(deciding) and holds(basis, required, one))
+        same = one is deciding or (
+            _question(one) == _question(deciding) and holds(basis, required, one)
+        )
         if "release" in one.roles and same:
             return "MET", f"{how}; {one.signer} signed for it as release"
     return "REFUSED", f"{how}. A key with the role release may sign for a changed scenario"
@@ -148,7 +194,10 @@ def _scenario(basis: Basis, required: Required, deciding: Report, mine: Sequence
 def _question(report: Report) -> tuple[object, ...]:
     """What makes two runs ask the same: the scenario file, what was set over it, and the code of both arms."""
     record = report.record
-    code = tuple((name, tuple(sorted(arm.files.items())), arm.arguments) for name, arm in sorted(record.arms.items()))
+    code = tuple(
+        (name, tuple(sorted(arm.files.items())), arm.arguments)
+        for name, arm in sorted(record.arms.items())
+    )
     inputs = tuple((given.name, given.digest) for given in record.run.inputs)
     return record.scenario.sha256, tuple(record.run.overrides), code, inputs
 
@@ -157,12 +206,19 @@ def _keys(basis: Basis, required: Required, deciding: Report, counting: Sequence
     """Different keys whose newest report passes. The deciding one is judged by its own rows."""
     wanted = basis.policy.signatures.keys
     newest = {one.key: one for one in counting}
-    also = {key for key, one in newest.items() if key != deciding.key and _vouches(basis, required, one, deciding)}
+    also = {
+        key
+        for key, one in newest.items()
+        if key != deciding.key and _vouches(basis, required, one, deciding)
+    }
     keys = sorted(also | ({deciding.key} if deciding in counting else set()))
     if wanted > 1 and len(keys) < wanted:
         return (
             "REFUSED",
-            f"signed by {plural(len(keys), 'key')} that counts, {wanted} different ones are asked: {some(keys)}",
+            (
+                f"signed by {plural(len(keys), 'key')} that counts, {wanted} different ones are"
+                f" asked: {some(keys)}"
+            ),
         )
     return "MET", f"{plural(len(keys), 'key')}, {wanted} asked"
 

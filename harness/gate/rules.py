@@ -30,15 +30,27 @@ def _commit(basis: Basis, required: Required, report: Report) -> Ruling:
     candidate = report.record.arms["candidate"].revision
     if candidate is None:
         return "MET", f"it says that it ran in a checkout of {basis.commit[:12]}"
-    where = f"revision {candidate.rev} = {candidate.commit[:12]} of {candidate.repo or 'the same repository'}"
+    where = (
+        f"revision {candidate.rev} = {candidate.commit[:12]} of"
+        f" {candidate.repo or 'the same repository'}"
+    )
     if candidate.repo is not None and required.candidate == "elsewhere":
         return (
             "MET",
-            f"it says that it ran in a checkout of {basis.commit[:12]}; the candidate is {where}, by the policy",
+            (
+                f"it says that it ran in a checkout of {basis.commit[:12]}; the candidate is"
+                f" {where}, by the policy"
+            ),
         )
     if candidate.repo is not None or candidate.commit != basis.commit:
         return "REFUSED", f"the candidate ran {where}, not commit {basis.commit[:12]}"
-    return "MET", f"it says that it ran in a checkout of {basis.commit[:12]}, and that this is the candidate's revision"
+    return (
+        "MET",
+        (
+            f"it says that it ran in a checkout of {basis.commit[:12]}, and that this is the"
+            " candidate's revision"
+        ),
+    )
 
 
 def _tree(basis: Basis, _required: Required, report: Report) -> Ruling:
@@ -46,32 +58,66 @@ def _tree(basis: Basis, _required: Required, report: Report) -> Ruling:
     if basis.policy.tree == "any":
         return "MET", "not asked"
     if source.dirty is None:
-        return "REFUSED", f"it is not known whether the tree was changed: {source.why_unknown or 'git did not say'}"
+        return (
+            "REFUSED",
+            (
+                "it is not known whether the tree was changed:"
+                f" {source.why_unknown or 'git did not say'}"
+            ),
+        )
     if source.dirty:
         return "REFUSED", "the tree was changed since the commit: what ran is not what is released"
     if report.foreign:
         return (
             "REFUSED",
-            f"files of the arms are not the commit's (git ignores or converts them): {some(report.foreign)}",
+            (
+                "files of the arms are not the commit's (git ignores or converts them):"
+                f" {some(report.foreign)}"
+            ),
         )
-    return "MET", "it says that the tree was clean, and every file that an arm took from the tree is the commit's"
+    return (
+        "MET",
+        (
+            "it says that the tree was clean, and every file that an arm took from the tree is the"
+            " commit's"
+        ),
+    )
 
 
 def _code_that_ran(basis: Basis, required: Required, report: Report) -> Ruling:
     scenario, candidate = report.record.scenario, report.record.arms["candidate"].revision
     if scenario.of is not None:
-        return "REFUSED", f"the subject is what is {scenario.of} (subject.of), not the commit's code"
-    children = {name for cell in _required_cells(basis, required, report) if cell.ran for name in cell.ran.children}
-    unknown = "programs" if scenario.program else f"processes that ranks started ({some(sorted(children))})"
+        return (
+            "REFUSED",
+            f"the subject is what is {scenario.of} (subject.of), not the commit's code",
+        )
+    children = {
+        name
+        for cell in _required_cells(basis, required, report)
+        if cell.ran
+        for name in cell.ran.children
+    }
+    unknown = (
+        "programs"
+        if scenario.program
+        else f"processes that ranks started ({some(sorted(children))})"
+    )
     if (scenario.program or children) and basis.policy.programs != "allowed":
-        return "CANNOT TELL", f"which code {unknown} loaded is not known; the policy may say programs: allowed"
+        return (
+            "CANNOT TELL",
+            f"which code {unknown} loaded is not known; the policy may say programs: allowed",
+        )
     if report.strangers and basis.policy.tree != "any":
         return "REFUSED", f"it is not proved that the commit's code ran: {some(report.strangers)}"
     if scenario.program or children:
         return "MET", f"by the policy, although nobody knows which code {unknown} loaded"
     if basis.policy.tree == "any":
         return "MET", "not asked"
-    whose = "the commit's code" if candidate is None or candidate.repo is None else f"code of {candidate.repo}"
+    whose = (
+        "the commit's code"
+        if candidate is None or candidate.repo is None
+        else f"code of {candidate.repo}"
+    )
     if candidate is not None and candidate.patch is not None:
         whose += " with the patch of the scenario"
     if scenario.use is not None:
@@ -85,14 +131,23 @@ def _built(report: Report) -> str:
     if not report.built:
         return ""
     digest = fold(dict(report.built))[:12]
-    return f", and {plural(len(report.built), 'file')} that the build of its packages wrote (sha256 {digest})"
+    return (
+        f", and {plural(len(report.built), 'file')} that the build of its packages wrote (sha256"
+        f" {digest})"
+    )
 
 
 def _verdict(basis: Basis, required: Required, report: Report) -> Ruling:
     if no_claim := basis.scenarios[required.scenario].no_claim:
         return "REFUSED", no_claim
-    if report.record.scenario.role == "upstream" or report.record.scenario.expects not in (None, "PASS"):
-        return "REFUSED", f"a scenario of role {report.record.scenario.role} that must not pass is not a claim"
+    if report.record.scenario.role == "upstream" or report.record.scenario.expects not in (
+        None,
+        "PASS",
+    ):
+        return (
+            "REFUSED",
+            f"a scenario of role {report.record.scenario.role} that must not pass is not a claim",
+        )
     verdict = report.record.judgement.verdict
     if verdict == "PASS":
         return "MET", "PASS"
@@ -127,7 +182,13 @@ def _control(basis: Basis, required: Required, report: Report) -> Ruling:
     if "control" not in report.record.arms or bare:
         return "REFUSED", f"no control failed as stated: {some(bare or ['the scenario has none'])}"
     if ran and not any(cell.control is not None and cell.control.failed for cell in ran):
-        return "REFUSED", f"the control is stated to hold in every required cell: {some([cell.id for cell in ran])}"
+        return (
+            "REFUSED",
+            (
+                "the control is stated to hold in every required cell:"
+                f" {some([cell.id for cell in ran])}"
+            ),
+        )
     holds = sum(cell.control is not None and not cell.control.failed for cell in ran)
     return "MET", "a control failed as stated in every required cell that ran" + (
         f", or held ({holds})" if holds else ""
@@ -158,11 +219,20 @@ def _age(basis: Basis, _required: Required, report: Report) -> Ruling:
     if made is None:
         return "REFUSED", f"it states no time: {report.record.run.made!r}"
     if made > basis.now + AHEAD:
-        return "REFUSED", f"it says it was made {_span((made - basis.now).total_seconds())} from now"
+        return (
+            "REFUSED",
+            f"it says it was made {_span((made - basis.now).total_seconds())} from now",
+        )
     age = max(basis.now - made, timedelta())
     most = basis.policy.max_age
     if most is not None and age.total_seconds() > most:
-        return "REFUSED", f"made {_span(age.total_seconds())} ago, more than the {_span(most)} that the policy allows"
+        return (
+            "REFUSED",
+            (
+                f"made {_span(age.total_seconds())} ago, more than the {_span(most)} that the"
+                " policy allows"
+            ),
+        )
     limit = "" if most is None else f", at most {_span(most)} is asked"
     return "MET", f"it says it was made {_span(age.total_seconds())} ago{limit}"
 
@@ -170,25 +240,62 @@ def _age(basis: Basis, _required: Required, report: Report) -> Ruling:
 def _challenge(basis: Basis, _required: Required, report: Report) -> Ruling:
     bears = report.record.run.challenge
     if basis.challenge is None and basis.policy.challenge == "required":
-        return "MISSING", "the policy requires one: give the gate --challenge TEXT, and the run the same"
+        return (
+            "MISSING",
+            "the policy requires one: give the gate --challenge TEXT, and the run the same",
+        )
     if basis.challenge is None:
         return "MET", "not asked"
     if bears != basis.challenge:
         what = "no challenge" if bears is None else f"the challenge {bears!r}"
-        return "REFUSED", f"the report bears {what}, {basis.challenge!r} is asked: it was made for something else"
+        return (
+            "REFUSED",
+            (
+                f"the report bears {what}, {basis.challenge!r} is asked: it was made for something"
+                " else"
+            ),
+        )
     return "MET", f"{basis.challenge!r} is signed into the report"
 
 
 def _plugins(basis: Basis, _required: Required, report: Report) -> Ruling:
     used, there = report.record.run.plugins, report.record.run.imported
-    strange = [str(one) for one in used if not any(allowed.allows(one) for allowed in basis.policy.plugins)]
+    strange = [
+        str(one) for one in used if not any(allowed.allows(one) for allowed in basis.policy.plugins)
+    ]
     if strange:
-        return "REFUSED", f"the policy does not list the plug-in {some(strange)}: it says what the run's kinds mean"
-    strange = [str(one) for one in there if not any(allowed.allows(one) for allowed in basis.policy.plugins)]
+        return (
+            "REFUSED",
+            (
+                f"the policy does not list the plug-in {some(strange)}: it says what the run's"
+                " kinds mean"
+            ),
+        )
+    strange = [
+        str(one)
+        for one in there
+        if not any(allowed.allows(one) for allowed in basis.policy.plugins)
+    ]
     if strange:
-        return "REFUSED", f"the run had imported {some(strange)}, which the policy does not list among its plug-ins"
-    counts = f"{plural(len(used), 'plug-in')} used, {plural(len(there), 'distribution')} with plug-ins imported"
-    return "MET", f"{counts}, by the policy" if used or there else "the record lists no plug-in, used or imported"
+        return (
+            "REFUSED",
+            (
+                f"the run had imported {some(strange)}, which the policy does not list among its"
+                " plug-ins"
+            ),
+        )
+    counts = (
+        f"{plural(len(used), 'plug-in')} used, {plural(len(there), 'distribution')} with plug-ins"
+        " imported"
+    )
+    return (
+        "MET",
+        (
+            f"{counts}, by the policy"
+            if used or there
+            else "the record lists no plug-in, used or imported"
+        ),
+    )
 
 
 def _jobs(basis: Basis, _required: Required, report: Report) -> Ruling:
@@ -205,7 +312,13 @@ def _nix(basis: Basis, _required: Required, report: Report) -> Ruling:
     if here is None:
         return "REFUSED", "the run did not take place in the Nix environment"
     if here.stale:
-        return "REFUSED", f"the Nix shell was entered before {here.stale[0]} changed: what is pinned now did not run"
+        return (
+            "REFUSED",
+            (
+                f"the Nix shell was entered before {here.stale[0]} changed: what is pinned now did"
+                " not run"
+            ),
+        )
     if here.as_locked is False:
         return "REFUSED", "the nixpkgs that was used is not the one in flake.lock"
     return "MET", here.environment
@@ -215,12 +328,25 @@ def _start_files(basis: Basis, _required: Required, report: Report) -> Ruling:
     wanted, run = basis.policy.environment.start_files, report.record.run
     if wanted is None:
         return "MET", "not asked"
-    there = [*run.environment.start_files, *(one for own in run.environments.values() for one in own.start_files)]
-    strange = [f"{one.name} (sha256 {one.sha256[:12]})" for one in there if not any(ok.allows(one) for ok in wanted)]
+    there = [
+        *run.environment.start_files,
+        *(one for own in run.environments.values() for one in own.start_files),
+    ]
+    strange = [
+        f"{one.name} (sha256 {one.sha256[:12]})"
+        for one in there
+        if not any(ok.allows(one) for ok in wanted)
+    ]
     if strange:
-        return "REFUSED", f"Python may read {some(strange)} at its start, which the policy does not list"
+        return (
+            "REFUSED",
+            f"Python may read {some(strange)} at its start, which the policy does not list",
+        )
     if run.machines is not None or run.farm is not None:
-        return "CANNOT TELL", "what Python reads at its start on other machines is not in the record"
+        return (
+            "CANNOT TELL",
+            "what Python reads at its start on other machines is not in the record",
+        )
     return "MET", f"{plural(len(there), 'file')} that Python may read at its start, by the policy"
 
 
@@ -231,7 +357,13 @@ def _lock(basis: Basis, _required: Required, report: Report) -> Ruling:
     if here.lock_sha256 is None:
         return "REFUSED", "the environment of the run was made without a lock"
     if here.lock_sha256 not in basis.locks:
-        return ("REFUSED", f"lock {here.lock}, sha256 {here.lock_sha256[:12]}, is none of {basis.ref}'s {some(wanted)}")
+        return (
+            "REFUSED",
+            (
+                f"lock {here.lock}, sha256 {here.lock_sha256[:12]}, is none of {basis.ref}'s"
+                f" {some(wanted)}"
+            ),
+        )
     return "MET", f"{here.lock}, sha256 {here.lock_sha256[:12]}"
 
 

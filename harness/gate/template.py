@@ -51,8 +51,14 @@ def write(path: Path) -> Iterator[Path]:
     claims = _claims()
     if not claims:
         raise TemplateError("scenarios/ holds no claim that a gate could require")
-    require = "\n".join(f"  - {{scenario: {scenario.id}{_file(file, scenario)}}}" for file, scenario in claims)
-    locks = sorted(file.as_posix() for file in Path("locks").glob("*.txt") if file.stem in ("cpu", "cuda", "metal"))
+    require = "\n".join(
+        f"  - {{scenario: {scenario.id}{_file(file, scenario)}}}" for file, scenario in claims
+    )
+    locks = sorted(
+        file.as_posix()
+        for file in Path("locks").glob("*.txt")
+        if file.stem in ("cpu", "cuda", "metal")
+    )
     text = POLICY.format(
         name="ci@example.org",
         require=require,

@@ -13,7 +13,9 @@ from typing import Literal
 from harness.forms.strict_json import strict_json
 from harness.hub.problem import LogLost
 
-End = Literal["whole", "truncated", "reset", "closed", "peer-left", "timed-out", "stopped", "refused"]
+End = Literal[
+    "whole", "truncated", "reset", "closed", "peer-left", "timed-out", "stopped", "refused"
+]
 
 
 @dataclass(frozen=True, slots=True)
@@ -137,9 +139,13 @@ class AccessLog:
         self._fd: int | None = None
         if path is not None:
             try:
-                self._fd = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC, 0o666)
+                self._fd = os.open(
+                    path, os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC, 0o666
+                )
             except OSError as error:
-                raise LogLost(f"access log {path}: cannot be opened: {error.strerror}; name another file") from error
+                raise LogLost(
+                    f"access log {path}: cannot be opened: {error.strerror}; name another file"
+                ) from error
 
     def write(self, access: Access) -> None:
         """Add a line.
@@ -161,8 +167,8 @@ class AccessLog:
 
     def _lost(self, why: str) -> LogLost:
         return LogLost(
-            f"access log {self.path}: request {self.counted['total'] + 1} cannot be written: {why}; "
-            "the hub stops, make room and start it again"
+            f"access log {self.path}: request {self.counted['total'] + 1} cannot be written: {why};"
+            " the hub stops, make room and start it again"
         )
 
     def close(self) -> None:

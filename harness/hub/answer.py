@@ -42,7 +42,9 @@ class Answer:
         return len(self.body) if self.body is not None else self.end - self.first
 
 
-def failure(status: int, message: str, *, code: str | None = None, commit: str | None = None) -> Answer:
+def failure(
+    status: int, message: str, *, code: str | None = None, commit: str | None = None
+) -> Answer:
     """An answer that says no, with the headers clients tell errors apart by."""
     headers = {"Content-Type": "application/json; charset=utf-8"}
     if code is not None:
@@ -54,7 +56,11 @@ def failure(status: int, message: str, *, code: str | None = None, commit: str |
 
 
 def answer(
-    repositories: Mapping[str, ServedRepository], target: Target, *, range_header: str | None, base: str
+    repositories: Mapping[str, ServedRepository],
+    target: Target,
+    *,
+    range_header: str | None,
+    base: str,
 ) -> Answer:
     """Answer a request truly.
 
@@ -115,7 +121,9 @@ def _model_info(repository: ServedRepository, revision: Revision) -> Answer:
 
 def _tree(repository: ServedRepository, revision: Revision, target: Target, base: str) -> Answer:
     if target.path in revision.files:
-        return failure(404, f"{target.path} is a file", code="EntryNotFound", commit=revision.commit)
+        return failure(
+            404, f"{target.path} is a file", code="EntryNotFound", commit=revision.commit
+        )
     try:
         entries = revision.under(target.path, recursive=_true(target.parameter("recursive")))
     except KeyError:
@@ -125,11 +133,15 @@ def _tree(repository: ServedRepository, revision: Revision, target: Target, base
     limit = _number(target.parameter("limit"))
     start = _number(target.parameter("cursor")) or 0
     page = min(limit or PAGE, EXPANDED_PAGE if expand else PAGE)
-    shown = [_entry(revision, path, file, expand=expand) for path, file in entries[start : start + page]]
+    shown = [
+        _entry(revision, path, file, expand=expand) for path, file in entries[start : start + page]
+    ]
     headers = {"X-Repo-Commit": revision.commit}
     if start + page < len(entries):
         kept = "".join(
-            f"{quote(name, safe='')}={quote(value, safe='')}&" for name, value in target.parameters if name != "cursor"
+            f"{quote(name, safe='')}={quote(value, safe='')}&"
+            for name, value in target.parameters
+            if name != "cursor"
         )
         place = "/".join(quote(part, safe="") for part in target.path.split("/"))
         url = f"{base}/api/models/{repository.id}/tree/{quote(target.revision, safe='')}"
@@ -140,7 +152,12 @@ def _tree(repository: ServedRepository, revision: Revision, target: Target, base
 
 def _entry(revision: Revision, path: str, file: File | None, *, expand: bool) -> dict[str, Any]:
     if file is None:
-        out: dict[str, Any] = {"type": "directory", "oid": revision.folders[path], "size": 0, "path": path}
+        out: dict[str, Any] = {
+            "type": "directory",
+            "oid": revision.folders[path],
+            "size": 0,
+            "path": path,
+        }
     else:
         out = {"type": "file", "oid": file.git, "size": file.size, "path": path}
         if file.lfs:
@@ -152,13 +169,19 @@ def _entry(revision: Revision, path: str, file: File | None, *, expand: bool) ->
 
 def _pointer_size(file: File) -> int:
     return len(
-        f"version https://git-lfs.github.com/spec/v1\noid sha256:{file.sha256}\nsize {file.size}\n".encode("ascii")
+        f"version https://git-lfs.github.com/spec/v1\noid sha256:{file.sha256}\nsize {file.size}\n".encode(
+            "ascii"
+        )
     )
 
 
 def _refs(repository: ServedRepository) -> Answer:
     def entry(revision: Revision, kind: str) -> dict[str, str]:
-        return {"name": revision.name, "ref": f"refs/{kind}/{revision.name}", "targetCommit": revision.commit}
+        return {
+            "name": revision.name,
+            "ref": f"refs/{kind}/{revision.name}",
+            "targetCommit": revision.commit,
+        }
 
     held = repository.revisions.values()
     return _json(
@@ -171,7 +194,13 @@ def _refs(repository: ServedRepository) -> Answer:
 
 
 def _commits(revision: Revision) -> Answer:
-    one = {"id": revision.commit, "title": "Served by rankproof", "message": "", "authors": [], "date": WHEN}
+    one = {
+        "id": revision.commit,
+        "title": "Served by rankproof",
+        "message": "",
+        "authors": [],
+        "date": WHEN,
+    }
     return _json([one], **{"X-Total-Count": "1"})
 
 

@@ -76,7 +76,11 @@ class Hub:
         """
         if self._thread is not None:
             raise HubError("this hub was started already; make a new one")
-        rules = load_rules(self._rules) if isinstance(self._rules, Path) else self._rules or Rules(schema=1)
+        rules = (
+            load_rules(self._rules)
+            if isinstance(self._rules, Path)
+            else self._rules or Rules(schema=1)
+        )
         self.repositories = read_folder(self.folder)
         self._log = AccessLog(self._log_path, keep=self._keep)
         self._loop = asyncio.new_event_loop()
@@ -106,7 +110,10 @@ class Hub:
         return self.start()
 
     def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
     ) -> None:
         try:
             self.stop()
@@ -127,7 +134,9 @@ class Hub:
     def endpoint_for(self, client: str) -> str:
         """The value for HF_ENDPOINT of one client, which then goes by this name in rules and in the log."""
         if not CLIENT.fullmatch(client):
-            raise HubError(f"{client!r}: a client's name is 1 to 64 letters, digits, '.', '_' or '-'")
+            raise HubError(
+                f"{client!r}: a client's name is 1 to 64 letters, digits, '.', '_' or '-'"
+            )
         return f"{self.endpoint}/client/{client}"
 
     def requests(self) -> tuple[Access, ...]:
@@ -188,7 +197,9 @@ class Hub:
             return OwnAddress(self._host, self._port)
         except OSError as error:
             where = f"{self._host}:{self._port}"
-            raise HubError(f"{where}: cannot listen there: {error.strerror}; name another --port") from error
+            raise HubError(
+                f"{where}: cannot listen there: {error.strerror}; name another --port"
+            ) from error
 
     def _failed(self, failed: asyncio.Future[None]) -> None:
         error = failed.exception() if not failed.cancelled() else None

@@ -140,7 +140,11 @@ class Peers:
         self._asked = 0
 
     def find(
-        self, *, client: tuple[str, int], server: tuple[str, int], kernel: socket.socket | None = None
+        self,
+        *,
+        client: tuple[str, int],
+        server: tuple[str, int],
+        kernel: socket.socket | None = None,
     ) -> tuple[int | None, int | None]:
         """Return (pid, start time in clock ticks) of the process that connected from ``client`` to ``server``.
 
@@ -163,7 +167,9 @@ class Peers:
                 return self._met(pid)
         return None, None
 
-    def _inode(self, client: tuple[str, int], server: tuple[str, int], kernel: socket.socket | None) -> int | None:
+    def _inode(
+        self, client: tuple[str, int], server: tuple[str, int], kernel: socket.socket | None
+    ) -> int | None:
         """Inode of the socket bound to ``client`` and connected to ``server``, or None."""
         self._asked += 1
         question = _question(client, server, number=self._asked)
@@ -180,7 +186,10 @@ class Peers:
                     answer = kernel.recv(4096)
             except OSError:
                 return None
-        if len(answer) < INODE_AT + 4 or struct.unpack_from("=H", answer, 4)[0] != SOCK_DIAG_BY_FAMILY:
+        if (
+            len(answer) < INODE_AT + 4
+            or struct.unpack_from("=H", answer, 4)[0] != SOCK_DIAG_BY_FAMILY
+        ):
             return None
         return int(struct.unpack_from("=I", answer, INODE_AT)[0]) or None
 
@@ -196,13 +205,21 @@ def _question(client: tuple[str, int], server: tuple[str, int], *, number: int) 
     """What the kernel is asked about one socket."""
     family = socket.AF_INET6 if ":" in client[0] else socket.AF_INET
     identity = struct.pack(
-        "!HH16s16s", client[1], server[1], socket.inet_pton(family, client[0]), socket.inet_pton(family, server[0])
+        "!HH16s16s",
+        client[1],
+        server[1],
+        socket.inet_pton(family, client[0]),
+        socket.inet_pton(family, server[0]),
     )
     # inet_diag_req_v2: family, protocol, nothing, every state, the socket, any interface, no cookie.
     body = (
-        struct.pack("=BBBxI", family, socket.IPPROTO_TCP, 0, 0xFFFFFFFF) + identity + struct.pack("=III", 0, NONE, NONE)
+        struct.pack("=BBBxI", family, socket.IPPROTO_TCP, 0, 0xFFFFFFFF)
+        + identity
+        + struct.pack("=III", 0, NONE, NONE)
     )
-    return struct.pack("=IHHII", 16 + len(body), SOCK_DIAG_BY_FAMILY, NLM_F_REQUEST, number, 0) + body
+    return (
+        struct.pack("=IHHII", 16 + len(body), SOCK_DIAG_BY_FAMILY, NLM_F_REQUEST, number, 0) + body
+    )
 
 
 def _holds(pid: int, wanted: str) -> bool:

@@ -102,7 +102,9 @@ class ServedRepository:
         if name in self.revisions:
             return self.revisions[name]
         if re.fullmatch(r"[0-9a-f]{7,40}", name):
-            matching = {one.commit: one for one in self.revisions.values() if one.commit.startswith(name)}
+            matching = {
+                one.commit: one for one in self.revisions.values() if one.commit.startswith(name)
+            }
             if len(matching) == 1:
                 return next(iter(matching.values()))
         return None
@@ -115,13 +117,20 @@ def read_folder(folder: Path) -> dict[str, ServedRepository]:
         HubError: no such folder, nothing to serve in it, or a file that cannot be served.
     """
     if not folder.is_dir():
-        raise HubError(f"{folder}: no such folder; `rankproof hub layouts --out {folder}` writes one to try")
+        raise HubError(
+            f"{folder}: no such folder; `rankproof hub layouts --out {folder}` writes one to try"
+        )
     by_id: dict[str, dict[str, Revision]] = {}
     for identity, name, place in _places(folder):
         by_id.setdefault(identity, {})[name] = read_revision(place, name=name, root=folder)
     if not by_id:
-        raise HubError(f"{folder}: holds no repository; a repository is a folder ORG/NAME with files in it")
-    return {identity: ServedRepository(identity, revisions) for identity, revisions in sorted(by_id.items())}
+        raise HubError(
+            f"{folder}: holds no repository; a repository is a folder ORG/NAME with files in it"
+        )
+    return {
+        identity: ServedRepository(identity, revisions)
+        for identity, revisions in sorted(by_id.items())
+    }
 
 
 def _places(folder: Path) -> Iterator[tuple[str, str, Path]]:
@@ -133,11 +142,14 @@ def _places(folder: Path) -> Iterator[tuple[str, str, Path]]:
             name, revision = _named(outer)
             yield name, revision, outer
             continue
-        for inner in sorted(path for path in outer.iterdir() if path.is_dir() and not path.name.startswith(".")):
+        for inner in sorted(
+            path for path in outer.iterdir() if path.is_dir() and not path.name.startswith(".")
+        ):
             name, revision = _named(inner)
             if not NAME.fullmatch(outer.name):
                 raise HubError(
-                    f"{outer}: is not a name of an organisation; rename it to letters, digits, '.', '_', '-'"
+                    f"{outer}: is not a name of an organisation; rename it to letters, digits, '.',"
+                    " '_', '-'"
                 )
             yield f"{outer.name}/{name}", revision, inner
 
@@ -145,9 +157,16 @@ def _places(folder: Path) -> Iterator[tuple[str, str, Path]]:
 def _named(folder: Path) -> tuple[str, str]:
     name, _, revision = folder.name.partition("@")
     if not NAME.fullmatch(name):
-        raise HubError(f"{folder}: is not a name of a repository; rename it to letters, digits, '.', '_', '-'")
+        raise HubError(
+            f"{folder}: is not a name of a repository; rename it to letters, digits, '.', '_', '-'"
+        )
     revision = unquote(revision) or MAIN
-    if not revision.isprintable() or len(revision) > 200 or ".." in revision or re.search(r"[\s\\~^:?*\[]", revision):
+    if (
+        not revision.isprintable()
+        or len(revision) > 200
+        or ".." in revision
+        or re.search(r"[\s\\~^:?*\[]", revision)
+    ):
         raise HubError(f"{folder}: what stands after @ cannot name a branch or tag")
     return name, revision
 
@@ -201,8 +220,12 @@ def _read_file(path: Path, *, inside: str, patterns: tuple[str, ...]) -> File:
     except OSError as error:
         raise HubError(f"{path}: cannot be read: {error.strerror}") from error
     name = inside.rsplit("/", 1)[-1]
-    lfs = status.st_size > LFS_FROM or any(fnmatch.fnmatchcase(inside if "/" in one else name, one) for one in patterns)
-    return File(inside, path, status.st_size, status.st_mtime_ns, git.hexdigest(), sha.hexdigest(), lfs)
+    lfs = status.st_size > LFS_FROM or any(
+        fnmatch.fnmatchcase(inside if "/" in one else name, one) for one in patterns
+    )
+    return File(
+        inside, path, status.st_size, status.st_mtime_ns, git.hexdigest(), sha.hexdigest(), lfs
+    )
 
 
 def _lfs_patterns(folder: Path) -> tuple[str, ...]:

@@ -36,7 +36,10 @@ def _client(value: str) -> str:
 Duration = Annotated[units.Duration, AfterValidator(_bounded)]
 Listed = Annotated[tuple[T, ...], Strict(False), Field(min_length=1, max_length=1000)]
 Methods = Annotated[
-    tuple[Literal["HEAD", "GET"], ...], Strict(False), BeforeValidator(one_or_list), Field(min_length=1)
+    tuple[Literal["HEAD", "GET"], ...],
+    Strict(False),
+    BeforeValidator(one_or_list),
+    Field(min_length=1),
 ]
 Count = Annotated[int, Field(ge=1, le=1_000_000_000)]
 Text = Annotated[str, Field(min_length=1, max_length=300)]
@@ -63,14 +66,18 @@ class RateLimit(Model):
     headers: Literal["ratelimit", "retry-after", "both", "none"] = Field(
         "both", description="The headers that say when to come again."
     )
-    reset: Duration = Field(1.0, description="When they say so, with a unit.", json_schema_extra={"default": "1s"})
+    reset: Duration = Field(
+        1.0, description="When they say so, with a unit.", json_schema_extra={"default": "1s"}
+    )
 
 
 class ServerError(Model):
     """A status of 500 to 599."""
 
     kind: Literal["error"]
-    status: Annotated[int, Field(ge=500, le=599)] = Field(503, description="The status, 500 to 599.")
+    status: Annotated[int, Field(ge=500, le=599)] = Field(
+        503, description="The status, 500 to 599."
+    )
     retry_after: Duration | None = Field(None, description="The Retry-After header, with a unit.")
 
 
@@ -102,8 +109,12 @@ class Truncate(Model):
     """Announce the whole length, send a part, close."""
 
     kind: Literal["truncate"]
-    share: Annotated[float, Field(ge=0, lt=1)] = Field(0.5, description="The share of the bytes that is sent.")
-    after: Annotated[int, Field(ge=0)] | None = Field(None, description="So many bytes instead of a share.")
+    share: Annotated[float, Field(ge=0, lt=1)] = Field(
+        0.5, description="The share of the bytes that is sent."
+    )
+    after: Annotated[int, Field(ge=0)] | None = Field(
+        None, description="So many bytes instead of a share."
+    )
     ending: Literal["close", "reset"] = Field("close", description="How the connection ends.")
 
 
@@ -111,7 +122,9 @@ class Short(Model):
     """Announce fewer bytes than the file has and send exactly those: a whole answer, and a wrong one."""
 
     kind: Literal["short"]
-    share: Annotated[float, Field(ge=0, lt=1)] = Field(0.5, description="The share of the bytes that is sent.")
+    share: Annotated[float, Field(ge=0, lt=1)] = Field(
+        0.5, description="The share of the bytes that is sent."
+    )
 
 
 class Latency(Model):
@@ -135,12 +148,23 @@ class WrongBytes(Model):
 
     kind: Literal["wrong-bytes"]
     text: Annotated[str, Field(max_length=100_000)] | None = Field(
-        None, description="The content instead; one byte of the file is changed where nothing is said."
+        None,
+        description="The content instead; one byte of the file is changed where nothing is said.",
     )
 
 
 WrongAnswer = Annotated[
-    Missing | RateLimit | ServerError | Reset | Close | Refuse | Truncate | Short | Latency | WrongEtag | WrongBytes,
+    Missing
+    | RateLimit
+    | ServerError
+    | Reset
+    | Close
+    | Refuse
+    | Truncate
+    | Short
+    | Latency
+    | WrongEtag
+    | WrongBytes,
     Field(discriminator="kind"),
 ]
 
@@ -154,29 +178,40 @@ def _window(value: tuple[Any, ...]) -> tuple[Any, ...]:
 class When(Model):
     """Which of the requests that match are struck. All conditions that are given must hold; none given: every one."""
 
-    times: Count | None = Field(None, description="Only the first so many that the other conditions let through.")
+    times: Count | None = Field(
+        None, description="Only the first so many that the other conditions let through."
+    )
     requests: Annotated[tuple[Count, Count], Strict(False), AfterValidator(_window)] | None = Field(
         None, description="Only these matching requests, [first, last], counted from 1."
     )
-    seconds: Annotated[tuple[Duration, Duration], Strict(False), AfterValidator(_window)] | None = Field(
-        None, description="Only between these times since the hub started, [from, to], with units."
+    seconds: Annotated[tuple[Duration, Duration], Strict(False), AfterValidator(_window)] | None = (
+        Field(
+            None,
+            description="Only between these times since the hub started, [from, to], with units.",
+        )
     )
     quota: Annotated[int, Field(ge=0, le=1_000_000_000)] | None = Field(
         None, description="Only requests beyond so many in one window, as a rate limit counts."
     )
     window: Duration | None = Field(None, description="The window of the quota, with a unit.")
     probability: Annotated[float, Field(ge=0, le=1, strict=False)] | None = Field(
-        None, description="This share, decided by a hash of seed, rule, client, request and its number."
+        None,
+        description="This share, decided by a hash of seed, rule, client, request and its number.",
     )
     per: Literal["client", "all"] | None = Field(
-        None, description="Counted for each client (the default) or for all together (the default of a quota)."
+        None,
+        description=(
+            "Counted for each client (the default) or for all together (the default of a quota)."
+        ),
     )
 
     @model_validator(mode="after")
     def _together(self) -> When:
         if (self.quota is None) != (self.window is None):
             given = "quota" if self.window is None else "window"
-            raise complaint("quota and window stand together, such as 500 requests in each 5min", at=given)
+            raise complaint(
+                "quota and window stand together, such as 500 requests in each 5min", at=given
+            )
         if self.window is not None and self.window <= 0:
             raise complaint("must be longer than nothing", at="window")
         return self
@@ -203,7 +238,8 @@ class Rule(Model):
     def _has_a_body(self) -> Rule:
         if self.answer.kind in OF_A_BODY and self.method is not None and "HEAD" in self.method:
             raise complaint(
-                f"{self.answer.kind} changes a body, and the answer to HEAD has none; write GET", at="method"
+                f"{self.answer.kind} changes a body, and the answer to HEAD has none; write GET",
+                at="method",
             )
         return self
 
@@ -225,7 +261,10 @@ class Rules(Model):
         seen: set[str] = set()
         for rule in self.rules:
             if rule.id in seen:
-                raise complaint(f'two have the id "{rule.id}"; the access log tells rules apart by it', at="rules")
+                raise complaint(
+                    f'two have the id "{rule.id}"; the access log tells rules apart by it',
+                    at="rules",
+                )
             seen.add(rule.id)
         return self
 

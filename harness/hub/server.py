@@ -140,8 +140,15 @@ def head_of(outgoing: Outgoing, answer: Answer, request: Request | None) -> byte
         "Content-Length": str(outgoing.announced),
         "Connection": "keep-alive" if keep else "close",
     }
-    reason = HTTPStatus(answer.status).phrase if answer.status in HTTPStatus._value2member_map_ else "Fault"
-    lines = [f"HTTP/1.1 {answer.status} {reason}", *(f"{name}: {value}" for name, value in headers.items())]
+    reason = (
+        HTTPStatus(answer.status).phrase
+        if answer.status in HTTPStatus._value2member_map_
+        else "Fault"
+    )
+    lines = [
+        f"HTTP/1.1 {answer.status} {reason}",
+        *(f"{name}: {value}" for name, value in headers.items()),
+    ]
     return ("\r\n".join(lines) + "\r\n\r\n").encode("latin-1")
 
 
@@ -152,7 +159,11 @@ class Server:
     """Serves repositories until stopped. All methods belong to the event loop's thread."""
 
     def __init__(
-        self, repositories: Mapping[str, ServedRepository], rules: Rules, log: AccessLog, limits: Limits
+        self,
+        repositories: Mapping[str, ServedRepository],
+        rules: Rules,
+        log: AccessLog,
+        limits: Limits,
     ) -> None:
         self.repositories = repositories
         self.log = log
@@ -189,13 +200,17 @@ class Server:
             self._leave()
             for place in places:
                 place.close()
-            raise HubError(f"{self.host}:{self.port}: cannot listen there: {error.strerror}") from error
+            raise HubError(
+                f"{self.host}:{self.port}: cannot listen there: {error.strerror}"
+            ) from error
         self._started = time.monotonic()
 
     async def _listen(self) -> None:
         for place in self._places:
             accept = functools.partial(self._accept, place)
-            listener = await asyncio.start_server(accept, sock=place.open(), limit=HEAD_LIMIT, backlog=1024)
+            listener = await asyncio.start_server(
+                accept, sock=place.open(), limit=HEAD_LIMIT, backlog=1024
+            )
             self._listeners.append(listener)
 
     def _leave(self) -> None:
@@ -249,7 +264,11 @@ class Server:
             try:
                 await self._listen()
             except OSError as error:
-                self._fail(HubError(f"port {self.port}: cannot listen again after a refusal: {error.strerror}"))
+                self._fail(
+                    HubError(
+                        f"port {self.port}: cannot listen again after a refusal: {error.strerror}"
+                    )
+                )
 
     def _fail(self, error: HubError) -> None:
         """Stop answering for good."""
@@ -262,7 +281,9 @@ class Server:
 
     # --- connections
 
-    async def _accept(self, place: Place, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    async def _accept(
+        self, place: Place, reader: asyncio.StreamReader, writer: asyncio.StreamWriter
+    ) -> None:
         task = asyncio.current_task()
         peer = writer.get_extra_info("peername")
         here = writer.get_extra_info("sockname")
@@ -300,7 +321,9 @@ class Server:
     async def _converse(self, connection: Connection, *, crowded: bool) -> None:
         finding = asyncio.get_running_loop().run_in_executor(
             self._finder,
-            lambda: self._peers.find(client=connection.peer, server=connection.here, kernel=connection.place.kernel),
+            lambda: self._peers.find(
+                client=connection.peer, server=connection.here, kernel=connection.place.kernel
+            ),
         )
         connection.pid, connection.started = await finding
         keep = True
@@ -311,7 +334,9 @@ class Server:
                 await self._refuse_request(connection, error)
                 return
             if crowded:
-                full = BadRequest(503, f"more than {self.limits.connections} connections", address=request.address)
+                full = BadRequest(
+                    503, f"more than {self.limits.connections} connections", address=request.address
+                )
                 await self._refuse_request(connection, full)
                 return
             keep = await self._serve(connection, request)
@@ -327,7 +352,9 @@ class Server:
                 while await connection.reader.read(65536):
                     pass
 
-    def _begin(self, connection: Connection, method: str | None, address: str, target: Target | None) -> Exchange:
+    def _begin(
+        self, connection: Connection, method: str | None, address: str, target: Target | None
+    ) -> Exchange:
         self.requests += 1
         client = target.client if target is not None and target.client else self._name(connection)
         exchange = Exchange(self.requests, connection, method, address, client, target)
@@ -353,7 +380,10 @@ class Server:
         exchange = self._begin(connection, request.method, request.address, target)
         exchange.range = request.headers.get("range")
         true = answer(
-            self.repositories, target, range_header=exchange.range, base=self._base(request, exchange, target)
+            self.repositories,
+            target,
+            range_header=exchange.range,
+            base=self._base(request, exchange, target),
         )
         struck = self.strikes.judge(
             client=exchange.client,

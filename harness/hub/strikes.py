@@ -47,7 +47,14 @@ class Strikes:
         self._spent: dict[tuple[str, str], tuple[int, int]] = {}
 
     def judge(
-        self, *, client: str, method: str, address: str, target: Target, at: float, changes: Callable[[Rule], bool]
+        self,
+        *,
+        client: str,
+        method: str,
+        address: str,
+        target: Target,
+        at: float,
+        changes: Callable[[Rule], bool],
     ) -> Struck:
         """Count a request and say what happens to it.
 
@@ -81,7 +88,10 @@ class Strikes:
         self._matched[key] += 1
         same = (rule.id, client, request)
         self._same[same] += 1
-        if when.requests is not None and not when.requests[0] <= self._matched[key] <= when.requests[1]:
+        if (
+            when.requests is not None
+            and not when.requests[0] <= self._matched[key] <= when.requests[1]
+        ):
             return False
         if when.seconds is not None and not when.seconds[0] <= at <= when.seconds[1]:
             return False
@@ -172,7 +182,11 @@ def spoiled(struck: Struck, answer: Answer, *, target: Target, commit: str | Non
         case rules.Missing() | rules.RateLimit() | rules.ServerError() as wrong:
             return truly(_refusal(wrong, struck, target, commit))
         case rules.Reset() | rules.Refuse() as wrong:
-            return Outgoing(None, then="reset", refuse=wrong.lasting if isinstance(wrong, rules.Refuse) else None)
+            return Outgoing(
+                None,
+                then="reset",
+                refuse=wrong.lasting if isinstance(wrong, rules.Refuse) else None,
+            )
         case rules.Close():
             return Outgoing(None, then="close")
         case rules.Truncate() as wrong:
@@ -192,14 +206,19 @@ def spoiled(struck: Struck, answer: Answer, *, target: Target, commit: str | Non
 
 
 def _refusal(
-    wrong: rules.Missing | rules.RateLimit | rules.ServerError, struck: Struck, target: Target, commit: str | None
+    wrong: rules.Missing | rules.RateLimit | rules.ServerError,
+    struck: Struck,
+    target: Target,
+    commit: str | None,
 ) -> Answer:
     if isinstance(wrong, rules.Missing):
         code = None if wrong.code == "none" else wrong.code
         return failure(404, "Entry not found", code=code, commit=commit if wrong.commit else None)
     if isinstance(wrong, rules.RateLimit):
         return _rate_limited(wrong, struck, target)
-    no = failure(wrong.status, "Internal Error - We're working hard to fix this as soon as possible!")
+    no = failure(
+        wrong.status, "Internal Error - We're working hard to fix this as soon as possible!"
+    )
     if wrong.retry_after is not None:
         no.headers["Retry-After"] = str(math.ceil(wrong.retry_after))
     return no

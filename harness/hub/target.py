@@ -112,7 +112,11 @@ def parse(raw: str) -> Target:
     address, _, query = raw.partition("?")
     parts = [_segment(part) for part in address[1:].split("/")]
     try:
-        parameters = tuple(parse_qsl(query, keep_blank_values=True, max_num_fields=PARAMETER_LIMIT, errors="strict"))
+        parameters = tuple(
+            parse_qsl(
+                query, keep_blank_values=True, max_num_fields=PARAMETER_LIMIT, errors="strict"
+            )
+        )
     except ValueError as error:
         raise BadTarget(f"the query cannot be read: {error}") from error
     client = None
@@ -129,7 +133,9 @@ def parse(raw: str) -> Target:
         rest = parts[at + 1 :]
         if len(rest) >= 2:
             path = _path(rest[1:])
-            return Target(client, "resolve", role_of_file(path), repository, rest[0], path, parameters)
+            return Target(
+                client, "resolve", role_of_file(path), repository, rest[0], path, parameters
+            )
     return Target(client, "other", "other", parameters=parameters)
 
 
@@ -148,7 +154,9 @@ def _api(parts: list[str], client: str | None, parameters: tuple[tuple[str, str]
             case "" if len(parts) == at:
                 return Target(client, "model_info", "model_info", repository, parameters=parameters)
             case "revision" if len(rest) == 1:
-                return Target(client, "model_info", "model_info", repository, revision, parameters=parameters)
+                return Target(
+                    client, "model_info", "model_info", repository, revision, parameters=parameters
+                )
             case "tree" if rest:
                 path = _path(rest[1:])
                 role: Role = "templates" if path == TEMPLATES else "tree"
@@ -156,7 +164,9 @@ def _api(parts: list[str], client: str | None, parameters: tuple[tuple[str, str]
             case "refs" if not rest:
                 return Target(client, "refs", "refs", repository, parameters=parameters)
             case "commits" if len(rest) <= 1:
-                return Target(client, "commits", "commits", repository, revision, parameters=parameters)
+                return Target(
+                    client, "commits", "commits", repository, revision, parameters=parameters
+                )
     return Target(client, "other", "other", parameters=parameters)
 
 
@@ -195,4 +205,9 @@ def one_or_list(value: Any) -> Any:
     return (value,) if isinstance(value, str) else value
 
 
-Roles = Annotated[tuple[Literal[Role, "any"], ...], Strict(False), BeforeValidator(one_or_list), Field(min_length=1)]
+Roles = Annotated[
+    tuple[Literal[Role, "any"], ...],
+    Strict(False),
+    BeforeValidator(one_or_list),
+    Field(min_length=1),
+]

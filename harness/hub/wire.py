@@ -14,7 +14,9 @@ TOKEN = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+")
 class BadRequest(Exception):
     """What came is not a request that the hub answers; ``status`` is the answer."""
 
-    def __init__(self, status: int, message: str, *, method: str | None = None, address: str = "") -> None:
+    def __init__(
+        self, status: int, message: str, *, method: str | None = None, address: str = ""
+    ) -> None:
         super().__init__(message)
         self.status = status
         self.message = message
@@ -82,20 +84,32 @@ async def read_request(reader: asyncio.StreamReader, limits: Limits) -> Request:
 def _head(data: bytes) -> Request:
     lines = data[:-4].decode("latin-1").split("\r\n")
     words = lines[0].split(" ")
-    if len(words) != 3 or not TOKEN.fullmatch(words[0]) or not re.fullmatch(r"HTTP/1\.[01]", words[2]):
+    if (
+        len(words) != 3
+        or not TOKEN.fullmatch(words[0])
+        or not re.fullmatch(r"HTTP/1\.[01]", words[2])
+    ):
         raise BadRequest(400, "the first line is not an HTTP/1.1 request")
     method = words[0]
     address = words[1]
     if len(lines) - 1 > HEADER_LIMIT:
-        raise BadRequest(431, f"there are more than {HEADER_LIMIT} headers", method=method, address=address)
+        raise BadRequest(
+            431, f"there are more than {HEADER_LIMIT} headers", method=method, address=address
+        )
     headers: dict[str, str] = {}
     for line in lines[1:]:
         name, colon, value = line.partition(":")
-        if not colon or not TOKEN.fullmatch(name) or not all(char.isprintable() or char == "\t" for char in value):
+        if (
+            not colon
+            or not TOKEN.fullmatch(name)
+            or not all(char.isprintable() or char == "\t" for char in value)
+        ):
             raise BadRequest(400, "a header cannot be read", method=method, address=address)
         headers.setdefault(name.lower(), value.strip())
     if headers.get("content-length", "0") != "0" or "transfer-encoding" in headers:
-        raise BadRequest(413, "a request with a body; the hub only reads", method=method, address=address)
+        raise BadRequest(
+            413, "a request with a body; the hub only reads", method=method, address=address
+        )
     if method not in {"GET", "HEAD"}:
         raise BadRequest(405, "the hub answers GET and HEAD only", method=method, address=address)
     wish = headers.get("connection", "").lower()

@@ -40,7 +40,9 @@ FORMATS = {
     "uint64": "<Q",
 }
 REDUCED = frozenset({"all_reduce", "reduce_scatter"})
-OPERATIONS = frozenset({"all_reduce", "all_gather", "broadcast", "reduce_scatter", "all_to_all", "send", "recv"})
+OPERATIONS = frozenset(
+    {"all_reduce", "all_gather", "broadcast", "reduce_scatter", "all_to_all", "send", "recv"}
+)
 REDUCTIONS: dict[str, Callable[[Sequence[int]], int]] = {"sum": sum, "max": max, "min": min}
 BLOCK = 4093
 """Elements after which the disorder begins again, shifted. A prime."""
@@ -56,7 +58,9 @@ Value = Callable[[int], int]
 def modulus(dtype: str, size: int) -> int:
     """How many values there are: the largest prime of one byte that leaves a sum exact, with one rank's part twice."""
     most = min(251, MOST[dtype] // (size + 1))
-    return next(number for number in range(most, 1, -1) if all(number % other for other in range(2, number)))
+    return next(
+        number for number in range(most, 1, -1) if all(number % other for other in range(2, number))
+    )
 
 
 @functools.cache
@@ -123,7 +127,9 @@ def fill(value: Value, *, first: int, elements: int, dtype: str, size: int) -> b
         shift = block * OF_BLOCK % count
         here = min(BLOCK - place, end - index)
         if here < BLOCK:
-            pieces.append(b"".join([table[(one + shift) % count] for one in disorder[place : place + here]]))
+            pieces.append(
+                b"".join([table[(one + shift) % count] for one in disorder[place : place + here]])
+            )
         else:
             if shift not in blocks:
                 blocks[shift] = b"".join([table[(one + shift) % count] for one in disorder])
@@ -132,7 +138,9 @@ def fill(value: Value, *, first: int, elements: int, dtype: str, size: int) -> b
     return b"".join(pieces)
 
 
-def given(operation: str, *, rank: int, size: int, sequence: int, elements: int, dtype: str) -> bytes:
+def given(
+    operation: str, *, rank: int, size: int, sequence: int, elements: int, dtype: str
+) -> bytes:
     """What a rank puts into a call: `elements`, or as many for each rank where each gets its own."""
     many = elements * (size if operation in ("reduce_scatter", "all_to_all") else 1)
     value = given_by(rank, sequence, count=modulus(dtype, size))
@@ -187,7 +195,14 @@ def expected(
 
 
 def with_halves_swapped(
-    swapped: Value, others: Sequence[Value], *, first: int, elements: int, of: int, dtype: str, size: int
+    swapped: Value,
+    others: Sequence[Value],
+    *,
+    first: int,
+    elements: int,
+    of: int,
+    dtype: str,
+    size: int,
 ) -> bytes:
     """A sum to which one rank gave the halves of its elements in the other order.
 

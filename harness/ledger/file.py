@@ -43,9 +43,27 @@ LARGEST = LARGEST_BARE + DIGESTS * PART.size
 
 COLLECTIVES = frozenset(
     {
-        *("all_reduce", "all_reduce_coalesced", "broadcast", "reduce", "barrier", "monitored_barrier"),
-        *("all_gather", "all_gather_coalesced", "all_gather_into_tensor", "all_gather_into_tensor_coalesced"),
-        *("gather", "scatter", "reduce_scatter", "reduce_scatter_tensor", "reduce_scatter_tensor_coalesced"),
+        *(
+            "all_reduce",
+            "all_reduce_coalesced",
+            "broadcast",
+            "reduce",
+            "barrier",
+            "monitored_barrier",
+        ),
+        *(
+            "all_gather",
+            "all_gather_coalesced",
+            "all_gather_into_tensor",
+            "all_gather_into_tensor_coalesced",
+        ),
+        *(
+            "gather",
+            "scatter",
+            "reduce_scatter",
+            "reduce_scatter_tensor",
+            "reduce_scatter_tensor_coalesced",
+        ),
         *("all_to_all", "all_to_all_single", "all_sum", "all_max", "all_min", "sum_scatter"),
     }
 )
@@ -82,10 +100,16 @@ class Group:
         library, _, rest = text.partition("|")
         name, _, members = rest.rpartition("|")
         words = members.split(",")
-        if not library or not all(word.isascii() and word.isdecimal() and len(word) < 6 for word in words):
+        if not library or not all(
+            word.isascii() and word.isdecimal() and len(word) < 6 for word in words
+        ):
             raise NotALedger(f"{text!r} is not a group")
         ranks = tuple(map(int, words))
-        if len(set(ranks)) != len(ranks) or max(ranks) >= size or cls(library, name, ranks).text() != text:
+        if (
+            len(set(ranks)) != len(ranks)
+            or max(ranks) >= size
+            or cls(library, name, ranks).text() != text
+        ):
             raise NotALedger(f"{text!r} is not a group of a world of {size}")
         return cls(library, name, ranks)
 
@@ -156,7 +180,11 @@ class Call:
             "site": self.site,
             "call": self.number,
             "state": self.state,
-            **({"parts": list(self.shares.gives)} if self.operation in BUNDLES and self.shares.gives else {}),
+            **(
+                {"parts": list(self.shares.gives)}
+                if self.operation in BUNDLES and self.shares.gives
+                else {}
+            ),
         }
 
 
@@ -226,11 +254,30 @@ def parse(data: bytes) -> Ledger:
     """
     if len(data) < HEADER.size or data[: len(MAGIC)] != MAGIC:
         raise NotALedger("it does not begin as one")
-    (_, step, rank, size, why, pid, room, texts_at, texts_size, used, records_at, lost, children, world, *digests) = (
-        HEADER.unpack_from(data)
-    )
+    (
+        _,
+        step,
+        rank,
+        size,
+        why,
+        pid,
+        room,
+        texts_at,
+        texts_size,
+        used,
+        records_at,
+        lost,
+        children,
+        world,
+        *digests,
+    ) = HEADER.unpack_from(data)
     parts_at, parts_room, undigested_why, in_c, undigested = digests
-    if step != RECORD.size or not rank < size or texts_at != HEADER.size or records_at != texts_at + texts_size:
+    if (
+        step != RECORD.size
+        or not rank < size
+        or texts_at != HEADER.size
+        or records_at != texts_at + texts_size
+    ):
         raise NotALedger("its header contradicts itself")
     if not 0 < room <= SLOTS or texts_size > TEXTS_LIMIT or used > texts_size:
         raise NotALedger("it states more than a ledger holds")
@@ -245,7 +292,9 @@ def parse(data: bytes) -> Ledger:
     calls: dict[int, Call] = {}
     for at in range(records_at, parts_at, step):
         if NUMBER.unpack_from(data, at + NUMBER_AT)[0]:
-            call = _call(RECORD.unpack_from(data, at), texts=texts, groups=groups, rank=rank, size=size)
+            call = _call(
+                RECORD.unpack_from(data, at), texts=texts, groups=groups, rank=rank, size=size
+            )
             if calls.setdefault(call.number, call) is not call:
                 raise NotALedger(f"two records are of call {call.number}")
     made = max(calls, default=0)
@@ -281,7 +330,11 @@ def _parts(data: bytes, begin: int, *, size: int, made: int) -> tuple[Part, ...]
             part = unpack(data, at, size=size)
         except NotAPart as error:
             raise NotALedger(str(error)) from None
-        if part is not None and part.call <= made and parts.setdefault(part.number, part) is not part:
+        if (
+            part is not None
+            and part.call <= made
+            and parts.setdefault(part.number, part) is not part
+        ):
             raise NotALedger(f"two digests are number {part.number}")
     last = max(parts, default=0)
     return tuple(parts[number] for number in sorted(parts) if number > last - DIGESTS)
@@ -295,16 +348,31 @@ def encode(ledger: Ledger) -> bytes:
         peer = -1 if call.peer is None else call.peer
         tag = packed(call.shares, texts.number) if call.is_collective else call.tag
         numbers = (call.begin, call.end or 0, call.elements, call.index, peer, tag)
-        words = (call.operation, call.group.text(), call.site, call.dtype, call.shape, call.reduction)
+        words = (
+            call.operation,
+            call.group.text(),
+            call.site,
+            call.dtype,
+            call.shape,
+            call.reduction,
+        )
         state = STATES.index(call.state)
-        records += RECORD.pack(*numbers, *(texts.number(word) for word in words), call.thread, state, call.number)
+        records += RECORD.pack(
+            *numbers, *(texts.number(word) for word in words), call.thread, state, call.number
+        )
     why, undigested_why = texts.number(ledger.why), texts.number(ledger.undigested_why)
     held = bytes(texts.data)
     places = (HEADER.size, len(held), len(held), HEADER.size + len(held))
     who = (MAGIC, RECORD.size, ledger.rank, ledger.size, why, ledger.pid, ledger.room)
     about = (ledger.lost, ledger.children, ledger.world.encode("ascii"))
     room = DIGESTS if ledger.digested else 0
-    digests = (HEADER.size + len(held) + len(records), room, undigested_why, ledger.in_c, ledger.undigested)
+    digests = (
+        HEADER.size + len(held) + len(records),
+        room,
+        undigested_why,
+        ledger.in_c,
+        ledger.undigested,
+    )
     header = HEADER.pack(*who, *places, *about, *digests)
     return header + held + bytes(records) + b"".join(map(pack, ledger.parts))
 
@@ -361,7 +429,9 @@ def _text(texts: Sequence[str], number: int) -> str:
     return texts[number]
 
 
-def _call(found: tuple[int, ...], *, texts: Sequence[str], groups: dict[int, Group], rank: int, size: int) -> Call:
+def _call(
+    found: tuple[int, ...], *, texts: Sequence[str], groups: dict[int, Group], rank: int, size: int
+) -> Call:
     """One record."""
     begin, end, elements, index, peer, tag, *words, thread, state, number = found
     operation, group_text, site, dtype, shape, reduction = (_text(texts, word) for word in words)
@@ -376,7 +446,9 @@ def _call(found: tuple[int, ...], *, texts: Sequence[str], groups: dict[int, Gro
     shares = NONE
     if operation in COLLECTIVES:
         try:
-            shares = unpacked(tag, lambda at: _text(texts, at), operation=operation, members=len(group.ranks))
+            shares = unpacked(
+                tag, lambda at: _text(texts, at), operation=operation, members=len(group.ranks)
+            )
         except NotShares as error:
             raise NotALedger(f"its call {number} cannot be: {error}") from None
         tag = 0

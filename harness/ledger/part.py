@@ -105,7 +105,13 @@ def unpack(data: bytes, at: int, *, size: int) -> Part | None:
     digest, bits, magnitude, call, whom, many, side, kind, number = PART.unpack_from(data, at)
     if not number:
         return None
-    if not call or not many or side >= len(SIDES) or not (whom < size or whom == EVERYONE) or kind > WHOLE:
+    if (
+        not call
+        or not many
+        or side >= len(SIDES)
+        or not (whom < size or whom == EVERYONE)
+        or kind > WHOLE
+    ):
         raise NotAPart(f"its digest {number} cannot be")
     sketch = None
     if kind:

@@ -69,7 +69,9 @@ def unpacked(held: int, text: Callable[[int], str], *, operation: str, members: 
     if held < 0:
         raise NotShares(f"{held} names no texts")
     halves, members = (held & 0xFFFF, held >> 16), 0 if operation in BUNDLES else members
-    gives, takes = (() if half in (0, UNHELD) else _read(text(half), members=members) for half in halves)
+    gives, takes = (
+        () if half in (0, UNHELD) else _read(text(half), members=members) for half in halves
+    )
     return Shares(gives=gives, takes=takes, unheld=UNHELD in halves)
 
 
@@ -120,7 +122,12 @@ class Contradiction:
 
     def values(self) -> dict[str, JSON]:
         """As JSON."""
-        return {"from": self.source, "gives": self.gives, "to": self.destination, "takes": self.takes}
+        return {
+            "from": self.source,
+            "gives": self.gives,
+            "to": self.destination,
+            "takes": self.takes,
+        }
 
 
 def contradiction(stated: Mapping[int, Stated], order: Sequence[int]) -> Contradiction | None:
@@ -143,14 +150,24 @@ def contradiction(stated: Mapping[int, Stated], order: Sequence[int]) -> Contrad
     single = [rank for rank, others in partners.items() if 2 * len(others) > len(order) > 2]
     blamed: Sequence[int] = list(partners)
     for ranks in (itself, single[:1]):
-        if ranks and all(source in ranks or destination in ranks for source, _, destination, _ in found):
+        if ranks and all(
+            source in ranks or destination in ranks for source, _, destination, _ in found
+        ):
             blamed = ranks
             break
     source, gives, destination, takes = min(found, key=lambda one: one[0] == one[2])
-    return Contradiction(ranks=tuple(sorted(blamed)), source=source, gives=gives, destination=destination, takes=takes)
+    return Contradiction(
+        ranks=tuple(sorted(blamed)),
+        source=source,
+        gives=gives,
+        destination=destination,
+        takes=takes,
+    )
 
 
-def _pairs(stated: Mapping[int, Stated], order: Sequence[int]) -> Iterator[tuple[int, int, int, int]]:
+def _pairs(
+    stated: Mapping[int, Stated], order: Sequence[int]
+) -> Iterator[tuple[int, int, int, int]]:
     """Each transfer of which both ends are known and differ: source, what it gives, destination, what it takes."""
     there = [(place, rank) for place, rank in enumerate(order) if rank in stated]
     for giver, source in there:

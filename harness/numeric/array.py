@@ -23,7 +23,11 @@ DTYPES = {
     "f4": "float32",
     "f8": "float64",
     "b1": "bool",
-    **{f"{sign}{size}": f"{word}{8 * size}" for sign, word in (("i", "int"), ("u", "uint")) for size in (1, 2, 4, 8)},
+    **{
+        f"{sign}{size}": f"{word}{8 * size}"
+        for sign, word in (("i", "int"), ("u", "uint"))
+        for size in (1, 2, 4, 8)
+    },
 }
 
 
@@ -90,15 +94,25 @@ def header(file: BinaryIO, *, name: str) -> ArrayHeader:
     match = re.fullmatch(r"[<>|=]([a-z][0-9])", descr) if isinstance(descr, str) else None
     dtype = DTYPES.get(match[1]) if match else None
     if dtype is None:
-        raise NotAnArray(f"its dtype is {str(descr)[:40]}: an array of numbers is asked, " + ", ".join(DTYPES.values()))
+        raise NotAnArray(
+            f"its dtype is {str(descr)[:40]}: an array of numbers is asked, "
+            + ", ".join(DTYPES.values())
+        )
     if name.endswith(BFLOAT16_SUFFIX):
         if dtype != "uint16":
-            raise NotAnArray(f"its name says bfloat16, which lies in a file as uint16, and its dtype is {dtype}")
+            raise NotAnArray(
+                f"its name says bfloat16, which lies in a file as uint16, and its dtype is {dtype}"
+            )
         dtype = "bfloat16"
     if math.prod(max(1, one) for one in sizes) * int(descr[2:]) > SIZE_LIMIT:
         raise NotAnArray("its header says a shape that is larger than any array")
     begin = 8 + width + length
     size = begin + math.prod(sizes) * int(descr[2:])
     return ArrayHeader(
-        dtype=dtype, shape=sizes, bytes=size, begin=begin, descr=descr, fortran=found["fortran_order"] is True
+        dtype=dtype,
+        shape=sizes,
+        bytes=size,
+        begin=begin,
+        descr=descr,
+        fortran=found["fortran_order"] is True,
     )

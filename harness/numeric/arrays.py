@@ -90,7 +90,9 @@ def spread(file: ArrayFile) -> Spread:
     array = numbers(file)
     finite = array[np.isfinite(array)]
     least, most = (finite.min().item(), finite.max().item()) if finite.size else (None, None)
-    return Spread(least, most, int(np.count_nonzero(np.isnan(array))), int(np.count_nonzero(np.isinf(array))))
+    return Spread(
+        least, most, int(np.count_nonzero(np.isnan(array))), int(np.count_nonzero(np.isinf(array)))
+    )
 
 
 def compare(found: ArrayFile, expected: ArrayFile, tolerance: Tolerance) -> Comparison:
@@ -99,11 +101,14 @@ def compare(found: ArrayFile, expected: ArrayFile, tolerance: Tolerance) -> Comp
     Raises:
         NotAnArray: one of them is not one.
     """
-    (head, left) = found.load()
-    (other, right) = expected.load()
+    head, left = found.load()
+    other, right = expected.load()
     if head.shape != other.shape:
         return Comparison(
-            shape=list(head.shape), expected_shape=list(other.shape), dtype=head.dtype, expected_dtype=other.dtype
+            shape=list(head.shape),
+            expected_shape=list(other.shape),
+            dtype=head.dtype,
+            expected_dtype=other.dtype,
         )
     tally = ComparisonTally(head.shape, tolerance, dtype=coarser(head.dtype, other.dtype))
     for ours, theirs in zip(_chunks(left, head.dtype), _chunks(right, other.dtype), strict=True):
@@ -140,8 +145,14 @@ def _count(tally: ComparisonTally, found: Array, expected: Array) -> None:
         finite = np.isfinite(found), np.isfinite(expected)
         tally.nonfinite[0] += int(np.count_nonzero(~finite[0]))
         tally.nonfinite[1] += int(np.count_nonzero(~finite[1]))
-        tally.signed_zeros += int(np.count_nonzero(same & (found == 0) & (np.signbit(found) != np.signbit(expected))))
-        same = same | (np.isnan(found) & np.isnan(expected)) if tolerance.nonfinite else same & finite[0]
+        tally.signed_zeros += int(
+            np.count_nonzero(same & (found == 0) & (np.signbit(found) != np.signbit(expected)))
+        )
+        same = (
+            same | (np.isnan(found) & np.isnan(expected))
+            if tolerance.nonfinite
+            else same & finite[0]
+        )
     places = np.flatnonzero(~same)
     if not places.size:
         return
@@ -154,24 +165,39 @@ def _count(tally: ComparisonTally, found: Array, expected: Array) -> None:
         tally.unbounded += int(np.count_nonzero(~(np.isfinite(found) & np.isfinite(expected))))
     stretches = tally.stretch_of(places + first)  # ascending, as the places are
     starts = np.flatnonzero(np.diff(stretches, prepend=-1))
-    for stretch, largest in zip(stretches[starts], np.maximum.reduceat(excess, starts), strict=True):
+    for stretch, largest in zip(
+        stretches[starts], np.maximum.reduceat(excess, starts), strict=True
+    ):
         tally.excess[stretch] = max(tally.excess[stretch], float(largest))
     worst = int(np.argmax(excess))
-    tally.worse(int(places[worst]) + first, float(excess[worst]), found[worst].item(), expected[worst].item())
+    tally.worse(
+        int(places[worst]) + first,
+        float(excess[worst]),
+        found[worst].item(),
+        expected[worst].item(),
+    )
 
 
-def _judge(found: Array, expected: Array, tolerance: Tolerance, *, dtype: str) -> tuple[Array, Array]:
+def _judge(
+    found: Array, expected: Array, tolerance: Tolerance, *, dtype: str
+) -> tuple[Array, Array]:
     """`Tolerance.excess` and `Tolerance.allows` of pairs that differ; all of one kind, floats as float64."""
     import numpy as np
 
     whole = found.dtype.kind != "f"
     with np.errstate(all="ignore"):
         if whole:
-            steps = np.maximum(found, expected).astype(np.uint64) - np.minimum(found, expected).astype(np.uint64)
+            steps = np.maximum(found, expected).astype(np.uint64) - np.minimum(
+                found, expected
+            ).astype(np.uint64)
             apart = steps.astype(np.float64)
             size = np.abs(expected.astype(np.float64))
         else:
-            steps = _steps(found, expected, dtype) if tolerance.ulp is not None else np.zeros(0, np.uint64)
+            steps = (
+                _steps(found, expected, dtype)
+                if tolerance.ulp is not None
+                else np.zeros(0, np.uint64)
+            )
             apart = np.abs(found - expected)
             size = np.abs(expected)
         limit = tolerance.atol + tolerance.rtol * size
@@ -187,14 +213,21 @@ def _judge(found: Array, expected: Array, tolerance: Tolerance, *, dtype: str) -
         unsaid = np.isnan(excess) | ((limit > 0) & (limit < np.finfo(np.float64).tiny))
         lost = np.flatnonzero(unsaid & np.isfinite(found) & np.isfinite(expected))
         bare = tolerance._replace(ulp=None)
-        excess[lost] = [bare.excess(*pair) for pair in zip(found[lost].tolist(), expected[lost].tolist(), strict=True)]
+        excess[lost] = [
+            bare.excess(*pair)
+            for pair in zip(found[lost].tolist(), expected[lost].tolist(), strict=True)
+        ]
         if tolerance.ulp is not None:
             # 0 of 0 allowed is within.
             share = np.where(steps == 0, 0.0, steps.astype(np.float64) / tolerance.ulp)
             excess = np.fmin(excess, share)
     if doubtful.size:  # each pair once: what lies at the limit often does so many times
-        pairs, which = np.unique(np.stack([found[doubtful], expected[doubtful]]), axis=1, return_inverse=True)
-        within[doubtful] = np.array([bare.allows(*pair) for pair in pairs.T.tolist()])[which.reshape(-1)]
+        pairs, which = np.unique(
+            np.stack([found[doubtful], expected[doubtful]]), axis=1, return_inverse=True
+        )
+        within[doubtful] = np.array([bare.allows(*pair) for pair in pairs.T.tolist()])[
+            which.reshape(-1)
+        ]
     if tolerance.ulp is not None:
         within |= steps <= tolerance.ulp
     if not whole:
@@ -220,7 +253,9 @@ def _steps(found: Array, expected: Array, dtype: str) -> Array:
     ordinals = []
     for values in (found, expected):
         bits = values.astype(f"f{width}").view(f"i{width}")
-        size = (bits & np.iinfo(bits.dtype).max).astype(np.int64) >> (16 if dtype == "bfloat16" else 0)
+        size = (bits & np.iinfo(bits.dtype).max).astype(np.int64) >> (
+            16 if dtype == "bfloat16" else 0
+        )
         ordinals.append(np.where(bits < 0, -size, size))
     steps: Array = np.maximum(*ordinals).astype(np.uint64) - np.minimum(*ordinals).astype(np.uint64)
     return steps

@@ -20,11 +20,18 @@ ULP = "ulp"
 TOKEN = "token"  # noqa: S105 - of a text
 CHARACTER = "character"
 # Formats of `struct` for a float and for its bits, by dtype. The upper half of a float32's bits are a bfloat16.
-FLOATS = {"float64": ("<d", "<Q"), "float32": ("<f", "<I"), "float16": ("<e", "<H"), "bfloat16": ("<f", "<I")}
+FLOATS = {
+    "float64": ("<d", "<Q"),
+    "float32": ("<f", "<I"),
+    "float16": ("<e", "<H"),
+    "bfloat16": ("<f", "<I"),
+}
 BFLOAT16_STEP = 1 << 16
 # Formats of one element in a file, by NumPy's name of it without the order of its bytes.
 CODES = {"f2": "e", "f4": "f", "f8": "d", "i1": "b", "i2": "h", "i4": "i", "i8": "q"}
-CODES |= {code.replace("i", "u"): word.upper() for code, word in CODES.items() if code.startswith("i")}
+CODES |= {
+    code.replace("i", "u"): word.upper() for code, word in CODES.items() if code.startswith("i")
+}
 MOST = 1 << 16
 """So many elements are tried, from the seeded one on, until there is one that can be changed so."""
 
@@ -169,7 +176,9 @@ def _step(value: float, many: int, dtype: str) -> float | None:
     real, whole = FLOATS[dtype]
     steps = many * (BFLOAT16_STEP if dtype == "bfloat16" else 1)
     try:
-        after = struct.unpack(real, struct.pack(whole, struct.unpack(whole, struct.pack(real, value))[0] + steps))[0]
+        after = struct.unpack(
+            real, struct.pack(whole, struct.unpack(whole, struct.pack(real, value))[0] + steps)
+        )[0]
     except struct.error:
         return None
     return float(after) if math.copysign(1, after) == math.copysign(1, value) else None
@@ -253,7 +262,9 @@ class ArrayInFile:
         return index
 
 
-def restored_file(content: bytes, name: str, position: Position, before: float, order: Order) -> bytes:
+def restored_file(
+    content: bytes, name: str, position: Position, before: float, order: Order
+) -> bytes:
     """What a file was before an element was changed, if the order makes of that what the file is; else nothing.
 
     Args:

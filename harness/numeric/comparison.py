@@ -41,7 +41,9 @@ class Worst(Model):
     def difference(self) -> float:
         """How far they are apart; NaN where that has no answer."""
         found, expected = self.pair
-        return float(abs(found - expected)) if kind(found) == kind(expected) == "finite" else math.nan
+        return (
+            float(abs(found - expected)) if kind(found) == kind(expected) == "finite" else math.nan
+        )
 
 
 class Told(Model):
@@ -110,41 +112,66 @@ class Comparison(Told):
         if self.worst is None:
             return ""
         index = self.worst.index
-        if len(index) != len(self.shape) or any(one >= size for one, size in zip(index, self.shape, strict=True)):
+        if len(index) != len(self.shape) or any(
+            one >= size for one, size in zip(index, self.shape, strict=True)
+        ):
             return "the worst pair lies outside of the array"
         dtype = coarser(self.dtype, self.expected_dtype)
         if tolerance.allows(*self.worst.pair, dtype=dtype) != (self.beyond == 0):
             return "the worst pair does not say the same as the count beyond the tolerance"
         return ""
 
-    def complaint(self, tolerance: Tolerance, *, dtype_matters: bool = True, empty: bool = False) -> str:
+    def complaint(
+        self, tolerance: Tolerance, *, dtype_matters: bool = True, empty: bool = False
+    ) -> str:
         """Why the arrays are not close; empty where they are."""
         if self.shape != self.expected_shape:
             return f"its shape is {_shape(self.shape)}, expected {_shape(self.expected_shape)}"
         if dtype_matters and self.dtype != self.expected_dtype:
-            return f"its dtype is {self.dtype}, expected {self.expected_dtype} (dtype: any lets them differ)"
+            return (
+                f"its dtype is {self.dtype}, expected {self.expected_dtype} (dtype: any lets them"
+                " differ)"
+            )
         if contradiction := self.contradiction(tolerance):
             return f"the comparison contradicts itself: {contradiction}"
         if not self.elements and not empty:
-            return "it is empty, and to agree on nothing is not agreement (empty: allowed lets it be)"
+            return (
+                "it is empty, and to agree on nothing is not agreement (empty: allowed lets it be)"
+            )
         if self.elements and min(self.nonfinite) == self.elements and not self.beyond and not empty:
-            return "no element is finite, and to agree on nothing is not agreement (empty: allowed lets it be)"
+            return (
+                "no element is finite, and to agree on nothing is not agreement (empty: allowed"
+                " lets it be)"
+            )
         return self.description(tolerance) if self.beyond else ""
 
     def description(self, tolerance: Tolerance) -> str:
         """The worst pair and its place, how many are beyond the tolerance, and the tolerance."""
         if self.shape != self.expected_shape:
             return f"shape {_shape(self.shape)}, expected {_shape(self.expected_shape)}"
-        zeros = f", {self.signed_zeros} of them zeros of different signs" if self.signed_zeros else ""
+        zeros = (
+            f", {self.signed_zeros} of them zeros of different signs" if self.signed_zeros else ""
+        )
         if self.worst is None:
-            return f"{self.elements} of {self.elements} elements equal{zeros}" if self.shape else "the same number"
+            return (
+                f"{self.elements} of {self.elements} elements equal{zeros}"
+                if self.shape
+                else "the same number"
+            )
         found, expected = self.worst.pair
         apart = self.worst.difference
         if not self.beyond and self.shape:
-            return f"off by {apart:.4g} at most, at {_shape(self.worst.index)}; all {self.elements} within {tolerance}"
+            return (
+                f"off by {apart:.4g} at most, at {_shape(self.worst.index)}; all {self.elements}"
+                f" within {tolerance}"
+            )
         off = "not finite" if math.isnan(apart) else f"off by {apart:.4g}"
         place = f" at {_shape(self.worst.index)}" if self.shape else ""
-        many = f"{self.beyond} of {self.elements} beyond {tolerance}" if self.elements > 1 else f"allowed: {tolerance}"
+        many = (
+            f"{self.beyond} of {self.elements} beyond {tolerance}"
+            if self.elements > 1
+            else f"allowed: {tolerance}"
+        )
         return f"{off}{place} ({many}): {_text(found)}, expected {_text(expected)}"
 
 
@@ -156,7 +183,9 @@ def coarser(*dtypes: str) -> str:
 class ComparisonTally:
     """Counts pairs into a comparison, in the order of the array (C order)."""
 
-    def __init__(self, shape: Sequence[int], tolerance: Tolerance, *, dtype: str = "float64") -> None:
+    def __init__(
+        self, shape: Sequence[int], tolerance: Tolerance, *, dtype: str = "float64"
+    ) -> None:
         self._shape = list(shape)
         self.tolerance = tolerance
         self.dtype = dtype
@@ -175,7 +204,9 @@ class ComparisonTally:
         for side, value in enumerate((found, expected)):
             self.nonfinite[side] += not math.isfinite(value)
         if found == expected:
-            self.signed_zeros += found == 0 and math.copysign(1, found) != math.copysign(1, expected)
+            self.signed_zeros += found == 0 and math.copysign(1, found) != math.copysign(
+                1, expected
+            )
         same = found == expected and math.isfinite(found)
         if same or (self.tolerance.nonfinite and kind(found) == kind(expected) != "finite"):
             return
@@ -200,7 +231,9 @@ class ComparisonTally:
         worst = None
         if self._worst is not None:
             _, place, found, expected = self._worst
-            worst = Worst(index=list(_index(place, self._shape)), found=named(found), expected=named(expected))
+            worst = Worst(
+                index=list(_index(place, self._shape)), found=named(found), expected=named(expected)
+            )
         return Comparison(
             shape=self._shape,
             expected_shape=self._shape,
@@ -214,9 +247,14 @@ class ComparisonTally:
             nonfinite=(self.nonfinite[0], self.nonfinite[1]),
             worst=worst,
             stretch=self.stretch,
-            excess=[float(f"{excess:.4g}") if math.isfinite(excess) else None for excess in self.excess]
-            if self.differing
-            else [],
+            excess=(
+                [
+                    float(f"{excess:.4g}") if math.isfinite(excess) else None
+                    for excess in self.excess
+                ]
+                if self.differing
+                else []
+            ),
         )
 
 
@@ -226,9 +264,14 @@ def compare_values(found: JSON, expected: JSON, tolerance: Tolerance) -> Compari
     Raises:
         TypeError: one of the two is not that; the message says which and why.
     """
-    shapes = [_shape_of(value, word) for value, word in ((found, "the value"), (expected, "what it is compared with"))]
+    shapes = [
+        _shape_of(value, word)
+        for value, word in ((found, "the value"), (expected, "what it is compared with"))
+    ]
     if shapes[0] != shapes[1]:
-        return Comparison(shape=shapes[0], expected_shape=shapes[1], dtype="json", expected_dtype="json")
+        return Comparison(
+            shape=shapes[0], expected_shape=shapes[1], dtype="json", expected_dtype="json"
+        )
     tally = ComparisonTally(shapes[0], tolerance)
     for one, other in zip(_numbers(found), _numbers(expected), strict=True):
         tally.pair(one, other)
@@ -247,12 +290,20 @@ def _shape_of(value: JSON, word: str) -> list[int]:
         layer = [below for one in layer for below in one]
     for one in layer:
         if isinstance(one, bool) or not isinstance(one, int | float):
-            raise TypeError(f"{word} is not a number or a list of numbers: it holds {_kind_of(one)}")
+            raise TypeError(
+                f"{word} is not a number or a list of numbers: it holds {_kind_of(one)}"
+            )
     return shape
 
 
 def _kind_of(value: JSON) -> str:
-    names = {bool: "true or false", str: "a text", type(None): "null", dict: "a mapping", list: "a list"}
+    names = {
+        bool: "true or false",
+        str: "a text",
+        type(None): "null",
+        dict: "a mapping",
+        list: "a list",
+    }
     return names[type(value)]
 
 

@@ -119,16 +119,27 @@ def compare(found: ArrayFile, expected: ArrayFile, *, k: int) -> Distances:
     parts = [_rows(*pair, k=min(k, size)) for pair in _chunks(rows[0], rows[1])]
     if not parts:
         return Distances(shape=shapes[0], expected_shape=shapes[1])
-    kl, overlap, rank, undefined, best, margin, chosen = (np.concatenate(column) for column in zip(*parts, strict=True))
+    kl, overlap, rank, undefined, best, margin, chosen = (
+        np.concatenate(column) for column in zip(*parts, strict=True)
+    )
 
     def at(place: int) -> Position:
         finite = float(margin[place]) if math.isfinite(margin[place]) else 0.0
-        return Position(position=place, token=int(best[place]), margin=finite, found=int(chosen[place]))
+        return Position(
+            position=place, token=int(best[place]), margin=finite, found=int(chosen[place])
+        )
 
     judged = np.flatnonzero(~undefined)
     stretch = max(1, -(-many // POSITIONS))
-    worst = [np.max(np.where(undefined, 0, kl)[start : start + stretch]) for start in range(0, many, stretch)]
-    worst_at = [int(judged[np.argmax(kl[judged])]), int(judged[np.argmin(overlap[judged])])] if judged.size else []
+    worst = [
+        np.max(np.where(undefined, 0, kl)[start : start + stretch])
+        for start in range(0, many, stretch)
+    ]
+    worst_at = (
+        [int(judged[np.argmax(kl[judged])]), int(judged[np.argmin(overlap[judged])])]
+        if judged.size
+        else []
+    )
     worst_at += [int(judged[np.argmax(rank[judged])])] if judged.size else []
     return Distances(
         shape=shapes[0],
@@ -156,7 +167,13 @@ class Beyond(NamedTuple):
 
 
 def beyond(
-    found: ArrayFile, expected: ArrayFile, *, k: int, kl: float | None, overlap: int | None, rank: int | None
+    found: ArrayFile,
+    expected: ArrayFile,
+    *,
+    k: int,
+    kl: float | None,
+    overlap: int | None,
+    rank: int | None,
 ) -> Beyond:
     """Count the positions that are further than is asked; the arguments are those of the check.
 
@@ -168,7 +185,9 @@ def beyond(
     left = numbers(found)
     right = numbers(expected)
     if not left.shape or left.shape != right.shape:
-        raise NotAnArray("logits have an axis for the vocabulary, and as many positions on both sides")
+        raise NotAnArray(
+            "logits have an axis for the vocabulary, and as many positions on both sides"
+        )
     size = left.shape[-1]
     if not left.size:
         return Beyond(0, 0, True)
@@ -197,7 +216,9 @@ def _chunks(left: Array, right: Array) -> Iterator[tuple[Array, Array]]:
 
     step = max(1, ROWS // left.shape[1])
     for begin in range(0, left.shape[0], step):
-        yield tuple(np.asarray(side[begin : begin + step]).astype(np.float64) for side in (left, right))  # type: ignore[misc]
+        yield tuple(
+            np.asarray(side[begin : begin + step]).astype(np.float64) for side in (left, right)
+        )  # type: ignore[misc]
 
 
 def _rows(found: Array, expected: Array, *, k: int) -> tuple[Array, ...]:
@@ -247,7 +268,9 @@ def agrees(stated: Distances, again: Distances) -> bool:
     if not all(near(*pair) for pair in pairs):
         return False
     drawn = [part.pop("excess") for part in (left, right)]
-    if len(drawn[0]) != len(drawn[1]) or not all(near(*pair, share=DRAWN) for pair in zip(*drawn, strict=True)):
+    if len(drawn[0]) != len(drawn[1]) or not all(
+        near(*pair, share=DRAWN) for pair in zip(*drawn, strict=True)
+    ):
         return False
     # Which of two positions has the largest KL may be a matter of rounding where both are as large.
     places = [part.kl_at for part in (stated, again)]

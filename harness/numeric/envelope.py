@@ -121,15 +121,26 @@ class Departure(Model):
     def contradiction(self, envelope: Envelope, slack: Slack) -> str:
         """Why these numbers cannot all be true; empty where they can."""
         if self.positions != envelope.positions:
-            return f"{self.positions} positions were compared, and the envelope is of {envelope.positions}"
-        if not self.unbounded <= self.beyond <= self.differing <= self.positions or (self.identical and self.differing):
+            return (
+                f"{self.positions} positions were compared, and the envelope is of"
+                f" {envelope.positions}"
+            )
+        if not self.unbounded <= self.beyond <= self.differing <= self.positions or (
+            self.identical and self.differing
+        ):
             return "more positions lie beyond what is allowed than differ"
-        if (self.first is None) != (self.beyond == 0) or (self.most_at is None) != (self.differing == 0):
+        if (self.first is None) != (self.beyond == 0) or (self.most_at is None) != (
+            self.differing == 0
+        ):
             return "a position is missing, or there is one where nothing differs"
         if self.most is not None and (self.half is None or self.half > self.most):
             return "the middle distance is larger than the largest"
         over = self.most is None or self.most > envelope.allows(slack)[1]
-        return "" if over == bool(self.beyond) else "the largest distance and the count beyond what is allowed disagree"
+        return (
+            ""
+            if over == bool(self.beyond)
+            else "the largest distance and the count beyond what is allowed disagree"
+        )
 
     def times(self, envelope: Envelope, slack: Slack) -> float:
         """The largest and the middle distance in units of what is allowed, whichever is more; above 1 is too far."""
@@ -157,7 +168,8 @@ class Sequences(NamedTuple):
         array = numbers(self.of[prompt])
         if array.ndim != 2 or array.dtype.kind != "f":
             raise NotAnArray(
-                f"{self.of[prompt].name} has the shape {list(array.shape)}: floats with two axes are asked"
+                f"{self.of[prompt].name} has the shape {list(array.shape)}: floats with two axes"
+                " are asked"
             )
         return array
 
@@ -182,7 +194,9 @@ def distances(found: Array, expected: Array) -> Array:
     return np.concatenate(parts)
 
 
-def envelope(reference: Sequences, variants: Mapping[int, Sequences], *, keep: Mapping[int, int]) -> Envelope:
+def envelope(
+    reference: Sequences, variants: Mapping[int, Sequences], *, keep: Mapping[int, int]
+) -> Envelope:
     """Measure it.
 
     Args:
@@ -210,7 +224,8 @@ def envelope(reference: Sequences, variants: Mapping[int, Sequences], *, keep: M
     joined = np.concatenate(worst) if worst else np.zeros(0)
     if not np.isfinite(joined).all():
         raise NotAnArray(
-            "a variant of the reference has a NaN or an infinity where the reference has none, or it has NaN"
+            "a variant of the reference has a NaN or an infinity where the reference has none, or"
+            " it has NaN"
         )
     total = sum(reference.rows(prompt).shape[0] for prompt in reference.of)
     return Envelope(
@@ -229,7 +244,9 @@ def _odd(tops: Mapping[int, float]) -> int | None:
     return next((number for number, top in sorted(tops.items()) if top > ODD * nearest), None)
 
 
-def departure(found: Sequences, reference: Sequences, *, keep: Mapping[int, int], most: float) -> Departure:
+def departure(
+    found: Sequences, reference: Sequences, *, keep: Mapping[int, int], most: float
+) -> Departure:
     """What a run differs from the reference by.
 
     Args:
@@ -300,7 +317,14 @@ def margins(rows: Array, ids: Sequence[int], others: Sequence[int]) -> list[tupl
         others: those that were found; as many.
     """
     return [
-        (step, float(rows[step][token]) - float(rows[step][other]) if 0 <= other < rows.shape[1] else math.inf)
+        (
+            step,
+            (
+                float(rows[step][token]) - float(rows[step][other])
+                if 0 <= other < rows.shape[1]
+                else math.inf
+            ),
+        )
         for step, (token, other) in enumerate(zip(ids, others, strict=True))
         if token != other
     ]

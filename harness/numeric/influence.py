@@ -69,9 +69,17 @@ def work_out(reference: Files, ranks: Sequence[Files], *, margin: float) -> Infl
                 raise NotAnArray(f"rank {rank} kept {names[odd[0]]}, and no {odd[0]}")
             most = 0.0
             for phase, limits in whole.envelopes.items():
-                asked = {name: place for name, place in names.items() if name.startswith(f"{phase}.")}
-                pairs = {int(name.rpartition(".")[2]): (files[place], files[name]) for name, place in asked.items()}
-                louder, before = (Sequences({prompt: pair[side] for prompt, pair in pairs.items()}) for side in (0, 1))
+                asked = {
+                    name: place for name, place in names.items() if name.startswith(f"{phase}.")
+                }
+                pairs = {
+                    int(name.rpartition(".")[2]): (files[place], files[name])
+                    for name, place in asked.items()
+                }
+                louder, before = (
+                    Sequences({prompt: pair[side] for prompt, pair in pairs.items()})
+                    for side in (0, 1)
+                )
                 keeps = {prompt: before.rows(prompt).shape[0] for prompt in pairs}
                 found = departure(louder, before, keep=keeps, most=limits.most)
                 limit = limits.allows(Slack(margin))[1]
@@ -80,5 +88,7 @@ def work_out(reference: Files, ranks: Sequence[Files], *, margin: float) -> Infl
                 elif limit:
                     most = max(most, found.most / limit)
             # A NaN is no proof of anything but itself.
-            moved.append(Moved(changed=changed, seen_by=rank, times=most if math.isfinite(most) else None))
+            moved.append(
+                Moved(changed=changed, seen_by=rank, times=most if math.isfinite(most) else None)
+            )
     return Influence(keep=keep, moved=moved)

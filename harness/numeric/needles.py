@@ -116,7 +116,9 @@ def _hollow(array: Array) -> Array:
     return found | ~np.isfinite(array).any(axis=-1, keepdims=True) if array.ndim else found
 
 
-def wrong_ones(expected: ArrayFile, others: Mapping[str, ArrayFile]) -> Iterator[tuple[str, ArrayFile]]:
+def wrong_ones(
+    expected: ArrayFile, others: Mapping[str, ArrayFile]
+) -> Iterator[tuple[str, ArrayFile]]:
     """Arrays of the same shape and dtype that are not the right one, each with where it is from.
 
     Args:
@@ -146,7 +148,9 @@ def wrong_ones(expected: ArrayFile, others: Mapping[str, ArrayFile]) -> Iterator
                 break
     for name, other in others.items():
         its, found = other.load()
-        if (its.shape, its.dtype) == (head.shape, head.dtype) and 2 * int(_same(found, array).sum()) < array.size:
+        if (its.shape, its.dtype) == (head.shape, head.dtype) and 2 * int(
+            _same(found, array).sum()
+        ) < array.size:
             yield name, other
 
 
@@ -163,7 +167,9 @@ def unmasked(file: ArrayFile) -> ArrayFile:
 
     _, array = file.load()
     values = numbers(file)
-    finite = values[np.isfinite(values)].astype(np.float64) if values.dtype.kind == "f" else np.zeros(0)
+    finite = (
+        values[np.isfinite(values)].astype(np.float64) if values.dtype.kind == "f" else np.zeros(0)
+    )
     if not finite.size:
         return file
     mask = finite[np.argmax(np.abs(finite))]
@@ -243,7 +249,11 @@ def try_values(expected: Any, others: Sequence[Any], tolerance: Tolerance) -> Ne
     if len(flat) >= LEAST:
         for what, wrong in _wrong_values(expected, shape, others, mask):
             passes = not compare_values(wrong, expected, tolerance).beyond
-            pairs = [pair for pair in zip(_flat(wrong), flat, strict=True) if mask not in pair and pair[0] != pair[1]]
+            pairs = [
+                pair
+                for pair in zip(_flat(wrong), flat, strict=True)
+                if mask not in pair and pair[0] != pair[1]
+            ]
             if not pairs:
                 continue
             beyond = sum(not tolerance.allows(*pair) for pair in pairs)
@@ -290,7 +300,11 @@ def _mask(values: Sequence[Number]) -> Number | None:
         return None
     least = min(rest) / 2
     most = max(rest) / 2
-    return None if least == most or min(abs(mask / 2 - least), abs(mask / 2 - most)) <= most - least else mask
+    return (
+        None
+        if least == most or min(abs(mask / 2 - least), abs(mask / 2 - most)) <= most - least
+        else mask
+    )
 
 
 def _filled(values: Any, numbers: Iterator[Number], mask: Number) -> Any:

@@ -87,14 +87,23 @@ class Whole:
         self.slack = slack
         self._series = sort(files)
         self._limits: dict[tuple[str | int, ...], Envelope] = {}
-        self.logits = {phase: found for phase in PHASES if (found := self._of(None, phase, "logits"))}
+        self.logits = {
+            phase: found for phase in PHASES if (found := self._of(None, phase, "logits"))
+        }
         if not self.logits:
-            raise NotAnArray("the reference kept no logits: keep prefill.logits.0, and so on for each prompt")
+            raise NotAnArray(
+                "the reference kept no logits: keep prefill.logits.0, and so on for each prompt"
+            )
         if tokens is not None and UNREADABLE in tokens:
-            raise NotAnArray("the reference emitted generated twice for a prompt, or without prompt and a list of ids")
+            raise NotAnArray(
+                "the reference emitted generated twice for a prompt, or without prompt and a list"
+                " of ids"
+            )
         if tokens is not None and not any(tokens.values()):
             raise NotAnArray("the reference generated no token: emit generated with prompt and ids")
-        self._variants = sorted(number or 0 for series, number in self._series if series == "envelope")
+        self._variants = sorted(
+            number or 0 for series, number in self._series if series == "envelope"
+        )
         self._keep = {phase: self._undecided(phase) for phase in self.logits}
         for prompt in self.logits.get("decode", {}):
             # What a router chose otherwise in the prompt lies in the cache of every step.
@@ -119,7 +128,9 @@ class Whole:
         for phase, of in self.logits.items() if keeps else ():
             found = own.get((phase, "logits"), {})
             if missing := sorted(of.keys() - found.keys()) or sorted(found.keys() - of.keys()):
-                return RankParity(why=f"{phase}.logits.{missing[0]} was not kept on both sides", keeps=keeps)
+                return RankParity(
+                    why=f"{phase}.logits.{missing[0]} was not kept on both sides", keeps=keeps
+                )
             try:
                 phases[phase] = departure(
                     Sequences(found),
@@ -133,7 +144,11 @@ class Whole:
                 return RankParity(why=f"{phase}.logits of {error}", keeps=keeps)
         moved = list(self._layers(own))
         beyond = [one.departed for one in moved if one.departed is not None]
-        near = max((one.times for one in moved), default=math.inf) if self.slack.layers is not None else math.inf
+        near = (
+            max((one.times for one in moved), default=math.inf)
+            if self.slack.layers is not None
+            else math.inf
+        )
         found_flips = [] if isinstance(flips, str) else flips
         return RankParity(
             why=why,
@@ -160,14 +175,19 @@ class Whole:
                 if own.keys() == of.keys():
                     limits = self.envelopes[phase]
                     moved = departure(
-                        Sequences(own), Sequences(of), keep=self._keep[phase], most=limits.allows(self.slack)[1]
+                        Sequences(own),
+                        Sequences(of),
+                        keep=self._keep[phase],
+                        most=limits.allows(self.slack)[1],
                     )
                     times.append(moved.times(limits, self.slack))
             if self.slack.layers is not None:
                 times += [layer.times for layer in self._layers(self._series[series, number])]
             if times:
                 worst = max(times)
-                found.append(Sensitivity(number=number or 0, times=worst if worst != math.inf else None))
+                found.append(
+                    Sensitivity(number=number or 0, times=worst if worst != math.inf else None)
+                )
         return sorted(found, key=lambda one: one.number)
 
     def needles(self) -> Needles:
@@ -182,7 +202,10 @@ class Whole:
             for prompt, kept in of.items() if not any(one.is_refused for one in tried) else ():
                 keep = self._keep[phase][prompt]
                 file = unmasked(kept)
-                others = {f"prompt {other}": unmasked(of[other]) for other in sorted(of.keys() - {prompt})[:OTHERS]}
+                others = {
+                    f"prompt {other}": unmasked(of[other])
+                    for other in sorted(of.keys() - {prompt})[:OTHERS]
+                }
                 for what, wrong in wrong_ones(file, others) if numbers(file).size >= LEAST else ():
                     far = distances(numbers(wrong), numbers(file))[:keep]
                     passes = bool((far <= most).all()) and (middle(far) or 0.0) <= half
@@ -191,7 +214,9 @@ class Whole:
                     telling = int((far != 0).sum())
                     beyond = int((far > most).sum())
                     if telling:
-                        tried.append(Needle(what=place, telling=telling, beyond=beyond, passes=passes))
+                        tried.append(
+                            Needle(what=place, telling=telling, beyond=beyond, passes=passes)
+                        )
                     if tried and tried[-1].is_refused:
                         break
                 if tried and tried[-1].is_refused:
@@ -215,18 +240,25 @@ class Whole:
     def choices(self) -> int:
         """Of how many choices at each position it told by how much each was decided."""
         files = [file for phase in self.logits for file in self._of(None, phase, ROUTER).values()]
-        return max((shape[1] for file in files if len(shape := file.load()[0].shape) > 1), default=0)
+        return max(
+            (shape[1] for file in files if len(shape := file.load()[0].shape) > 1), default=0
+        )
 
     def _of(self, series: Series | None, phase: str, what: str) -> Mapping[int, ArrayFile]:
         return self._series.get(series or NO_SERIES, {}).get((phase, what), {})
 
     def _like(self, of: Mapping[int, ArrayFile], phase: str, what: str) -> dict[int, Sequences]:
         """The variants of these arrays, as many for each prompt as there are; one at least."""
-        found = {number: Sequences(self._of(("envelope", number), phase, what)) for number in self._variants}
-        if lacking := sorted(of.keys() - {prompt for variant in found.values() for prompt in variant.of}):
+        found = {
+            number: Sequences(self._of(("envelope", number), phase, what))
+            for number in self._variants
+        }
+        if lacking := sorted(
+            of.keys() - {prompt for variant in found.values() for prompt in variant.of}
+        ):
             raise NotAnArray(
-                f"the reference kept no variant: keep envelope.0.{phase}.{what}.{lacking[0]} and so on, "
-                "the same computed in another order that is allowed"
+                f"the reference kept no variant: keep envelope.0.{phase}.{what}.{lacking[0]} and so"
+                " on, the same computed in another order that is allowed"
             )
         return found
 
@@ -237,10 +269,14 @@ class Whole:
         if not gaps:
             return {prompt: numbers(file).shape[0] for prompt, file in of.items()}
         if gaps.keys() != of.keys():
-            raise NotAnArray(f"{phase}.router and {phase}.logits of the reference are of other prompts")
+            raise NotAnArray(
+                f"{phase}.router and {phase}.logits of the reference are of other prompts"
+            )
         for prompt, file in gaps.items():
             if numbers(file).shape[0] != numbers(of[prompt]).shape[0]:
-                raise NotAnArray(f"{phase}.router.{prompt} has another length than {phase}.logits.{prompt}")
+                raise NotAnArray(
+                    f"{phase}.router.{prompt} has another length than {phase}.logits.{prompt}"
+                )
         variants = [one.of for one in self._like(gaps, phase, ROUTER).values()]
         return decided(gaps, variants, margin=self.slack.margin)
 
@@ -261,11 +297,18 @@ class Whole:
                 continue
             expected = Sequences({prompt: reference[place][prompt] for prompt in shared})
             rows = {prompt: expected.rows(prompt).shape[0] for prompt in shared}
-            keep = {prompt: self._keep.get("prefill", {}).get(prompt, many) for prompt, many in rows.items()}
+            keep = {
+                prompt: self._keep.get("prefill", {}).get(prompt, many)
+                for prompt, many in rows.items()
+            }
             among: tuple[str | int, ...] = (*place, *shared)
             # The same for every rank that kept these prompts.
             if (limits := self._limits.get(among)) is None:
-                limits = envelope(expected, {number: Sequences(of) for number, of in enumerate(variants)}, keep=keep)
+                limits = envelope(
+                    expected,
+                    {number: Sequences(of) for number, of in enumerate(variants)},
+                    keep=keep,
+                )
                 self._limits[among] = limits
             slack = self.slack if _is_of_a_router(place) else self.slack.of_layers()
             half, most = limits.allows(slack)
@@ -294,28 +337,45 @@ class Whole:
         for prompt, expected in self.tokens.items():
             if len(tokens[prompt]) != len(expected):
                 return (
-                    f"{len(tokens[prompt])} tokens were generated for prompt {prompt}, {len(expected)} by the reference"
+                    f"{len(tokens[prompt])} tokens were generated for prompt {prompt},"
+                    f" {len(expected)} by the reference"
                 )
             pairs = enumerate(zip(expected, tokens[prompt], strict=True))
-            differing: list[tuple[int, float | None]] = [(step, None) for step, (one, other) in pairs if one != other]
+            differing: list[tuple[int, float | None]] = [
+                (step, None) for step, (one, other) in pairs if one != other
+            ]
             if (rows := self._rows_behind(prompt)) is not None:
                 others = margins(rows, expected, tokens[prompt])
-                differing = [(step, margin if margin < math.inf else None) for step, margin in others]
+                differing = [
+                    (step, margin if margin < math.inf else None) for step, margin in others
+                ]
             decided = self._decided(prompt)
-            found += [Flip(prompt=prompt, step=step, margin=margin) for step, margin in differing if step < decided]
+            found += [
+                Flip(prompt=prompt, step=step, margin=margin)
+                for step, margin in differing
+                if step < decided
+            ]
         return found
 
     def _decided(self, prompt: int) -> int:
         """How many of the tokens were chosen before any router was undecided."""
         if self._cut("prefill", prompt):
             return 0
-        return self._keep["decode"][prompt] + 1 if self._cut("decode", prompt) else len(self.tokens[prompt])
+        return (
+            self._keep["decode"][prompt] + 1
+            if self._cut("decode", prompt)
+            else len(self.tokens[prompt])
+        )
 
     def _rows_behind(self, prompt: int) -> Array | None:
         """The reference's logits from which it chose its tokens; None where it did not choose the best ones."""
         import numpy as np
 
-        parts = [numbers(self.logits[phase][prompt]) for phase in PHASES if prompt in self.logits.get(phase, {})]
+        parts = [
+            numbers(self.logits[phase][prompt])
+            for phase in PHASES
+            if prompt in self.logits.get(phase, {})
+        ]
         ids = self.tokens[prompt]
         ways = [np.concatenate([parts[0][-1:], *parts[1:]])] if parts else []
         for rows in [*ways, *parts[1:]]:
@@ -345,7 +405,11 @@ def sort(files: Files) -> dict[Series, Arrays]:
             continue
         series = (match["series"], int(match["number"])) if match["series"] else NO_SERIES
         part = f".{match['part']}" if match["part"] else ""
-        place = (match["phase"], match["what"]) if match["phase"] else ("hidden", f"{match['layer']}{part}")
+        place = (
+            (match["phase"], match["what"])
+            if match["phase"]
+            else ("hidden", f"{match['layer']}{part}")
+        )
         found[series][place][int(match["prompt"])] = file
     return {series: dict(places) for series, places in found.items()}
 
@@ -385,7 +449,11 @@ def work_out(
         except NotAnArray as error:
             found.append(RankParity(why=str(error), keeps=True))
     kept = {name for files in files_of for name in files}
-    asked = [name for name in reference if (place := _hidden(name)) and (slack.layers or _is_of_a_router(place))]
+    asked = [
+        name
+        for name in reference
+        if (place := _hidden(name)) and (slack.layers or _is_of_a_router(place))
+    ]
     unseen = sum(1 for name in asked if name not in kept)
     return Parity(
         dtype=whole.dtype,
@@ -427,7 +495,10 @@ def decided(
     import numpy as np
 
     kept = {prompt: _columns(file) for prompt, file in gaps.items()}
-    others = [{prompt: _columns(file) for prompt, file in one.items() if prompt in kept} for one in variants]
+    others = [
+        {prompt: _columns(file) for prompt, file in one.items() if prompt in kept}
+        for one in variants
+    ]
     width = max(found.shape[1] for one in (kept, *others) for found in one.values())
     kept = {prompt: _widened(gap, width) for prompt, gap in kept.items()}
     noise = {prompt: np.zeros(gap.shape) for prompt, gap in kept.items()}
@@ -444,7 +515,9 @@ def decided(
     # Behind a choice that was made otherwise everything is something else, which is not noise of what comes before:
     # what counts is the noise so far, and no less than that of half of all positions at which there is a choice.
     gap_of_all, noise_of_all = (np.concatenate(list(one.values())) for one in (kept, noise))
-    half = np.array([_median(noise_of_all[~np.isinf(gap_of_all[:, at]), at]) for at in range(width)])
+    half = np.array(
+        [_median(noise_of_all[~np.isinf(gap_of_all[:, at]), at]) for at in range(width)]
+    )
     many = {}
     for prompt, gap in kept.items():
         so_far = np.maximum(np.maximum.accumulate(noise[prompt]), half)
@@ -456,7 +529,9 @@ def decided(
 def _columns(file: ArrayFile) -> Array:
     array = numbers(file)
     if array.ndim not in (1, 2) or array.dtype.kind != "f":
-        raise NotAnArray(f"{file.name} has the shape {list(array.shape)}: floats with one axis or two are asked")
+        raise NotAnArray(
+            f"{file.name} has the shape {list(array.shape)}: floats with one axis or two are asked"
+        )
     return (array if array.ndim == 2 else array[:, None]).astype("float64")
 
 

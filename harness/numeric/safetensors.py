@@ -58,14 +58,20 @@ def tensors(content: bytes | mmap.mmap) -> dict[str, StoredTensor]:
         shape = _whole(said.get("shape"))
         place = _whole(said.get("data_offsets"))
         if width is None or shape is None or place is None or len(place) != 2:
-            raise NotSafetensors(f"what its header says of {name} is not dtype, shape and data_offsets")
+            raise NotSafetensors(
+                f"what its header says of {name} is not dtype, shape and data_offsets"
+            )
         if place[1] - place[0] != math.prod(shape) * width or not place[0] <= place[1] <= room:
-            raise NotSafetensors(f"{name} has another size than its shape asks, or lies outside of the file")
+            raise NotSafetensors(
+                f"{name} has another size than its shape asks, or lies outside of the file"
+            )
         found[name] = StoredTensor(width, tuple(shape), 8 + length + place[0])
     return found
 
 
-def slice_of(content: bytes | mmap.mmap, tensor: StoredTensor, bounds: Sequence[tuple[int, int]]) -> bytes:
+def slice_of(
+    content: bytes | mmap.mmap, tensor: StoredTensor, bounds: Sequence[tuple[int, int]]
+) -> bytes:
     """The bytes of a slice, in C order.
 
     Args:
@@ -93,5 +99,7 @@ def slice_of(content: bytes | mmap.mmap, tensor: StoredTensor, bounds: Sequence[
 
 
 def _whole(numbers: JSON) -> list[int] | None:
-    fits = isinstance(numbers, list) and all(type(number) is int and number >= 0 for number in numbers)
+    fits = isinstance(numbers, list) and all(
+        type(number) is int and number >= 0 for number in numbers
+    )
     return numbers if fits else None

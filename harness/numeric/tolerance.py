@@ -9,7 +9,12 @@ from typing import NamedTuple
 
 Number = int | float
 # Format of `struct` for the bits of a float, by dtype. The upper half of a float32's bits are a bfloat16.
-BITS = {"float64": ("<d", "<q"), "float32": ("<f", "<i"), "bfloat16": ("<f", "<i"), "float16": ("<e", "<h")}
+BITS = {
+    "float64": ("<d", "<q"),
+    "float32": ("<f", "<i"),
+    "bfloat16": ("<f", "<i"),
+    "float16": ("<e", "<h"),
+}
 
 
 class Tolerance(NamedTuple):
@@ -56,13 +61,23 @@ class Tolerance(NamedTuple):
         apart = abs(Fraction(found) - Fraction(expected))
         share = _share(apart, Fraction(self.atol) + Fraction(self.rtol) * abs(Fraction(expected)))
         if self.ulp is not None:
-            share = min(share, _share(Fraction(ulps(found, expected, dtype=dtype)), Fraction(self.ulp)))
+            share = min(
+                share, _share(Fraction(ulps(found, expected, dtype=dtype)), Fraction(self.ulp))
+            )
         return share
 
     def __str__(self) -> str:
-        parts = [f"{name} {value:g}" for name, value in (("atol", self.atol), ("rtol", self.rtol)) if value]
+        parts = [
+            f"{name} {value:g}"
+            for name, value in (("atol", self.atol), ("rtol", self.rtol))
+            if value
+        ]
         parts += [] if self.ulp is None else [f"{self.ulp} ulp"]
-        return " or ".join([" + ".join(parts[:2]), *parts[2:]]) if len(parts) > 2 else ", ".join(parts) or "exactly"
+        return (
+            " or ".join([" + ".join(parts[:2]), *parts[2:]])
+            if len(parts) > 2
+            else ", ".join(parts) or "exactly"
+        )
 
 
 def _share(apart: Fraction, allowed: Fraction) -> float:

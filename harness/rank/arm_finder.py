@@ -79,7 +79,9 @@ def strays(folder: str, names: Iterable[str]) -> list[str]:
         folder: the arm's folder.
         names: modules to look at.
     """
-    finder = next((strangers for strangers in sys.meta_path if isinstance(strangers, ArmFinder)), None)
+    finder = next(
+        (strangers for strangers in sys.meta_path if isinstance(strangers, ArmFinder)), None
+    )
     if finder is None:
         return []
     beginning = os.path.realpath(folder) + os.sep
@@ -90,7 +92,11 @@ def strays(folder: str, names: Iterable[str]) -> list[str]:
         if not whole and (top in sys.stdlib_module_names or not os.path.isdir(beginning + top)):
             continue
         file = file_of(sys.modules.get(name))
-        if file is not None and not file.startswith(beginning) and (whole or _holds(beginning, name)):
+        if (
+            file is not None
+            and not file.startswith(beginning)
+            and (whole or _holds(beginning, name))
+        ):
             strangers.append(name)
     return sorted(strangers)[:STRAYS_LIMIT]
 
@@ -107,7 +113,11 @@ def _modules(folder: str) -> set[str]:
     with os.scandir(folder) as entries:
         for entry in entries:
             name, dot, _ = entry.name.partition(".")
-            is_module = entry.name.endswith(SUFFIXES) if dot else (Path(entry.path) / "__init__.py").is_file()
+            is_module = (
+                entry.name.endswith(SUFFIXES)
+                if dot
+                else (Path(entry.path) / "__init__.py").is_file()
+            )
             if is_module:
                 modules.add(name)
     return {name for name in modules if name.isidentifier() and not name.startswith("__")}

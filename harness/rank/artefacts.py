@@ -46,9 +46,15 @@ def keep(folder: Path, name: str, data: Any) -> dict[str, JSON]:
         OSError: it cannot be written, or the file that was named cannot be read.
     """
     if not is_name(name):
-        raise CannotKeep(f"{name!r} cannot name an artefact: use dotted lower-case words such as 'logits.prefill'")
+        raise CannotKeep(
+            f"{name!r} cannot name an artefact: use dotted lower-case words such as"
+            " 'logits.prefill'"
+        )
     if name.endswith(".bfloat16"):
-        raise CannotKeep(f"{name} cannot name an artefact: the file of a bfloat16 array ends so; use another last word")
+        raise CannotKeep(
+            f"{name} cannot name an artefact: the file of a bfloat16 array ends so; use another"
+            " last word"
+        )
     folder.mkdir(exist_ok=True)
     if any((folder / (name + suffix)).exists() for suffix in (ARRAY, BFLOAT16, BYTES)):
         raise CannotKeep(f"{name} was kept already: give each its own name, such as {name}.1")
@@ -83,7 +89,9 @@ def _write(path: Path, data: Any) -> str:
     # The array begins at a multiple of 64 bytes, so that it can be mapped into memory.
     header += " " * (-(10 + len(header) + 1) % 64) + "\n"
     with path.open("wb") as file:
-        file.write(b"\x93NUMPY\x01\x00" + len(header).to_bytes(2, "little") + header.encode("ascii"))
+        file.write(
+            b"\x93NUMPY\x01\x00" + len(header).to_bytes(2, "little") + header.encode("ascii")
+        )
         file.write(view if view.c_contiguous and view.nbytes else view.tobytes())
     return BFLOAT16 if is_bfloat16 else ARRAY
 
@@ -91,7 +99,9 @@ def _write(path: Path, data: Any) -> str:
 def _view(data: Any, *, is_bfloat16: bool) -> memoryview:
     """The array's memory, on the CPU."""
     if hasattr(data, "full_tensor"):
-        raise CannotKeep("it is a DTensor: keep x.to_local() or x.full_tensor(), which every rank has to call")
+        raise CannotKeep(
+            "it is a DTensor: keep x.to_local() or x.full_tensor(), which every rank has to call"
+        )
     if hasattr(data, "detach") and hasattr(data, "cpu"):  # torch has no buffer protocol of its own
         data = data.detach().cpu().resolve_conj().resolve_neg()
         data = (data.contiguous().view(sys.modules["torch"].int16) if is_bfloat16 else data).numpy()
@@ -109,6 +119,9 @@ def _descr(view: memoryview) -> str:
     match = re.fullmatch(r"([<>=@|]?)([A-Za-z?])", view.format)
     kind = CODES.get(match[2]) if match else None
     if match is None or kind is None:
-        raise CannotKeep(f"an array of format {view.format!r} cannot be kept: give whole numbers, floats or booleans")
+        raise CannotKeep(
+            f"an array of format {view.format!r} cannot be kept: give whole numbers, floats or"
+            " booleans"
+        )
     order = ">" if match[1] == ">" or (match[1] in "=@" and sys.byteorder == "big") else "<"
     return "|b1" if kind == "b1" else f"{order}{kind}{view.itemsize}"

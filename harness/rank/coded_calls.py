@@ -42,9 +42,13 @@ class Coded:
             emit: emits an event.
         """
         if library.__name__ not in ("torch", "mlx.core"):
-            raise ValueError(f"coded payloads are arrays of torch or mlx.core, not of {library.__name__}")
+            raise ValueError(
+                f"coded payloads are arrays of torch or mlx.core, not of {library.__name__}"
+            )
         if size > coded.LARGEST_WORLD:
-            raise ValueError(f"coded payloads are for worlds of {coded.LARGEST_WORLD} ranks at most")
+            raise ValueError(
+                f"coded payloads are for worlds of {coded.LARGEST_WORLD} ranks at most"
+            )
         self._library, self._rank, self._size, self._emit = library, rank, size, emit
         self._sequence = 0
         self._told: list[dict[str, Any]] = []
@@ -70,13 +74,26 @@ class Coded:
         Raises:
             ValueError: one of them is not possible.
         """
-        if operation not in coded.OPERATIONS or dtype not in coded.MOST or reduction not in coded.REDUCTIONS:
-            raise ValueError(f"{operation} of {dtype} ({reduction}) is not a call that is known: see context.coded")
+        if (
+            operation not in coded.OPERATIONS
+            or dtype not in coded.MOST
+            or reduction not in coded.REDUCTIONS
+        ):
+            raise ValueError(
+                f"{operation} of {dtype} ({reduction}) is not a call that is known: see"
+                " context.coded"
+            )
         if not 0 <= elements <= coded.MOST_ELEMENTS or not 0 <= other < self._size:
             raise ValueError(f"{operation} of {elements} elements with rank {other} cannot be")
         self._sequence += 1
         frame = sys._getframe(1)  # noqa: SLF001 - what every tracer uses
-        values = {"operation": operation, "elements": elements, "dtype": dtype, "other": other, "reduction": reduction}
+        values = {
+            "operation": operation,
+            "elements": elements,
+            "dtype": dtype,
+            "other": other,
+            "reduction": reduction,
+        }
         site = f"{frame.f_code.co_filename.rpartition('/')[2]}:{frame.f_lineno}"
         return CodedCall(self, {"sequence": self._sequence, **values, "site": site})
 
@@ -115,8 +132,16 @@ class Coded:
         """An array of the library with these elements."""
         library, kind = self._library, getattr(self._library, dtype)
         if library.__name__ == "torch":
-            return library.frombuffer(bytearray(data), dtype=kind) if data else library.zeros(0, dtype=kind)
-        return library.array(memoryview(bytearray(data))).view(kind) if data else library.zeros(0, dtype=kind)
+            return (
+                library.frombuffer(bytearray(data), dtype=kind)
+                if data
+                else library.zeros(0, dtype=kind)
+            )
+        return (
+            library.array(memoryview(bytearray(data))).view(kind)
+            if data
+            else library.zeros(0, dtype=kind)
+        )
 
     def data(self, array: Any) -> bytes:
         """The elements of an array, or of several, one after the other."""
@@ -139,8 +164,17 @@ class CodedCall:
         self._calls, self._values = calls, values
         operation, dtype, elements = values["operation"], values["dtype"], values["elements"]
         takes = operation == "recv" or (operation == "broadcast" and values["other"] != calls.rank)
-        known = {"rank": calls.rank, "size": calls.size, "sequence": values["sequence"], "elements": elements}
-        data = bytes(elements * coded.width(dtype)) if takes else coded.given(operation, dtype=dtype, **known)
+        known = {
+            "rank": calls.rank,
+            "size": calls.size,
+            "sequence": values["sequence"],
+            "elements": elements,
+        }
+        data = (
+            bytes(elements * coded.width(dtype))
+            if takes
+            else coded.given(operation, dtype=dtype, **known)
+        )
         self.given = calls.array(data, dtype)
         if operation == "send":
             calls.tell({**values, "parts": []})
@@ -148,7 +182,9 @@ class CodedCall:
     def blank(self) -> Any:
         """An array of zeros, of as many elements as one rank gives another."""
         values = self._values
-        return self._calls.array(bytes(values["elements"] * coded.width(values["dtype"])), values["dtype"])
+        return self._calls.array(
+            bytes(values["elements"] * coded.width(values["dtype"])), values["dtype"]
+        )
 
     def received(self, arrays: Any) -> None:
         """Tell what the call gave: one array, or one for each rank, in their order."""
@@ -157,11 +193,20 @@ class CodedCall:
         sources = coded.sources(operation, size=self._calls.size, other=values["other"])
         step = elements * coded.width(dtype)
         parts = [data[at * step : (at + 1) * step] for at in range(len(sources))]
-        told = {**values, "bytes": len(data), "parts": [hashlib.sha256(part).hexdigest() for part in parts]}
+        told = {
+            **values,
+            "bytes": len(data),
+            "parts": [hashlib.sha256(part).hexdigest() for part in parts],
+        }
         known = {"rank": self._calls.rank, "size": self._calls.size, "sequence": values["sequence"]}
         for place, (source, part) in enumerate(zip(sources, parts, strict=True)):
             right = coded.expected(
-                operation, source, **known, elements=elements, dtype=dtype, reduction=values["reduction"]
+                operation,
+                source,
+                **known,
+                elements=elements,
+                dtype=dtype,
+                reduction=values["reduction"],
             )
             if part != right:
                 told["first"] = _first(part, right, dtype, place)

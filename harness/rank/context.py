@@ -17,7 +17,15 @@ from harness.rank.groups import MADE
 # What the runtime says of a rank's life; a subject that says it by mistake would make a trial look finished.
 RESERVED = frozenset(
     {
-        *("rank.begin", "backend.ready", "subject.loaded", "subject.begin", "subject.end", "rank.error", "rank.exited"),
+        *(
+            "rank.begin",
+            "backend.ready",
+            "subject.loaded",
+            "subject.begin",
+            "subject.end",
+            "rank.error",
+            "rank.exited",
+        ),
         MADE,
         ARTEFACT_KEPT,
         ENVIRONMENT_TOLD,
@@ -99,7 +107,9 @@ class Context:
             ValueError: bad or reserved name, or values that are not JSON or too long.
         """
         if name in RESERVED:
-            raise ValueError(f"{name} is emitted by the harness, when it is so: choose another name")
+            raise ValueError(
+                f"{name} is emitted by the harness, when it is so: choose another name"
+            )
         self._emitter.emit(name, values)
 
     def keep(self, name: str, data: Any) -> None:

@@ -26,7 +26,12 @@ class Emitter:
     """Writes events of one rank; safe to call from several threads."""
 
     def __init__(
-        self, *, events_fd: int, gates_fd: int, gates: Iterable[str], inside: Mapping[str, str] | None = None
+        self,
+        *,
+        events_fd: int,
+        gates_fd: int,
+        gates: Iterable[str],
+        inside: Mapping[str, str] | None = None,
     ) -> None:
         self._events_fd = events_fd
         self._gates_fd = gates_fd
@@ -43,7 +48,10 @@ class Emitter:
             Exception: what a fault of the scenario raises at this gate.
         """
         if not is_name(name):
-            raise ValueError(f"{name!r} cannot name an event: use dotted lower-case words such as 'tokenizer.ready'")
+            raise ValueError(
+                f"{name!r} cannot name an event: use dotted lower-case words such as"
+                " 'tokenizer.ready'"
+            )
         orders = b""
         values = alterations.of_report(name, values)
         with self._lock:

@@ -56,7 +56,9 @@ def versions(packages: Mapping[str, Any]) -> dict[str, str]:
     """The interpreter's, those of loaded distributions, and digests of what no distribution brought."""
     found = {"python": sys.version.split()[0]}
     for names in packages["installed"].values():
-        found |= {name: version for name, _, version in (one.partition(" ") for one in names.split(", "))}
+        found |= {
+            name: version for name, _, version in (one.partition(" ") for one in names.split(", "))
+        }
     for one in packages["others"]:
         name = one["distribution"] or one["package"]
         found[f"{name} (files)"] = f"{one['version'] or ''} {fold(one['files'])}".strip()
@@ -112,7 +114,10 @@ def threads() -> dict[str, int]:
     affinity = getattr(os, "sched_getaffinity", None)
     found = {"cores": len(affinity(0)) if affinity is not None else os.cpu_count() or 0}
     if (torch := sys.modules.get("torch")) is not None:
-        found |= {"torch": torch.get_num_threads(), "torch.interop": torch.get_num_interop_threads()}
+        found |= {
+            "torch": torch.get_num_threads(),
+            "torch.interop": torch.get_num_interop_threads(),
+        }
     return found
 
 

@@ -48,7 +48,10 @@ def record(error: BaseException, *, scratch: str, folder: str) -> None:
         # Of the nearest built-in class that it descends from.
         known = next(found for found in type(error).__mro__ if found.__flags__ & IMMUTABLE_TYPE)
         with contextlib.suppress(BaseException):
-            write(scratch, _plain(known, message=f"(it could not be described: {type(broken).__name__})"))
+            write(
+                scratch,
+                _plain(known, message=f"(it could not be described: {type(broken).__name__})"),
+            )
 
 
 def describe(error: BaseException, *, folder: str) -> dict[str, Any]:
@@ -134,7 +137,9 @@ def _causes(error: BaseException) -> list[dict[str, str]]:
     queue = deque([error])
     while queue and len(causes) < CHAIN_LIMIT:
         above = queue.popleft()
-        below: list[BaseException] = [found for found in (above.__cause__ or above.__context__,) if found is not None]
+        below: list[BaseException] = [
+            found for found in (above.__cause__ or above.__context__,) if found is not None
+        ]
         if isinstance(above, BaseExceptionGroup):
             below += above.exceptions
         for found in below:
@@ -152,7 +157,11 @@ def _text(error: BaseException) -> str:
     # A subject's __str__ may do anything, and the failure must still be told.
     except BaseException as broken:  # noqa: BLE001
         text = f"(its message could not be read: {type(broken).__name__})"
-    return text if len(text) <= TEXT_LIMIT else text[:TEXT_LIMIT] + f"… ({len(text) - TEXT_LIMIT} more characters)"
+    return (
+        text
+        if len(text) <= TEXT_LIMIT
+        else text[:TEXT_LIMIT] + f"… ({len(text) - TEXT_LIMIT} more characters)"
+    )
 
 
 def _frames(trace: TracebackType | None, *, folder: str) -> list[dict[str, Any]]:
@@ -168,7 +177,12 @@ def _frames(trace: TracebackType | None, *, folder: str) -> list[dict[str, Any]]
             last.append(trace)
         trace = trace.tb_next
     return [
-        _frame(step.tb_frame.f_code.co_filename, step.tb_lineno, function=step.tb_frame.f_code.co_name, folder=folder)
+        _frame(
+            step.tb_frame.f_code.co_filename,
+            step.tb_lineno,
+            function=step.tb_frame.f_code.co_name,
+            folder=folder,
+        )
         for step in (*first, *last)
     ]
 

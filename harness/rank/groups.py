@@ -35,7 +35,9 @@ class Watch:
         book: takes their calls, where the scenario observes them.
     """
 
-    def __init__(self, tell: Callable[[str, dict[str, Any]], None], *, size: int, book: Book | None = None) -> None:
+    def __init__(
+        self, tell: Callable[[str, dict[str, Any]], None], *, size: int, book: Book | None = None
+    ) -> None:
         self._tell = tell
         self._size = size
         self._book = book
@@ -56,7 +58,11 @@ class Watch:
             conclude()
         distributed = sys.modules.get(TORCH)
         with contextlib.suppress(Exception):  # a subject may leave anything in sys.modules
-            if distributed is not None and distributed.is_initialized() and distributed.get_world_size() != self._size:
+            if (
+                distributed is not None
+                and distributed.is_initialized()
+                and distributed.get_world_size() != self._size
+            ):
                 self._note_torch(distributed)
 
     def find_spec(
@@ -83,7 +89,9 @@ class Watch:
                 self._watch_mlx(sys.modules[MLX].distributed)
         if self._book is not None:
             install = hook_torch.install if name == TORCH else hook_mlx.install
-            self._conclude.append(install(self._book, sys.modules["torch" if name == TORCH else MLX]))
+            self._conclude.append(
+                install(self._book, sys.modules["torch" if name == TORCH else MLX])
+            )
 
     def _watch_torch(self, distributed: Any) -> None:
         original = distributed.init_process_group
@@ -120,7 +128,12 @@ class Watch:
             return call
 
         for name, value in list(vars(distributed).items()):
-            if not name.startswith("_") and name not in GROUPLESS and callable(value) and not isinstance(value, type):
+            if (
+                not name.startswith("_")
+                and name not in GROUPLESS
+                and callable(value)
+                and not isinstance(value, type)
+            ):
                 setattr(distributed, name, in_the_global_group(value))
         distributed.init = init
 

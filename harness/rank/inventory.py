@@ -30,9 +30,20 @@ ROW = re.compile(r'^([^",\n]+\.(?:py|so|pyd)),sha256=([\w-]+)', re.MULTILINE)
 QUOTED = re.compile(r'^".*$', re.MULTILINE)
 # Loaded by the interpreter's own start, before anybody's code: a distribution's hook, or nobody's.
 AT_START = frozenset({"sitecustomize", "usercustomize", "_virtualenv", "_distutils_hack"})
-_LIBRARIES = {os.path.dirname(os.__file__), *(sysconfig.get_path(name) for name in ("stdlib", "platstdlib"))}
-STANDARD = tuple({f"{place}{os.sep}" for path in _LIBRARIES for place in (path, os.path.realpath(path))})
-OWN = tuple({f"{place}{os.sep}" for root in (sys.prefix, sys.base_prefix) for place in (root, os.path.realpath(root))})
+_LIBRARIES = {
+    os.path.dirname(os.__file__),
+    *(sysconfig.get_path(name) for name in ("stdlib", "platstdlib")),
+}
+STANDARD = tuple(
+    {f"{place}{os.sep}" for path in _LIBRARIES for place in (path, os.path.realpath(path))}
+)
+OWN = tuple(
+    {
+        f"{place}{os.sep}"
+        for root in (sys.prefix, sys.base_prefix)
+        for place in (root, os.path.realpath(root))
+    }
+)
 # The Rankproof that runs, wherever it was loaded from.
 TOOL = os.path.dirname(harness.__file__ or "") + os.sep
 
@@ -84,14 +95,18 @@ class Inventory:
         stated = self._read(place).get(file) if place else None
         if stated:
             recorded = (
-                base64.urlsafe_b64encode(bytes.fromhex(sha256)).rstrip(b"=").decode() if len(sha256) == 64 else ""
+                base64.urlsafe_b64encode(bytes.fromhex(sha256)).rstrip(b"=").decode()
+                if len(sha256) == 64
+                else ""
             )
             rows = [line.split(" ") for line in stated.split("\n")]
             right = next((row for row in rows if row[2] == recorded), None)
             name, version, _ = right or rows[0]
             return Entry(file, sha256, "as" if right else "differs", name, version)
         if path.startswith(TOOL):
-            return Entry(f"harness/{path[len(TOOL) :]}", sha256, "tool", "rankproof", harness.__version__)
+            return Entry(
+                f"harness/{path[len(TOOL) :]}", sha256, "tool", "rankproof", harness.__version__
+            )
         if re.split(r"[./]", file, maxsplit=1)[0] in AT_START and path.startswith(OWN):
             return Entry(file, sha256, "start")
         for folder in sys.path:
@@ -127,7 +142,9 @@ class Inventory:
                 line = f"{name} {version} {recorded}"
                 place[file] = f"{place[file]}\n{line}" if file in place else line
             if (root := _editable(Path(info.path, "direct_url.json"))) is not None:
-                self._editable |= dict.fromkeys((root + os.sep, os.path.realpath(root) + os.sep), (name, version))
+                self._editable |= dict.fromkeys(
+                    (root + os.sep, os.path.realpath(root) + os.sep), (name, version)
+                )
         return place
 
 
@@ -168,7 +185,11 @@ def data_of(path: str, entry: Entry, *, most: int) -> list[Entry]:
         most: files that are read; of the others the names stand there, with a word in place of their digest.
     """
     package, slash, _ = entry.file.partition("/")
-    if not slash or entry.record not in ("absent", "as") or not path.endswith(f"{os.sep}{entry.file}"):
+    if (
+        not slash
+        or entry.record not in ("absent", "as")
+        or not path.endswith(f"{os.sep}{entry.file}")
+    ):
         return []
     top = path[: -len(entry.file)]
     found: list[Entry] = []
@@ -184,7 +205,9 @@ def data_of(path: str, entry: Entry, *, most: int) -> list[Entry]:
 def _files_below(folder: str) -> Iterator[str]:
     """The paths of the files of a folder, in order; in an archive too, which is named as if it were a folder."""
     for place, folders, names in os.walk(folder):
-        folders[:] = sorted(name for name in folders if name != "__pycache__" and not name.startswith("."))
+        folders[:] = sorted(
+            name for name in folders if name != "__pycache__" and not name.startswith(".")
+        )
         yield from (os.path.join(place, name) for name in sorted(names))
     archive = os.path.dirname(folder)
     while len(archive) > 1 and not os.path.exists(archive):
@@ -193,13 +216,20 @@ def _files_below(folder: str) -> Iterator[str]:
         import zipfile  # hardly any rank loads from an archive, and every one would pay
 
         with zipfile.ZipFile(archive) as opened:
-            below = (os.path.join(archive, name) for name in sorted(opened.namelist()) if not name.endswith("/"))
+            below = (
+                os.path.join(archive, name)
+                for name in sorted(opened.namelist())
+                if not name.endswith("/")
+            )
             yield from [place for place in below if place.startswith(folder + os.sep)]
 
 
 def is_standard(path: str) -> bool:
     """Whether a file lies in the interpreter's standard library, and not among packages below it."""
-    return any(path.startswith(root) and path[len(root) :].partition(os.sep)[0] not in PACKAGES for root in STANDARD)
+    return any(
+        path.startswith(root) and path[len(root) :].partition(os.sep)[0] not in PACKAGES
+        for root in STANDARD
+    )
 
 
 def from_package(path: str) -> str:
@@ -266,4 +296,7 @@ def _package(name: str) -> dict[str, str | None] | None:
     except importlib.metadata.PackageNotFoundError:
         return None
     record = distribution.read_text("RECORD")
-    return {"version": distribution.version, "record": None if record is None else wheel_digest(record)}
+    return {
+        "version": distribution.version,
+        "record": None if record is None else wheel_digest(record),
+    }

@@ -115,11 +115,16 @@ def _run(
     }
     emitter.emit("rank.begin", {**own, "host": os.uname().nodename} if spec.on_host else own)
     if spec.reported:
-        emitter.emit("fault.env", {"values": {name: os.environ.get(name) for name in spec.reported}, **_at_start(spec)})
+        emitter.emit(
+            "fault.env",
+            {"values": {name: os.environ.get(name) for name in spec.reported}, **_at_start(spec)},
+        )
     seed(spec.seed)
     group = join(spec)
     emitter.emit("backend.ready", {"backend": spec.backend, "rank": group.rank, "size": group.size})
-    watch = Watch(emitter.emit, size=spec.size, book=_book(spec, recorder) if spec.observe else None)
+    watch = Watch(
+        emitter.emit, size=spec.size, book=_book(spec, recorder) if spec.observe else None
+    )
     watch.begin()
     prefer(spec.folder, entry=spec.entry.partition(":")[0].partition(".")[0])
     function = _entry(spec)
@@ -181,7 +186,9 @@ def _look(spec: RankSpec, emitter: Emitter) -> None:
 def _at_start(spec: RankSpec) -> dict[str, Any]:
     """The same variables as the kernel gave them to this process: what a library reads while it is imported."""
     try:
-        given = Path("/proc/self/environ").read_bytes().decode("utf-8", "surrogateescape").split("\0")
+        given = (
+            Path("/proc/self/environ").read_bytes().decode("utf-8", "surrogateescape").split("\0")
+        )
     except OSError:
         return {"at_start": None}
     known = dict(variable.split("=", 1) for variable in given if "=" in variable)
@@ -202,7 +209,9 @@ def _entry(spec: RankSpec) -> Callable[..., Any]:
         function = getattr(function, part, None)
     if not callable(function):
         file = Path(file_of(module) or name).name
-        raise SubjectNotFound(f"{file} has no function {attribute!r}: subject.entry is 'module:function'")
+        raise SubjectNotFound(
+            f"{file} has no function {attribute!r}: subject.entry is 'module:function'"
+        )
     return function
 
 

@@ -81,7 +81,9 @@ class Loaded:
         begun: when the ranks' server started, in nanoseconds since 1970.
     """
 
-    def __init__(self, folder: str, *, declared: Collection[str], begun: int, differing: Collection[str] = ()) -> None:
+    def __init__(
+        self, folder: str, *, declared: Collection[str], begun: int, differing: Collection[str] = ()
+    ) -> None:
         self._root = os.path.realpath(folder) + os.sep
         self._beginnings = tuple({self._root, folder.rstrip(os.sep) + os.sep})
         self._declared = frozenset(declared)
@@ -160,7 +162,10 @@ class Loaded:
                 name = package or entry.file.partition("/")[0].partition(".")[0]
                 own.add(name, entry)
                 folder = path[: -len(entry.file)] + name
-                later = entry.distribution in self._declared and path[: -len(entry.file) - 1] not in self._path
+                later = (
+                    entry.distribution in self._declared
+                    and path[: -len(entry.file) - 1] not in self._path
+                )
                 if (entry.record == "absent" or later) and folder not in seen:
                     seen.add(folder)
                     for data in data_of(path, entry, most=FILE_LIMIT):
@@ -169,11 +174,17 @@ class Loaded:
 
     def _executed(self, path: str) -> None:
         """Of a file that no installer brought, take the digest now: it may be gone, or another, when it is told."""
-        if not any(word in path for word in BESIDE) and not path.startswith(self._beginnings) and not is_standard(path):
+        if (
+            not any(word in path for word in BESIDE)
+            and not path.startswith(self._beginnings)
+            and not is_standard(path)
+        ):
             self._strangers[path].add(INVENTORY.look(path, begun=self._begun))
 
 
-def _packages_of(stocks: Sequence[Stock], declared: frozenset[str], differing: frozenset[str]) -> dict[str, Any]:
+def _packages_of(
+    stocks: Sequence[Stock], declared: frozenset[str], differing: frozenset[str]
+) -> dict[str, Any]:
     installed: dict[str, set[str]] = defaultdict(set)
     one_by_one: set[tuple[str, Entry]] = set()
     in_full: set[tuple[str, Entry]] = set()
@@ -189,7 +200,9 @@ def _packages_of(stocks: Sequence[Stock], declared: frozenset[str], differing: f
                 in_full.update(stock.entries[name])
     others, more = _listed(one_by_one, most=FILE_LIMIT)
     found: dict[str, Any] = {
-        "installed": {package: ", ".join(sorted(names)) for package, names in sorted(installed.items())},
+        "installed": {
+            package: ", ".join(sorted(names)) for package, names in sorted(installed.items())
+        },
         "others": others,
     }
     if more:
@@ -201,7 +214,9 @@ def _packages_of(stocks: Sequence[Stock], declared: frozenset[str], differing: f
     return found
 
 
-def _listed(entries: Collection[tuple[str, Entry]], *, most: int) -> tuple[list[dict[str, Any]], int]:
+def _listed(
+    entries: Collection[tuple[str, Entry]], *, most: int
+) -> tuple[list[dict[str, Any]], int]:
     """Files in order, by what they are of, at most so many; and how many there are beyond."""
     by_origin: dict[tuple[str, str, str, str], list[dict[str, str]]] = defaultdict(list)
     in_order = sorted(entries, key=lambda found: (found[0], *map(str, found[1])))

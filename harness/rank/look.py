@@ -23,13 +23,26 @@ def look(module: ModuleType, name: str) -> dict[str, Any]:
     """
     function = getattr(module, name, None)
     if not callable(function):
-        names = [found for found, value in vars(module).items() if not found.startswith("_") and callable(value)]
-        return {"there": False, "names": sorted(names)[:NAMES_LIMIT], "parameters": None, "late": ""}
+        names = [
+            found
+            for found, value in vars(module).items()
+            if not found.startswith("_") and callable(value)
+        ]
+        return {
+            "there": False,
+            "names": sorted(names)[:NAMES_LIMIT],
+            "parameters": None,
+            "late": "",
+        }
     late = "coroutine" if inspect.iscoroutinefunction(function) else ""
     if inspect.isgeneratorfunction(function) or inspect.isasyncgenfunction(function):
         late = "generator"
     found = parameters(function)
-    told = None if found is None else [[one.name, one.kind.name, one.default is not one.empty] for one in found]
+    told = (
+        None
+        if found is None
+        else [[one.name, one.kind.name, one.default is not one.empty] for one in found]
+    )
     return {"there": True, "names": [], "parameters": told, "late": late}
 
 

@@ -36,9 +36,14 @@ class TorchGroup:
     def all_gather(self, data: bytes) -> list[bytes]:
         import torch
 
-        lengths = [int(found) for found in self._gather(torch.tensor([len(data)], dtype=torch.int64))]
+        lengths = [
+            int(found) for found in self._gather(torch.tensor([len(data)], dtype=torch.int64))
+        ]
         mine = torch.frombuffer(bytearray(data.ljust(max(1, *lengths), b"\0")), dtype=torch.uint8)
-        return [bytes(found[:size].tolist()) for found, size in zip(self._gather(mine), lengths, strict=True)]
+        return [
+            bytes(found[:size].tolist())
+            for found, size in zip(self._gather(mine), lengths, strict=True)
+        ]
 
     def leave(self) -> None:
         self.native.destroy_process_group()
@@ -79,7 +84,11 @@ def join(backend: str, spec: RankSpec, **options: Any) -> None:
             wait_for_workers=False,
             master_listen_fd=listener,
         )
-    timeout = TIMEOUT if spec.collective_timeout is None else dt.timedelta(seconds=spec.collective_timeout)
+    timeout = (
+        TIMEOUT
+        if spec.collective_timeout is None
+        else dt.timedelta(seconds=spec.collective_timeout)
+    )
     distributed.init_process_group(
         backend, store=store, rank=spec.rank, world_size=spec.size, timeout=timeout, **options
     )

@@ -16,7 +16,10 @@ from typing import Any
 CODE = ("", ".py", ".pyw", ".pyc", ".so", ".pyd")
 FORKS = ("os.fork", "os.forkpty")
 # Who starts a process without a word: each is imported when it does.
-SPAWNERS = {"multiprocessing.popen_spawn_posix": "spawn", "multiprocessing.popen_forkserver": "forkserver"}
+SPAWNERS = {
+    "multiprocessing.popen_spawn_posix": "spawn",
+    "multiprocessing.popen_forkserver": "forkserver",
+}
 CHILDREN_LIMIT = 20
 
 

@@ -44,24 +44,36 @@ class Accounts:
                 continue
             name = str(event.values.get("check"))
             if name in stated or name not in self._checks or event.rank is not None:
-                raise RecordError(f"{evidence}, line {seen.line}: an account that no check asks for, or a second one")
+                raise RecordError(
+                    f"{evidence}, line {seen.line}: an account that no check asks for, or a"
+                    " second one"
+                )
             stated[name] = event.values, seen.line
         for name, check in self._checks.items():
             wanted = is_asked(check, history)
             if name not in stated and (not wanted or harness_error(history) is not None):
                 continue
             if not wanted or name not in stated:
-                raise RecordError(f"{evidence}: the account of check {name} is missing, or nobody asks for it")
+                raise RecordError(
+                    f"{evidence}: the account of check {name} is missing, or nobody asks for it"
+                )
             values, line = stated[name]
             if values.get("files") != files_of(check, history):
-                raise RecordError(f"{evidence}, line {line}: check {name} looked at other artefacts than were kept")
-            if not self._can or not all(one.get("stored") is True for one in found_of(check, history).values()):
+                raise RecordError(
+                    f"{evidence}, line {line}: check {name} looked at other artefacts than were"
+                    " kept"
+                )
+            if not self._can or not all(
+                one.get("stored") is True for one in found_of(check, history).values()
+            ):
                 self.left += 1
                 continue
             self.made += 1
             (again,) = note_accounts([check], history, file=self._file)
             if canonical(again) != canonical(dict(values)):
-                raise RecordError(f"{evidence}, line {line}: the artefacts give check {name} another account")
+                raise RecordError(
+                    f"{evidence}, line {line}: the artefacts give check {name} another account"
+                )
 
     def _file(self, values: Mapping[str, JSON]) -> ArrayFile:
         path = path_of(values)

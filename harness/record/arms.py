@@ -48,21 +48,28 @@ def arm_environments(
     for arm, made in run.environments.items():
         if arm not in wanted:
             raise RecordError(
-                f"the run has an environment for {scenario.subject.named(arm)}, the scenario asks for none"
+                f"the run has an environment for {scenario.subject.named(arm)}, the scenario asks"
+                " for none"
             )
         listed = [package.name for package in made.packages]
         if listed != sorted({normal(name) for name in listed}):
-            raise RecordError(f"the packages of the {arm}'s environment are not in order, or one is there twice")
+            raise RecordError(
+                f"the packages of the {arm}'s environment are not in order, or one is there twice"
+            )
         if unmet := next(wanted[arm].unmet(python=made.python, packages=made.versions), ""):
             raise RecordError(f"the {arm}'s environment is not what the scenario asks for: {unmet}")
         # A file of requirements names every package.
-        named = {bare(name) for name in wanted[arm].packages} | (made.versions.keys() if made.requirements else set())
+        named = {bare(name) for name in wanted[arm].packages} | (
+            made.versions.keys() if made.requirements else set()
+        )
         by_arm[arm] = ArmEnvironment(
             digest=made.content,
             python=made.python,
             implementation=made.implementation,
             named={
-                package.name: (package.version, package.record) for package in made.packages if package.name in named
+                package.name: (package.version, package.record)
+                for package in made.packages
+                if package.name in named
             },
             checkouts=supplies.demand(arm, wanted[arm], made, read, names),
         )
@@ -87,7 +94,9 @@ def differing(
         return frozenset()
     wheels = [{one.name: one.wheel for one in made[arm].packages} for arm in sides if arm in made]
     names = frozenset(name for arm in sides if arm in made for name in named[arm])
-    return frozenset(name for name in names if len(wheels) < 2 or wheels[0].get(name) != wheels[1].get(name))
+    return frozenset(
+        name for name in names if len(wheels) < 2 or wheels[0].get(name) != wheels[1].get(name)
+    )
 
 
 def installed(run: RunFacts, arm: str) -> tuple[str, dict[str, str]]:
@@ -98,8 +107,12 @@ def installed(run: RunFacts, arm: str) -> tuple[str, dict[str, str]]:
     own: ArmEnvironmentFacts | None = run.environments.get(arm)
     if own is not None:
         built = {name: f" (commit {facts.commit[:12]})" for name, facts in own.checkouts.items()}
-        return own.python, {name: version + built.get(name, "") for name, version in own.versions.items()}
-    return run.environment.python, {normal(package.name): package.version for package in run.environment.packages}
+        return own.python, {
+            name: version + built.get(name, "") for name, version in own.versions.items()
+        }
+    return run.environment.python, {
+        normal(package.name): package.version for package in run.environment.packages
+    }
 
 
 def changed_environment(scenario: Scenario, run: RunFacts) -> list[str]:
@@ -113,7 +126,11 @@ def changed_environment(scenario: Scenario, run: RunFacts) -> list[str]:
         return []
     before, after = installed(run, other), installed(run, "candidate")
     lines = [] if before[0] == after[0] else [f"-python {before[0]}", f"+python {after[0]}"]
-    sides = [set(run.environments[arm].versions) for arm in (other, "candidate") if arm in run.environments]
+    sides = [
+        set(run.environments[arm].versions)
+        for arm in (other, "candidate")
+        if arm in run.environments
+    ]
     for name in sorted(set[str]().union(*sides)):
         old, new = before[1].get(name), after[1].get(name)
         if old != new:
@@ -149,7 +166,9 @@ def repositories(
         raise RecordError("the run does not tell for each arm what its repository holds")
     brought = frozenset(digest for one in run.inputs for digest in one.files.values())
     acting = plugins.inside(run)
-    others = differing(scenario, run.environments, {arm: one.named for arm, one in environments.items()})
+    others = differing(
+        scenario, run.environments, {arm: one.named for arm, one in environments.items()}
+    )
     return {
         arm: Source(
             declared=frozenset(facts.declared),
@@ -167,11 +186,18 @@ def repositories(
 
 
 def _counterparts(facts: SourceFacts, files: Collection[str]) -> Counterparts:
-    roots = {name: [(prefix, folder) for prefix, folder in places] for name, places in facts.roots.items()}
-    return Counterparts(roots=roots, files=facts.files, installed=facts.installed, hidden=spread(files))
+    roots = {
+        name: [(prefix, folder) for prefix, folder in places]
+        for name, places in facts.roots.items()
+    }
+    return Counterparts(
+        roots=roots, files=facts.files, installed=facts.installed, hidden=spread(files)
+    )
 
 
-def demand_lists(judgement: Judgement, read: Callable[[str], bytes], names: Collection[str]) -> None:
+def demand_lists(
+    judgement: Judgement, read: Callable[[str], bytes], names: Collection[str]
+) -> None:
     """Refuse lists of what ranks had loaded that are not those that their events name.
 
     Raises:
@@ -192,7 +218,9 @@ def demand_lists(judgement: Judgement, read: Callable[[str], bytes], names: Coll
             raise RecordError(f"{name} is not what its rank listed")
 
 
-def demand_releases(scenario: Scenario, run: RunFacts, judgement: Judgement, read: Callable[[str], bytes]) -> None:
+def demand_releases(
+    scenario: Scenario, run: RunFacts, judgement: Judgement, read: Callable[[str], bytes]
+) -> None:
     """Refuse a run whose environment lists another release of a distribution than its ranks loaded.
 
     Only on the machine that the environment describes, and where the scenario adds no folder to the import path: a
@@ -201,7 +229,9 @@ def demand_releases(scenario: Scenario, run: RunFacts, judgement: Judgement, rea
     Raises:
         Contradiction: an arm's ranks loaded a release that its environment does not list.
     """
-    elsewhere = run.machines is not None or run.farm is not None or "PYTHONPATH" in scenario.world.env
+    elsewhere = (
+        run.machines is not None or run.farm is not None or "PYTHONPATH" in scenario.world.env
+    )
     if elsewhere:
         return
     lists: dict[str, set[str]] = {}
@@ -216,5 +246,8 @@ def demand_releases(scenario: Scenario, run: RunFacts, judgement: Judgement, rea
                 if name == TOOL and arm not in run.environments:
                     listed = run.rankproof
                 if listed != version:
-                    why = f"a rank of the {arm} loaded {name} {version}, and its environment lists {listed}"
+                    why = (
+                        f"a rank of the {arm} loaded {name} {version}, and its environment lists"
+                        f" {listed}"
+                    )
                     raise Contradiction(RefusalWord.EVENTS_OF_ANOTHER_TRIAL, f"{path}: {why}")

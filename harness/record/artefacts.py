@@ -17,7 +17,13 @@ from harness.faults.perturb import TOLD, PerturbFault
 from harness.forms.digest import sha256
 from harness.forms.extras import absence, missing
 from harness.forms.strict_json import JSON
-from harness.history import ARTEFACT_COMPARED, ARTEFACT_FOUND, NEEDLES_TRIED, History, artefact_found
+from harness.history import (
+    ARTEFACT_COMPARED,
+    ARTEFACT_FOUND,
+    NEEDLES_TRIED,
+    History,
+    artefact_found,
+)
 from harness.numeric.array import HEADER_LIMIT, NotAnArray, header
 from harness.numeric.arrays import ArrayFile
 from harness.record.model import RecordError
@@ -33,7 +39,13 @@ PER_TRIAL, PER_RUN = 32 << 20, 256 << 20
 
 def path_of(values: Mapping[str, JSON]) -> str:
     """Where an artefact lies, by the values of the event that tells of it."""
-    suffix = ".bfloat16.npy" if values.get("dtype") == "bfloat16" else ".npy" if "dtype" in values else ".bin"
+    suffix = (
+        ".bfloat16.npy"
+        if values.get("dtype") == "bfloat16"
+        else ".npy"
+        if "dtype" in values
+        else ".bin"
+    )
     return f"{FOLDER}/{values.get('sha256')}{suffix}"
 
 
@@ -53,7 +65,9 @@ class Arrays:
 
     def __init__(self, scenario: Scenario, read: Callable[[str], bytes]) -> None:
         self._checks = {check.id: check for check in compares_arrays(scenario.checks)}
-        self._changes = [fault for fault in scenario.faults if isinstance(fault, PerturbFault) and fault.artefact]
+        self._changes = [
+            fault for fault in scenario.faults if isinstance(fault, PerturbFault) and fault.artefact
+        ]
         self._read = read
         self._stored: dict[str, tuple[str, Mapping[str, JSON]]] = {}
         self._left_out: list[tuple[str, int, int]] = []
@@ -77,27 +91,39 @@ class Arrays:
         self._hear_needles(evidence, history)
         asked = self._asked(history)
         for (check, rank), pair in asked.items():
-            stated = [one for one in history.noted(ARTEFACT_COMPARED, rank) if one.event.values.get("check") == check]
+            stated = [
+                one
+                for one in history.noted(ARTEFACT_COMPARED, rank)
+                if one.event.values.get("check") == check
+            ]
             if not stated and harness_error(history) is not None:
                 continue
             if len(stated) != 1:
                 many = "not compared" if not stated else f"compared {len(stated)} times"
-                raise RecordError(f"{evidence}: the arrays of check {check} on rank {rank} were {many}")
+                raise RecordError(
+                    f"{evidence}: the arrays of check {check} on rank {rank} were {many}"
+                )
             values = stated[0].event.values
             if [values.get("found"), values.get("expected")] != [one.get("sha256") for one in pair]:
-                raise RecordError(f"{evidence}, line {stated[0].line}: other arrays were compared than were kept")
+                raise RecordError(
+                    f"{evidence}, line {stated[0].line}: other arrays were compared than were kept"
+                )
             if not self._can or not all(one.get("stored") is True for one in pair):
                 self.left += 1
                 continue
             self.compared += 1
             if self._differs(self._checks[check], pair, values):
                 place = f"{evidence}, line {stated[0].line}"
-                raise RecordError(f"{place}: the arrays of check {check} on rank {rank} differ otherwise")
+                raise RecordError(
+                    f"{place}: the arrays of check {check} on rank {rank} differ otherwise"
+                )
         for seen in history.seen:
             event = seen.event
             compared = (event.by, event.name) == ("harness", ARTEFACT_COMPARED)
             if compared and (str(event.values.get("check")), event.rank) not in asked:
-                raise RecordError(f"{evidence}, line {seen.line}: arrays were compared that no check compares")
+                raise RecordError(
+                    f"{evidence}, line {seen.line}: arrays were compared that no check compares"
+                )
 
     def _hear_needles(self, evidence: str, history: History) -> None:
         """What was tried with wrong arrays: in the candidate's trials, by every check that has a tolerance.
@@ -105,13 +131,23 @@ class Arrays:
         Where one was refused in a cell nothing more has to be tried there: the other trials may tell of none.
         """
         cell = str(history.about().get("cell"))
-        noted = [seen for seen in history.seen if (seen.event.by, seen.event.name) == ("harness", NEEDLES_TRIED)]
-        asked = {check.id: check for check in self._needled if history.about().get("arm") == "candidate"}
+        noted = [
+            seen
+            for seen in history.seen
+            if (seen.event.by, seen.event.name) == ("harness", NEEDLES_TRIED)
+        ]
+        asked = {
+            check.id: check for check in self._needled if history.about().get("arm") == "candidate"
+        }
         for seen in noted:
             if seen.event.values.get("check") not in asked or seen.event.rank is not None:
-                raise RecordError(f"{evidence}, line {seen.line}: needles were tried that no check asks for")
+                raise RecordError(
+                    f"{evidence}, line {seen.line}: needles were tried that no check asks for"
+                )
         for name, check in asked.items():
-            stated = [dict(seen.event.values) for seen in noted if seen.event.values.get("check") == name]
+            stated = [
+                dict(seen.event.values) for seen in noted if seen.event.values.get("check") == name
+            ]
             sides = list(sides_of(check, history))
             if not stated:
                 if sides and harness_error(history) is None:
@@ -119,7 +155,9 @@ class Arrays:
                 continue
             if any(found is not None and found.is_refused for found in map(needles_in, stated)):
                 self._refused.add((cell, name))
-            files = [values for expected, others in sides for values in (expected, *others.values())]
+            files = [
+                values for expected, others in sides for values in (expected, *others.values())
+            ]
             if not self._can or not all(one.get("stored") is True for one in files):
                 continue
             again = list(note_needles(check, history, file=self._file, known=self._pricked))
@@ -138,14 +176,19 @@ class Arrays:
                     continue
                 for seen in history.said(rank, TOLD):
                     told, values = seen.event.values, found.event.values
-                    if told.get("fault") != fault.id or "why" in told or values.get("stored") is not True:
+                    if (
+                        told.get("fault") != fault.id
+                        or "why" in told
+                        or values.get("stored") is not True
+                    ):
                         continue
                     path = path_of(values)
                     before = fault.before(self._read(path), path, told, fault.asked(history, rank))
                     if sha256(before) != told.get("was"):
                         place = f"{evidence}, line {seen.line}"
                         raise RecordError(
-                            f"{place}: {fault.what} is not what the fault {fault.id} makes of what it was"
+                            f"{place}: {fault.what} is not what the fault {fault.id} makes of what"
+                            " it was"
                         )
 
     def _asked(self, history: History) -> dict[tuple[str, int], list[Mapping[str, JSON]]]:
@@ -158,7 +201,10 @@ class Arrays:
             for rank in range(history.size) if own else check.ranks.of(history.size):
                 name = str(check.of[1])
                 other, whose = check.other(history, rank=rank)
-                pair = [artefact_found(history, rank, name), artefact_found(other, whose, name) if other else None]
+                pair = [
+                    artefact_found(history, rank, name),
+                    artefact_found(other, whose, name) if other else None,
+                ]
                 values = [one.event.values for one in pair if one is not None]
                 if len(values) == len(pair):
                     asked[check.id, rank] = values
@@ -175,15 +221,24 @@ class Arrays:
                     continue
                 name, many = str(values["artefact"]), values.get("bytes")
                 if name in names or not isinstance(many, int) or not 0 <= many <= LARGE:
-                    raise RecordError(f"{place}: {name} was found twice, or has a size that none can have")
+                    raise RecordError(
+                        f"{place}: {name} was found twice, or has a size that none can have"
+                    )
                 names.add(name)
                 if "dtype" in values and not could_have(values, many):
-                    raise RecordError(f"{place}: {name} has another size than its shape and dtype ask")
+                    raise RecordError(
+                        f"{place}: {name} has another size than its shape and dtype ask"
+                    )
                 if values.get("stored") is True:
                     stored[path_of(values)] = many
                     self._stored.setdefault(path_of(values), (place, values))
-                    if any(self._stored[path_of(values)][1].get(key) != values.get(key) for key in OF_A_FILE):
-                        raise RecordError(f"{place}: {name} is a file of which another event says otherwise")
+                    if any(
+                        self._stored[path_of(values)][1].get(key) != values.get(key)
+                        for key in OF_A_FILE
+                    ):
+                        raise RecordError(
+                            f"{place}: {name} is a file of which another event says otherwise"
+                        )
                 else:
                     left_out.append((place, many))
         self._left_out += [(place, many, sum(stored.values())) for place, many in left_out]
@@ -196,20 +251,28 @@ class Arrays:
         """
         if lacking := sorted(self._untried.keys() - self._refused):
             cell, name = lacking[0]
-            raise RecordError(f"{self._untried[lacking[0]]}: check {name} was tried with no needle in cell {cell}")
+            raise RecordError(
+                f"{self._untried[lacking[0]]}: check {name} was tried with no needle in cell {cell}"
+            )
         there = {name for name in names if name.startswith(f"{FOLDER}/")}
         if odd := sorted(self._stored.keys() ^ there):
-            raise RecordError(f"{odd[0]} is " + ("missing" if odd[0] in self._stored else "of no rank"))
+            raise RecordError(
+                f"{odd[0]} is " + ("missing" if odd[0] in self._stored else "of no rank")
+            )
         for name in sorted(there):
             content, (place, values) = self._read(name), self._stored[name]
             if name.removeprefix(f"{FOLDER}/").partition(".")[0] != sha256(content):
                 raise RecordError(f"{name} is not what its rank kept ({place})")
             if any(values.get(key) != value for key, value in _said_of(name, content).items()):
-                raise RecordError(f"{name} has another size, shape or dtype than is said of it ({place})")
+                raise RecordError(
+                    f"{name} has another size, shape or dtype than is said of it ({place})"
+                )
         total = sum(int(values["bytes"]) for _, values in self._stored.values())
         for place, many, of_the_trial in self._left_out:
             if many + of_the_trial <= PER_TRIAL and many + total <= self._most:
-                raise RecordError(f"{place}: an artefact is not in the evidence, and there was room for it")
+                raise RecordError(
+                    f"{place}: an artefact is not in the evidence, and there was room for it"
+                )
 
     @property
     def description(self) -> str:
@@ -220,7 +283,9 @@ class Arrays:
             parts.append(f"{self.left} judged by what the events hold of them ({why})")
         return ", ".join(parts)
 
-    def _differs(self, check: AgainstCheck, pair: list[Mapping[str, JSON]], stated: Mapping[str, JSON]) -> bool:
+    def _differs(
+        self, check: AgainstCheck, pair: list[Mapping[str, JSON]], stated: Mapping[str, JSON]
+    ) -> bool:
         """Whether two arrays do not give the comparison that is stated. Ranks often keep the same."""
         paths = [path_of(values) for values in pair]
         key = (check.id, paths[0], paths[1])
@@ -245,7 +310,11 @@ def could_have(values: Mapping[str, JSON], many: int) -> bool:
     """Whether a file of so many bytes can hold an array of the shape and dtype that an event tells."""
     bits = re.fullmatch(r"[a-z]+?(8|16|32|64)|bool", str(values["dtype"]))
     shape = values.get("shape")
-    if bits is None or not isinstance(shape, list) or not all(isinstance(size, int) for size in shape):
+    if (
+        bits is None
+        or not isinstance(shape, list)
+        or not all(isinstance(size, int) for size in shape)
+    ):
         return False
     rest = many - math.prod(shape) * int(bits[1] or 8) // 8
     return 0 < rest <= HEADER_LIMIT + 12

@@ -76,7 +76,9 @@ PATCHES = {f"{PATCH_FOLDER}/{arm}.patch" for arm in (*get_args(Arm), "reference"
 TRIAL_FILE = re.compile(r"events\.jsonl|rank-\d+\.log|rank-\d+\.stacks\.txt")
 
 
-def assemble(read: Read, names: Collection[str], *, described: Callable[[str], None] = lambda _text: None) -> Record:
+def assemble(
+    read: Read, names: Collection[str], *, described: Callable[[str], None] = lambda _text: None
+) -> Record:
     """Work out the record.
 
     Args:
@@ -118,7 +120,9 @@ def assemble(read: Read, names: Collection[str], *, described: Callable[[str], N
     }
     _demand_consistent(scenario, run, names)
     demand_own(scenario, run, planned, recipes, read)
-    origins = repositories(scenario, run, environments, {arm: one.files for arm, one in arms.items()})
+    origins = repositories(
+        scenario, run, environments, {arm: one.files for arm, one in arms.items()}
+    )
     codes = {
         arm: ArmCode(
             files=summary.files,
@@ -132,7 +136,9 @@ def assemble(read: Read, names: Collection[str], *, described: Callable[[str], N
     witness, ledgers, frames = Witness(run, read), Ledgers(scenario, read), Frames(arms, read)
     arrays = Arrays(scenario, read)
     accounts, hangs = Accounts(scenario, read), Hangs(scenario, arms, read)
-    others = differing(scenario, run.environments, {arm: one.named for arm, one in environments.items()})
+    others = differing(
+        scenario, run.environments, {arm: one.named for arm, one in environments.items()}
+    )
     libraries, changed = Libraries(run, others, read, arms=compared(arms)), Changed(arms, read)
 
     heard: set[str] = set()
@@ -178,7 +184,9 @@ def assemble(read: Read, names: Collection[str], *, described: Callable[[str], N
     )
 
 
-def _demand_told(scenario: Scenario, run: RunFacts, judgement: Judgement, read: Read, names: Collection[str]) -> None:
+def _demand_told(
+    scenario: Scenario, run: RunFacts, judgement: Judgement, read: Read, names: Collection[str]
+) -> None:
     """Refuse trials that were not planned, and lists of what ranks had loaded that contradict the rest."""
     demand_planned(scenario, judgement)
     demand_lists(judgement, read, names)
@@ -188,7 +196,9 @@ def _demand_told(scenario: Scenario, run: RunFacts, judgement: Judgement, read: 
 def _demand_payload(evidence: str, history: History) -> None:
     """Refuse a trial whose wire does not count the packets that carried new payload."""
     if (lacking := without_payload(history)) is not None:
-        raise RecordError(f"{evidence}, line {lacking.line}: the wire does not count packets with new payload")
+        raise RecordError(
+            f"{evidence}, line {lacking.line}: the wire does not count packets with new payload"
+        )
 
 
 def _comparison(
@@ -214,26 +224,39 @@ def _comparison(
     if reproduced.inputs != {one.name: one.digest for one in run.inputs}:
         raise RecordError("the run had other inputs than the one it reproduces")
     for name, arm in arms.items():
-        if arm.files != reproduced.arms.get(name) and not (name == "candidate" and run.reproduces.candidate):
+        if arm.files != reproduced.arms.get(name) and not (
+            name == "candidate" and run.reproduces.candidate
+        ):
             raise RecordError(
-                f"the {name} is other code than that of the run it reproduces, and the run does not say so"
+                f"the {name} is other code than that of the run it reproduces, and the run does not"
+                " say so"
             )
     return compare(scenario, reproduced, run, profile(scenario, judgement.cells, read=read))
 
 
-def _arms(scenario: Scenario, run: RunFacts, read: Read, names: Collection[str]) -> dict[str, ArmSummary]:
+def _arms(
+    scenario: Scenario, run: RunFacts, read: Read, names: Collection[str]
+) -> dict[str, ArmSummary]:
     subject, expected = scenario.subject, list(scenario.subject.arms)
     if sorted(run.arguments) != sorted(expected):
-        raise RecordError(f"the run has the arms {sorted(run.arguments)}, the scenario {sorted(expected)}")
+        raise RecordError(
+            f"the run has the arms {sorted(run.arguments)}, the scenario {sorted(expected)}"
+        )
     summaries = {}
     for arm in expected:
         prefix = f"{SOURCE_FOLDER}/{arm}/"
-        files = {name[len(prefix) :]: sha256(read(name)) for name in sorted(names) if name.startswith(prefix)}
+        files = {
+            name[len(prefix) :]: sha256(read(name))
+            for name in sorted(names)
+            if name.startswith(prefix)
+        }
         given = subject.arms[arm]
         if canonical(given.with_) != canonical(run.arguments[arm]):
             raise RecordError(f"the arguments of {subject.named(arm)} are not the scenario's")
         revision = _revision(arm, given, run, read, names)
-        summaries[arm] = ArmSummary(files=files, arguments=canonical(run.arguments[arm]), revision=revision)
+        summaries[arm] = ArmSummary(
+            files=files, arguments=canonical(run.arguments[arm]), revision=revision
+        )
     if subject.compare is not None and summaries["control"].files != summaries["candidate"].files:
         raise RecordError("what the defect was injected into is other code than b")
     return summaries
@@ -242,13 +265,17 @@ def _arms(scenario: Scenario, run: RunFacts, read: Read, names: Collection[str])
 def _demand_listed(arms: dict[str, ArmSummary], read: Read, names: Collection[str]) -> None:
     """The list of tested files, whose digest the statement names, is that of the files that are there."""
     digests = {
-        f"{SOURCE_FOLDER}/{arm}/{file}": digest for arm, found in arms.items() for file, digest in found.files.items()
+        f"{SOURCE_FOLDER}/{arm}/{file}": digest
+        for arm, found in arms.items()
+        for file, digest in found.files.items()
     }
     if sources.PATH not in names or read(sources.PATH) != sources.listing(digests):
         raise RecordError(f"{sources.PATH} is not the list of the files in {SOURCE_FOLDER}")
 
 
-def _revision(name: str, arm: ScenarioArm, run: RunFacts, read: Read, names: Collection[str]) -> RevisionFacts | None:
+def _revision(
+    name: str, arm: ScenarioArm, run: RunFacts, read: Read, names: Collection[str]
+) -> RevisionFacts | None:
     """Where an arm was laid out from: it must be what the scenario asks for, and the patch the one that is kept."""
     found, file = run.revisions.get(name), f"{PATCH_FOLDER}/{name}.patch"
     if (found is not None) != arm.is_laid_out:
@@ -258,12 +285,18 @@ def _revision(name: str, arm: ScenarioArm, run: RunFacts, read: Read, names: Col
             raise RecordError(f"the {name} has no patch, and there is one: {file}")
         return None
     kept = sha256(read(file)) if file in names else None
-    if found.rev != (arm.rev or "HEAD") or found.patch != kept or (kept is not None) != (arm.patch is not None):
+    if (
+        found.rev != (arm.rev or "HEAD")
+        or found.patch != kept
+        or (kept is not None) != (arm.patch is not None)
+    ):
         raise RecordError(f"the {name}'s revision or patch is not the scenario's")
     return found
 
 
-def _demand_all_used(scenario: Scenario, planned: Sequence[tuple[Cell, CellFacts]], names: Collection[str]) -> None:
+def _demand_all_used(
+    scenario: Scenario, planned: Sequence[tuple[Cell, CellFacts]], names: Collection[str]
+) -> None:
     """No trial may lie there that the record does not count, and nothing else that the run did not write."""
     folders = {
         trial_folder(cell.slug, arm, index)
@@ -271,11 +304,18 @@ def _demand_all_used(scenario: Scenario, planned: Sequence[tuple[Cell, CellFacts
         for arm, count in fact.trials.items()
         for index in range(count)
     }
-    folders |= {place for cell, fact in planned if not fact.skipped for place in reference_folders(scenario, cell)}
+    folders |= {
+        place
+        for cell, fact in planned
+        if not fact.skipped
+        for place in reference_folders(scenario, cell)
+    }
     for name in sorted(names):
         folder, _, file = name.rpartition("/")
         # Which arm has a patch is checked where its revision is; so are the files of the folders.
-        known = name in OWN or name in PATCHES or name.startswith(tuple(f"{one}/" for one in LISTED))
+        known = (
+            name in OWN or name in PATCHES or name.startswith(tuple(f"{one}/" for one in LISTED))
+        )
         if not known and not (folder in folders and TRIAL_FILE.fullmatch(file)):
             raise RecordError(f"a file that this run does not account for: {name}")
 
@@ -285,13 +325,17 @@ def _demand_consistent(scenario: Scenario, run: RunFacts, names: Collection[str]
     demand_farmed(scenario, run)
     demand_over_machines(scenario, run)
     home = scenario.world.home_is
-    if sorted(one.name for one in run.inputs) != sorted([*scenario.inputs, *([HOME_INPUT] if home == "copy" else [])]):
+    if sorted(one.name for one in run.inputs) != sorted(
+        [*scenario.inputs, *([HOME_INPUT] if home == "copy" else [])]
+    ):
         raise RecordError("the run's inputs are not the scenario's")
     if run.room.home != home:
         raise RecordError("the home folder of the run's ranks is not the scenario's")
     made = run.made.replace("-", "").replace(":", "")
     if not run.id.startswith(f"{made}-"):
-        raise RecordError(f"the run {run.id} does not bear the time it says it was made at, {run.made}")
+        raise RecordError(
+            f"the run {run.id} does not bear the time it says it was made at, {run.made}"
+        )
     if run.source.dirty is False and PATCH_PATH in names:
         raise RecordError("the run says that its tree was clean, and there is a patch")
 
@@ -300,10 +344,14 @@ def difference(stated: bytes, worked_out: bytes) -> str | None:
     """The first line in which two records differ, or None."""
     if stated == worked_out:
         return None
-    left, right = stated.decode(errors="replace").splitlines(), worked_out.decode(errors="replace").splitlines()
+    left, right = (
+        stated.decode(errors="replace").splitlines(),
+        worked_out.decode(errors="replace").splitlines(),
+    )
     for number, (one, other) in enumerate(zip(left, right, strict=False), start=1):
         if one != other:
             return (
-                f"line {number} of results.json says {one.strip()[:120]!r}, the evidence says {other.strip()[:120]!r}"
+                f"line {number} of results.json says {one.strip()[:120]!r}, the evidence says"
+                f" {other.strip()[:120]!r}"
             )
     return f"results.json has {len(left)} lines, the evidence makes {len(right)}"

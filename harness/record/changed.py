@@ -60,16 +60,24 @@ class Changed:
             lines += _cut(diff, FILE_LINES)
         lines = _cut(lines, LOADED_LINES)
         if silent := len(differ) - len(mine):
-            what = "file differs that no rank loaded" if silent == 1 else "files differ that no rank loaded"
+            what = (
+                "file differs that no rank loaded"
+                if silent == 1
+                else "files differ that no rank loaded"
+            )
             lines.append(f"... ({silent} more {what}: compare the folders in {SOURCE_FOLDER})")
         return lines
 
     def _diff(self, other: str, file: str) -> list[str]:
         called: Mapping[str, str] = CALLED if other == "reference" else {}
         old, new = (
-            self._read(f"{SOURCE_FOLDER}/{arm}/{file}").decode("utf-8", "backslashreplace").splitlines()
-            if file in self._arms[arm].files
-            else []
+            (
+                self._read(f"{SOURCE_FOLDER}/{arm}/{file}")
+                .decode("utf-8", "backslashreplace")
+                .splitlines()
+                if file in self._arms[arm].files
+                else []
+            )
             for arm in (other, "candidate")
         )
         names = [f"{called.get(arm, arm)}/{file}" for arm in (other, "candidate")]
@@ -79,4 +87,7 @@ class Changed:
 def _cut(lines: list[str], most: int) -> list[str]:
     if len(lines) <= most:
         return lines
-    return [*lines[:most], f"... ({len(lines) - most} more lines: compare the folders in {SOURCE_FOLDER})"]
+    return [
+        *lines[:most],
+        f"... ({len(lines) - most} more lines: compare the folders in {SOURCE_FOLDER})",
+    ]

@@ -22,7 +22,15 @@ from harness.record.facts import Environment, Package
 from harness.world.control.names import hide
 
 # Exact names and prefixes: a deny-list on words like "token" hides TOKENIZERS_PARALLELISM and misses the next secret.
-VARIABLES = ("LANG", "LC_ALL", "TZ", "CUBLAS_WORKSPACE_CONFIG", "HF_HUB_OFFLINE", "CI", "RANKPROOF_VARIANT")
+VARIABLES = (
+    "LANG",
+    "LC_ALL",
+    "TZ",
+    "CUBLAS_WORKSPACE_CONFIG",
+    "HF_HUB_OFFLINE",
+    "CI",
+    "RANKPROOF_VARIANT",
+)
 PREFIXES = ("OMP_", "MKL_", "OPENBLAS_", "TOKENIZERS_", "NCCL_", "GLOO_", "MLX_", "PYTHONHASHSEED")
 VALUE_LIMIT = 200
 MADE = "rankproof-environment.json"
@@ -45,7 +53,11 @@ def capture() -> Environment:
         machine=platform.machine(),
         cpu=_cpu(),
         cores=os.cpu_count() or 0,
-        affinity=len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 0,
+        affinity=(
+            len(os.sched_getaffinity(0))
+            if hasattr(os, "sched_getaffinity")
+            else os.cpu_count() or 0
+        ),
         memory=memory(),
         host=_host(),
         variant=made.get("variant") or os.environ.get("RANKPROOF_VARIANT"),
@@ -133,7 +145,11 @@ def packages() -> list[Package]:
     for distribution in importlib.metadata.distributions():
         # Of an old egg-info file the empty name is the file itself. The description, behind the first empty line, is
         # left out: `distribution.metadata` parses it too, which takes longer than all the rest.
-        text = distribution.read_text("METADATA") or distribution.read_text("PKG-INFO") or distribution.read_text("")
+        text = (
+            distribution.read_text("METADATA")
+            or distribution.read_text("PKG-INFO")
+            or distribution.read_text("")
+        )
         name, version = _name_and_version((text or "").partition("\n\n")[0])
         if not name or name in by_name:
             continue
@@ -156,6 +172,9 @@ _wheel_digest = functools.lru_cache(maxsize=1024)(wheel_digest)
 def _is_editable(distribution: importlib.metadata.Distribution) -> bool:
     """Whether it only leads to a folder of the machine: its RECORD lists that way, and none of its files."""
     try:
-        return json.loads(distribution.read_text("direct_url.json") or "null")["dir_info"]["editable"] is True
+        return (
+            json.loads(distribution.read_text("direct_url.json") or "null")["dir_info"]["editable"]
+            is True
+        )
     except (ValueError, KeyError, TypeError, OSError):
         return False

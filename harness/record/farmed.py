@@ -24,7 +24,9 @@ BROUGHT = frozenset({"rankproof", "pip", "setuptools", "wheel"})
 def digest_of(packages: Sequence[Package]) -> str:
     """One digest of what is installed: the same for two nodes whose packages have the same files."""
     listed = sorted(
-        [normal(one.name), one.version, one.record or ""] for one in packages if normal(one.name) not in BROUGHT
+        [normal(one.name), one.version, one.record or ""]
+        for one in packages
+        if normal(one.name) not in BROUGHT
     )
     return sha256(json.dumps(listed).encode())
 
@@ -46,8 +48,14 @@ def demand_farmed(scenario: Scenario, run: RunFacts) -> None:
     for node in nodes:
         if node.packages != own:
             raise RecordError(f"node {node.number} had other packages than the run")
-    if scenario.subject.reference is not None or scenario.subject.compare is not None or run.environments:
-        raise RecordError("the run's trials were farmed, and its scenario is not one whose trials can be")
+    if (
+        scenario.subject.reference is not None
+        or scenario.subject.compare is not None
+        or run.environments
+    ):
+        raise RecordError(
+            "the run's trials were farmed, and its scenario is not one whose trials can be"
+        )
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -69,14 +77,26 @@ def demand_over_machines(scenario: Scenario, run: RunFacts) -> None:
     """
     if run.machines is None:
         return
-    if run.farm is not None or run.environments or run.jobs != 1 or scenario.world.hosts > 1 or scenario.hub:
-        raise RecordError("the run says that its ranks were on machines, and beside it what no run over machines has")
+    if (
+        run.farm is not None
+        or run.environments
+        or run.jobs != 1
+        or scenario.world.hosts > 1
+        or scenario.hub
+    ):
+        raise RecordError(
+            "the run says that its ranks were on machines, and beside it what no run over"
+            " machines has"
+        )
     if len({one.called for one in run.machines.machines}) != len(run.machines.machines):
         raise RecordError("the run's machines are not each another one")
     for one in run.machines.machines:
         # Of one that was never reached, or is lost, nothing is known.
         needs = scenario.needs.model_copy(update={"os": None, "gpus": None, "nix": None})
-        if one.cores and (lacking := unmet(needs, _Offered(cores=one.cores, memory=one.memory))) is not None:
+        if (
+            one.cores
+            and (lacking := unmet(needs, _Offered(cores=one.cores, memory=one.memory))) is not None
+        ):
             raise RecordError(f"machine {one.called} had ranks, and its scenario {lacking}")
 
 
@@ -94,7 +114,11 @@ def lanes_of(run: RunFacts, node: int | None) -> int:
 
 def most_at_once(run: RunFacts) -> int:
     """How many trials one cause can have made void: what a lost node had in its lanes."""
-    return max((one.lanes for one in run.farm.nodes if one.lost), default=1) if run.farm is not None else 1
+    return (
+        max((one.lanes for one in run.farm.nodes if one.lost), default=1)
+        if run.farm is not None
+        else 1
+    )
 
 
 class Places:
@@ -113,7 +137,10 @@ class Places:
             Contradiction: it cannot have been there.
         """
         number, lost = about.get("node"), about.get(LOST)
-        here: dict[str, JSON] = {"host": self._run.environment.host, "harness_pid": self._run.harness_pid}
+        here: dict[str, JSON] = {
+            "host": self._run.environment.host,
+            "harness_pid": self._run.harness_pid,
+        }
         # The reference of a run is made where the run is; one that was farmed has none.
         if not self._nodes:
             return {**here, "node": None, LOST: None}
@@ -136,7 +163,9 @@ def replaced(trials: Sequence[Trial], *, max_voids: int) -> tuple[int, int]:
 
     Every void trial uses one of `max_voids`; those that went with one node use one together.
     """
-    lost = Counter(one.node for one in trials if one.void is not None and one.void.code == VoidCode.NODE_LOST)
+    lost = Counter(
+        one.node for one in trials if one.void is not None and one.void.code == VoidCode.NODE_LOST
+    )
     others = sum(one.void is not None for one in trials) - lost.total()
     causes = sorted([*lost.values(), *[1] * others])
     # Which of more causes came first is not told; then too few count anyway.

@@ -51,7 +51,10 @@ class Frames:
                     continue
                 text = self._line(f"{folder}/{file}", line)
                 if text is not None and frame.get("source") not in ("", text):
-                    why = f"line {seen.line} places an error at {file}, line {line}, which reads {text[:120]!r}"
+                    why = (
+                        f"line {seen.line} places an error at {file}, line {line}, which reads"
+                        f" {text[:120]!r}"
+                    )
                     found = f"{why}, not {str(frame.get('source'))[:120]!r}"
                     word = RefusalWord.EVENTS_OF_ANOTHER_TRIAL
                     raise Contradiction(word, f"{evidence}, {found}")

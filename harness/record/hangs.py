@@ -30,7 +30,9 @@ ROUNDED = 0.01
 class Hangs:
     """The proofs of hangs, held against the scenario, the other events and the files of the arm."""
 
-    def __init__(self, scenario: Scenario, arms: Mapping[str, ArmSummary], read: Callable[[str], bytes]) -> None:
+    def __init__(
+        self, scenario: Scenario, arms: Mapping[str, ArmSummary], read: Callable[[str], bytes]
+    ) -> None:
         self._scenario = scenario
         self._arms = arms
         self._read = read
@@ -71,7 +73,11 @@ class Hangs:
             return None
         called = history.about().get("cell")
         cell = next((one for one in cells(self._scenario) if one.id == called), None)
-        return control.must_fail.hang if cell is not None and control.must_fail.applies(cell.values) else None
+        return (
+            control.must_fail.hang
+            if cell is not None and control.must_fail.applies(cell.values)
+            else None
+        )
 
     def _of_frames(self, event: Event, arm: str, history: History) -> Iterator[str]:
         """Frames of the subject that stand where its files have no such line, or no such function."""
@@ -81,7 +87,11 @@ class Hangs:
         for thread in _listed(event.values.get("threads")):
             for frame in _listed(thread.get("frames")):
                 file, line, function = frame.get("file"), frame.get("line"), frame.get("function")
-                if frame.get("subject") is not True or not isinstance(file, str) or file not in files:
+                if (
+                    frame.get("subject") is not True
+                    or not isinstance(file, str)
+                    or file not in files
+                ):
                     continue
                 if loaded.get(file, files[file]) != files[file]:
                     continue  # the rank wrote it anew, and the evidence does not hold that text
@@ -89,9 +99,15 @@ class Hangs:
                 if source is None:
                     continue
                 if not isinstance(line, int) or not 1 <= line <= source.lines:
-                    yield f"rank {event.rank} stands at {file}, line {line}, and the file has {source.lines} lines"
+                    yield (
+                        f"rank {event.rank} stands at {file}, line {line}, and the file has"
+                        f" {source.lines} lines"
+                    )
                 elif not source.has(str(function), line):
-                    yield f"rank {event.rank} stands in {function} at {file}, line {line}, and it is not there"
+                    yield (
+                        f"rank {event.rank} stands in {function} at {file}, line {line}, and it is"
+                        " not there"
+                    )
 
     def _source(self, arm: str, file: str) -> _Source | None:
         """A file of an arm; None where Python could not read it."""
@@ -110,7 +126,9 @@ class _Source:
         for node in ast.walk(ast.parse(text)):
             if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef):
                 first = min([node.lineno, *(one.lineno for one in node.decorator_list)])
-                self._places.setdefault(node.name, []).append(range(first, (node.end_lineno or first) + 1))
+                self._places.setdefault(node.name, []).append(
+                    range(first, (node.end_lineno or first) + 1)
+                )
 
     def has(self, function: str, line: int) -> bool:
         """Whether a function of that name has the line."""
@@ -133,11 +151,18 @@ def _of_values(still: Event, stated: HangsAt) -> Iterator[str]:
     if values.get("spins") is not stated.spins:
         yield f"the proof says spins: {values.get('spins')}, and the scenario states {stated.spins}"
     if values.get("polls") != [*stated.polls]:
-        yield f"the proof says polls: {values.get('polls')}, and the scenario states {[*stated.polls]}"
+        yield (
+            f"the proof says polls: {values.get('polls')}, and the scenario states"
+            f" {[*stated.polls]}"
+        )
     if not isinstance(values.get(WATCHED), bool):
         yield "the proof does not say whether the trial was watched"
     waits, ranks = values.get("waits"), values.get("ranks")
-    if not isinstance(waits, dict) or not isinstance(ranks, list) or sorted(waits) != sorted(map(str, ranks)):
+    if (
+        not isinstance(waits, dict)
+        or not isinstance(ranks, list)
+        or sorted(waits) != sorted(map(str, ranks))
+    ):
         yield "the proof does not say what each of its ranks waited in"
         return
     busy, ends = values.get("busy"), values.get("ends")
@@ -165,19 +190,30 @@ def _of_times(still: Event, history: History) -> Iterator[str]:
     passed = (still.ns - started[0].event.ns) / 1e9
     for name in ("seconds", "after"):
         value = still.values.get(name)
-        if isinstance(value, bool) or not isinstance(value, int | float) or not math.isfinite(value) or value < 0:
+        if (
+            isinstance(value, bool)
+            or not isinstance(value, int | float)
+            or not math.isfinite(value)
+            or value < 0
+        ):
             yield f"the proof says {name}: {value}"
         elif value > passed + ROUNDED:
             yield f"the proof says {name}: {value}, and the world had run for {passed:.3f} s"
     spinning = still.values.get("spinning")
     for ticks in spinning.values() if isinstance(spinning, dict) else ():
-        if not isinstance(ticks, dict) or any(not isinstance(one, int) or one < 0 for one in ticks.values()):
+        if not isinstance(ticks, dict) or any(
+            not isinstance(one, int) or one < 0 for one in ticks.values()
+        ):
             yield f"the proof says that a thread spun for {ticks}"
 
 
 def _of_ranks(still: Event, history: History) -> Iterator[str]:
     """Ranks that lived, and are not in the proof; ranks that were asked where they stood, and whose stacks are gone."""
-    ends = {rank: end.event.ns for rank in range(history.size) if (end := history.exit(rank)) is not None}
+    ends = {
+        rank: end.event.ns
+        for rank in range(history.size)
+        if (end := history.exit(rank)) is not None
+    }
     listed = still.values.get("ranks")
     living = [rank for rank in range(history.size) if rank not in ends or ends[rank] > still.ns]
     # One that ended in the moment of the proof may be in it: whoever judges the trial sees that it moved.
@@ -193,11 +229,19 @@ def _of_ranks(still: Event, history: History) -> Iterator[str]:
             yield f"nobody asked rank {rank} where it stands"
         elif asked[0].event.values["asked"] is not True and not history.noted("world.unproved"):
             yield f"rank {rank} was not asked where it stands, and a hang was proved"
-        elif asked[0].event.values["asked"] is True and stopped and ends.get(rank, still.ns) >= stopped[0].event.ns:
-            numbers = [seen.event.values.get("sample") for seen in history.noted("rank.stack", rank)]
+        elif (
+            asked[0].event.values["asked"] is True
+            and stopped
+            and ends.get(rank, still.ns) >= stopped[0].event.ns
+        ):
+            numbers = [
+                seen.event.values.get("sample") for seen in history.noted("rank.stack", rank)
+            ]
             if len(numbers) < 2 or numbers != list(range(1, len(numbers) + 1)):
                 yield f"rank {rank} was asked twice where it stands, and its stacks are not there"
-            elif not history.noted("world.unproved") and any(not one for one in samples_of(history, rank)):
+            elif not history.noted("world.unproved") and any(
+                not one for one in samples_of(history, rank)
+            ):
                 yield f"rank {rank} was asked twice where it stands, and its stacks are empty"
 
 

@@ -38,7 +38,11 @@ class Ledgers:
         Raises:
             RecordError: what is noted of its ledgers is not what they give.
         """
-        noted = [seen for seen in history.seen if (seen.event.by, seen.event.name) == ("harness", LEDGERS_COMPARED)]
+        noted = [
+            seen
+            for seen in history.seen
+            if (seen.event.by, seen.event.name) == ("harness", LEDGERS_COMPARED)
+        ]
         wanted = self._observed and history.about().get("arm") != "reference"
         if not noted and (not wanted or harness_error(history) is not None):
             return
@@ -53,19 +57,28 @@ class Ledgers:
             return
         self.compared += 1
         again = account(
-            {rank: self._read(path_of(values)) for rank, values in found.items() if values["bytes"] <= LARGEST},
+            {
+                rank: self._read(path_of(values))
+                for rank, values in found.items()
+                if values["bytes"] <= LARGEST
+            },
             size=history.size,
             world=mark(self._read(evidence).partition(b"\n")[0]),
             asked=asks_ledgers(self._checks, size=history.size),
             transferred=asks_digests(self._checks, size=history.size),
         )
         if canonical(again) != canonical(dict(noted[0].event.values)):
-            raise RecordError(f"{evidence}, line {noted[0].line}: the ranks' ledgers give something else")
+            raise RecordError(
+                f"{evidence}, line {noted[0].line}: the ranks' ledgers give something else"
+            )
 
     @property
     def description(self) -> str:
         """What was worked out again; empty where no calls were observed."""
         parts = [f"the ledgers of {self.compared} trials compared again"] if self.compared else []
         if self.left:
-            parts.append(f"those of {self.left} judged by what the events hold of them (not all are in the evidence)")
+            parts.append(
+                f"those of {self.left} judged by what the events hold of them (not all are in the"
+                " evidence)"
+            )
         return ", ".join(parts)

@@ -48,7 +48,9 @@ class Loaded:
     told: dict[str, set[int]] = field(default_factory=dict)
     untold: int = 0
 
-    def add(self, arm: str, listing: bytes, *, of: Collection[str], ranks: Collection[int] = ()) -> None:
+    def add(
+        self, arm: str, listing: bytes, *, of: Collection[str], ranks: Collection[int] = ()
+    ) -> None:
         """Add a rank's list, of which only the distributions in `of` count."""
         if arm not in self.arms:
             return
@@ -64,7 +66,11 @@ class Loaded:
     def only(self, distribution: str, file: str) -> dict[str, list[int]]:
         """Per arm, the ranks that loaded a file, where some did and others did not."""
         by_arm = {arm: self.ranks.get((arm, distribution, file), set()) for arm in self.arms}
-        return {arm: sorted(ranks) for arm, ranks in by_arm.items() if ranks and ranks != self.told.get(arm)}
+        return {
+            arm: sorted(ranks)
+            for arm, ranks in by_arm.items()
+            if ranks and ranks != self.told.get(arm)
+        }
 
     def pairs(self) -> Iterator[tuple[str, str, str, str]]:
         """Distribution, file, and both digests, of each Python module of which each arm loaded another content."""
@@ -79,7 +85,12 @@ class Loaded:
 
 def is_text(file: str) -> bool:
     """Whether a file, by the path that a rank told, is a Python module of a package: no way out of its folder."""
-    return file.endswith(".py") and not file.startswith("/") and ".." not in file.split("/") and "\0" not in file
+    return (
+        file.endswith(".py")
+        and not file.startswith("/")
+        and ".." not in file.split("/")
+        and "\0" not in file
+    )
 
 
 def text_path(digest: str) -> str:
@@ -131,7 +142,12 @@ class Libraries:
     """Hears every trial of a run once, and says what changed between the libraries of its arms."""
 
     def __init__(
-        self, run: RunFacts, differing: Collection[str], read: Callable[[str], bytes], *, arms: tuple[str, str]
+        self,
+        run: RunFacts,
+        differing: Collection[str],
+        read: Callable[[str], bytes],
+        *,
+        arms: tuple[str, str],
     ) -> None:
         self._run = run
         self._arms = arms
@@ -145,7 +161,9 @@ class Libraries:
         is_rank = arm != "reference" or arm in self._arms
         for rank in range(history.size) if self._differing and not history.is_of_programs else ():
             for seen in history.said(rank, "subject.loaded"):
-                if isinstance(digest := seen.event.values.get("packages"), str) and NAMED.fullmatch(digest):
+                if isinstance(digest := seen.event.values.get("packages"), str) and NAMED.fullmatch(
+                    digest
+                ):
                     lists = self._lists.setdefault(arm if is_rank else "candidate", {})
                     lists.setdefault(digest, set()).update((rank,) if is_rank else ())
 
@@ -163,7 +181,10 @@ class Libraries:
             for digest, ranks in sorted(lists.items()):
                 if (path := path_of(digest)) in names:
                     loaded.add(arm, self._read(path), of=self._differing, ranks=ranks)
-        pairs = {(distribution, file): (before, after) for distribution, file, before, after in loaded.pairs()}
+        pairs = {
+            (distribution, file): (before, after)
+            for distribution, file, before, after in loaded.pairs()
+        }
         texts = self._texts(set(pairs.values()), names)
         diffs = {
             place: difference(texts[pair[0]], texts[pair[1]])
@@ -174,15 +195,26 @@ class Libraries:
         return [
             LibraryChange(
                 distribution=distribution,
-                versions={arm: installed(self._run, arm)[1].get(distribution) for arm in self._arms},
-                alike=sum(self._is_alike(by_arm) for by_arm in loaded.digests.get(distribution, {}).values()),
+                versions={
+                    arm: installed(self._run, arm)[1].get(distribution) for arm in self._arms
+                },
+                alike=sum(
+                    self._is_alike(by_arm)
+                    for by_arm in loaded.digests.get(distribution, {}).values()
+                ),
                 modules=[
                     ModuleChange(
                         file=file,
                         digests={arm: sorted(by_arm.get(arm, ())) for arm in self._arms},
                         only=loaded.only(distribution, file),
-                        lines=diffs.get((distribution, file), [])[: shown.get((distribution, file), 0)],
-                        more=max(0, len(diffs.get((distribution, file), ())) - shown.get((distribution, file), 0)),
+                        lines=diffs.get((distribution, file), [])[
+                            : shown.get((distribution, file), 0)
+                        ],
+                        more=max(
+                            0,
+                            len(diffs.get((distribution, file), ()))
+                            - shown.get((distribution, file), 0),
+                        ),
                         why="" if diffs.get((distribution, file)) else self._why(file, by_arm),
                     )
                     for file, by_arm in sorted(loaded.digests.get(distribution, {}).items())
@@ -193,7 +225,9 @@ class Libraries:
             for distribution in sorted(self._differing)
         ]
 
-    def _texts(self, pairs: Collection[tuple[str, str]], names: Collection[str]) -> dict[str, bytes]:
+    def _texts(
+        self, pairs: Collection[tuple[str, str]], names: Collection[str]
+    ) -> dict[str, bytes]:
         """The texts that are kept, by sha256: those that have to be.
 
         Raises:
@@ -204,24 +238,40 @@ class Libraries:
         there = {name for name in names if name.startswith(f"{FOLDER}/")}
         if odd := sorted(there - {text_path(digest) for digest in asked}):
             raise RecordError(f"{odd[0]} is the text of no module that differs between the arms")
-        texts = {digest: self._read(text_path(digest)) for digest in sorted(asked) if text_path(digest) in there}
+        texts = {
+            digest: self._read(text_path(digest))
+            for digest in sorted(asked)
+            if text_path(digest) in there
+        }
         for digest, text in texts.items():
             if sha256(text) != digest:
                 raise RecordError(f"{text_path(digest)} is not the module that ranks loaded")
         if odd := sorted(asked - texts.keys() ^ left.keys()):
-            how = "is missing" if odd[0] in asked else "is said to be left out, and is not asked for"
+            how = (
+                "is missing" if odd[0] in asked else "is said to be left out, and is not asked for"
+            )
             raise RecordError(f"{text_path(odd[0])} {how}")
-        if chosen(pairs, {**left, **{digest: len(text) for digest, text in texts.items()}}) != texts.keys():
+        if (
+            chosen(pairs, {**left, **{digest: len(text) for digest, text in texts.items()}})
+            != texts.keys()
+        ):
             raise RecordError(f"other texts of modules lie in {FOLDER} than there is room for")
         return texts
 
     def _why(self, file: str, by_arm: Mapping[str, Collection[str]]) -> str:
         """Why there is no diff of a file."""
-        left = [self._run.texts_left[digest] for side in by_arm.values() for digest in side if digest in self._left]
+        left = [
+            self._run.texts_left[digest]
+            for side in by_arm.values()
+            for digest in side
+            if digest in self._left
+        ]
         match [len(by_arm.get(arm, ())) for arm in self._arms]:
             case [0, _] | [_, 0]:
                 return "only one arm told of it"
-            case [1, 1] if not all(NAMED.fullmatch(digest) for side in by_arm.values() for digest in side):
+            case [1, 1] if not all(
+                NAMED.fullmatch(digest) for side in by_arm.values() for digest in side
+            ):
                 return "a rank could not read it"
             case [1, 1] if not is_text(file):
                 return "not Python source"

@@ -18,7 +18,16 @@ from harness.record.facts import NixFacts
 from harness.world.control import driver
 from harness.world.control.names import ROOT
 
-SOURCES = ("flake.nix", "flake.lock", "nix/", "locks/", "harness/", "scenarios/", "pyproject.toml", "noxfile.py")
+SOURCES = (
+    "flake.nix",
+    "flake.lock",
+    "nix/",
+    "locks/",
+    "harness/",
+    "scenarios/",
+    "pyproject.toml",
+    "noxfile.py",
+)
 SHOWN = 20
 
 
@@ -44,14 +53,32 @@ def describe(*, wheels_sha256: str | None, project: Path = Path(ROOT)) -> NixFac
         flake_lock_sha256=facts.get("flake_lock_sha256"),
         wheels_sha256=wheels_sha256,
         nixpkgs=facts.get("nixpkgs"),
-        as_locked=facts["nixpkgs"] == facts["flake_lock_nixpkgs"]
-        if {"nixpkgs", "flake_lock_nixpkgs"} <= set(facts)
-        else None,
+        as_locked=(
+            facts["nixpkgs"] == facts["flake_lock_nixpkgs"]
+            if {"nixpkgs", "flake_lock_nixpkgs"} <= set(facts)
+            else None
+        ),
         source=source,
-        stale=[] if source else [name for name, was in tree.items() if was and _sha256(project / name) != was],
-        changed=None if status is None else [line[3:] for line in status if not line.startswith("??")][:SHOWN],
-        untracked=None if status is None else [name for name in _new(status) if name.startswith(SOURCES)][:SHOWN],
-        driver=sorted(path.resolve().name for path in driver.find().values()) if driver.is_wanted() else [],
+        stale=(
+            []
+            if source
+            else [name for name, was in tree.items() if was and _sha256(project / name) != was]
+        ),
+        changed=(
+            None
+            if status is None
+            else [line[3:] for line in status if not line.startswith("??")][:SHOWN]
+        ),
+        untracked=(
+            None
+            if status is None
+            else [name for name in _new(status) if name.startswith(SOURCES)][:SHOWN]
+        ),
+        driver=(
+            sorted(path.resolve().name for path in driver.find().values())
+            if driver.is_wanted()
+            else []
+        ),
     )
 
 
@@ -67,7 +94,11 @@ def _facts_of_shell() -> dict[str, str]:
         shell = json.loads(Path(os.environ["RANKPROOF_NIX"]).read_text())
     except (KeyError, OSError, ValueError):
         return {}
-    return {key: value for key, value in shell.items() if isinstance(value, str)} if isinstance(shell, dict) else {}
+    return (
+        {key: value for key, value in shell.items() if isinstance(value, str)}
+        if isinstance(shell, dict)
+        else {}
+    )
 
 
 def _new(status: list[str]) -> list[str]:

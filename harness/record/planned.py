@@ -21,7 +21,9 @@ from harness.stats.cell_facts import CellFacts
 from harness.stats.outcome import EVENTS, Arm, reference_folders, trial_folder
 
 
-def planned_cells(scenario: Scenario, run: RunFacts, names: Collection[str]) -> list[tuple[Cell, CellFacts]]:
+def planned_cells(
+    scenario: Scenario, run: RunFacts, names: Collection[str]
+) -> list[tuple[Cell, CellFacts]]:
     """The cells of a scenario, each with what the run says became of it.
 
     Raises:
@@ -35,7 +37,8 @@ def planned_cells(scenario: Scenario, run: RunFacts, names: Collection[str]) -> 
     ran = [cell for cell, fact in pairs if fact.skipped is None]
     if not ran and run.server_pids:
         raise Contradiction(
-            RefusalWord.SKIP_CONTRADICTED, "every cell is skipped, and the run started what forks ranks"
+            RefusalWord.SKIP_CONTRADICTED,
+            "every cell is skipped, and the run started what forks ranks",
         )
     for cell, fact in pairs:
         _demand_possible(scenario, run, cell, fact, ran, names)
@@ -50,37 +53,69 @@ def demand_strikes(scenario: Scenario, evidence: str, history: History) -> None:
     """
     arm = str(history.about().get("arm"))
     stated = {fault.id: fault for fault in of_arm(scenario.faults, arm)}
-    struck = [seen for rank in range(history.size) for name in (STRUCK, UNDONE) for seen in history.noted(name, rank)]
+    struck = [
+        seen
+        for rank in range(history.size)
+        for name in (STRUCK, UNDONE)
+        for seen in history.noted(name, rank)
+    ]
     for seen in (*history.noted(PLANNED), *struck):
         named = seen.event.values
         fault = stated.get(str(named.get("fault")))
         wanted: dict[str, JSON] = {"fault": None}
         if fault is not None:
-            wanted = {"kind": fault.kind, "at": fault.event, "ranks": list(fault.ranks.of(history.size))}
+            wanted = {
+                "kind": fault.kind,
+                "at": fault.event,
+                "ranks": list(fault.ranks.of(history.size)),
+            }
         odd = [key for key in wanted if key in named and named[key] != wanted[key]]
         if odd:
-            what = f"the harness names {odd[0]} {named[odd[0]]!r} of a fault, and the scenario states another"
-            raise Contradiction(RefusalWord.EVENTS_OF_ANOTHER_TRIAL, f"{evidence}, line {seen.line}: {what}")
+            what = (
+                f"the harness names {odd[0]} {named[odd[0]]!r} of a fault, and the scenario states"
+                " another"
+            )
+            raise Contradiction(
+                RefusalWord.EVENTS_OF_ANOTHER_TRIAL, f"{evidence}, line {seen.line}: {what}"
+            )
 
 
 def _demand_possible(
-    scenario: Scenario, run: RunFacts, cell: Cell, fact: CellFacts, ran: Sequence[Cell], names: Collection[str]
+    scenario: Scenario,
+    run: RunFacts,
+    cell: Cell,
+    fact: CellFacts,
+    ran: Sequence[Cell],
+    names: Collection[str],
 ) -> None:
     if fact.skipped is not None:
         if fact.candidate or fact.control:
             raise RecordError(f"cell {cell.id} is skipped and has trials")
         if not _bears_out(fact.skipped, scenario, run, cell):
-            message = f"cell {cell.id} is skipped for a reason that its run does not bear out: {fact.skipped}"
+            message = (
+                f"cell {cell.id} is skipped for a reason that its run does not bear out:"
+                f" {fact.skipped}"
+            )
             raise Contradiction(RefusalWord.SKIP_CONTRADICTED, message)
         if why := contradiction(scenario, run, cell, fact.skipped, ran=ran):
-            raise Contradiction(RefusalWord.SKIP_CONTRADICTED, f"cell {cell.id} is skipped ({fact.skipped}), and {why}")
+            raise Contradiction(
+                RefusalWord.SKIP_CONTRADICTED,
+                f"cell {cell.id} is skipped ({fact.skipped}), and {why}",
+            )
         return
-    away = "has its ranks on machines that the run had not" if lacks_machines(cell, run.machines) else None
+    away = (
+        "has its ranks on machines that the run had not"
+        if lacks_machines(cell, run.machines)
+        else None
+    )
     if reason := unmet(scenario.needs, run.environment) or away:
-        raise Contradiction(RefusalWord.SKIP_CONTRADICTED, f"cell {cell.id} ran, and its scenario {reason}")
+        raise Contradiction(
+            RefusalWord.SKIP_CONTRADICTED, f"cell {cell.id} ran, and its scenario {reason}"
+        )
     for arm in missing(scenario, run):
         raise Contradiction(
-            RefusalWord.SKIP_CONTRADICTED, f"cell {cell.id} ran, and the {arm}'s environment was not made"
+            RefusalWord.SKIP_CONTRADICTED,
+            f"cell {cell.id} ran, and the {arm}'s environment was not made",
         )
     counts: dict[Arm, tuple[int, int]] = {
         "candidate": (fact.candidate, scenario.trials.candidate),
@@ -89,7 +124,8 @@ def _demand_possible(
     for arm, (count, planned) in counts.items():
         if not planned <= count <= planned + scenario.trials.max_voids * most_at_once(run):
             raise Contradiction(
-                RefusalWord.TRIALS_NOT_PLANNED, f"cell {cell.id} has {count} {arm} trials, its scenario plans {planned}"
+                RefusalWord.TRIALS_NOT_PLANNED,
+                f"cell {cell.id} has {count} {arm} trials, its scenario plans {planned}",
             )
         for index in range(count):
             if (events := f"{trial_folder(cell.slug, arm, index)}/{EVENTS}") not in names:

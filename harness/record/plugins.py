@@ -28,7 +28,9 @@ def used(scenario: Scenario, *, views: Mapping[str, Plugin]) -> list[Plugin]:
         scenario: what is run.
         views: the plug-ins' views that are written beside its report.
     """
-    return sorted({*_kinds(scenario), *views.values()}, key=lambda plugin: (plugin.group, plugin.name))
+    return sorted(
+        {*_kinds(scenario), *views.values()}, key=lambda plugin: (plugin.group, plugin.name)
+    )
 
 
 def _kinds(scenario: Scenario) -> Iterator[Plugin]:
@@ -53,7 +55,9 @@ def demand_installed(run: RunFacts) -> None:
         if here is None:
             raise Unknown(f"the plug-in {facts} judged it, which is not installed here")
         if here.version != facts.version or here.distribution != facts.distribution:
-            raise Unknown(f"the plug-in {facts} judged it; here is {here.distribution} {here.version}")
+            raise Unknown(
+                f"the plug-in {facts} judged it; here is {here.distribution} {here.version}"
+            )
         if here.sha256 != facts.sha256:
             raise Unknown(f"the plug-in {facts} judged it; the files of the one here differ")
 
@@ -64,7 +68,9 @@ def inside(run: RunFacts) -> frozenset[str]:
     Whoever judges the run has demanded the same plug-ins before.
     """
     found = [faults.KINDS[one.name].inside_file for one in run.plugins if _is_of(one, faults.KINDS)]
-    found += [backends.KINDS[one.name].inside_file for one in run.plugins if _is_of(one, backends.KINDS)]
+    found += [
+        backends.KINDS[one.name].inside_file for one in run.plugins if _is_of(one, backends.KINDS)
+    ]
     return frozenset(sha256(file.read_bytes()) for file in found if file is not None)
 
 
@@ -116,7 +122,11 @@ def _unknown(tree: dict[Any, Any]) -> Iterator[str]:
         yield from _beyond("backend", given if isinstance(given, list) else [given], backends.KINDS)
     for key, what, known in (("checks", "check", checks.KINDS), ("faults", "fault", faults.KINDS)):
         listed = tree.get(key)
-        kinds = [one.get("kind") for one in listed if isinstance(one, dict)] if isinstance(listed, list) else []
+        kinds = (
+            [one.get("kind") for one in listed if isinstance(one, dict)]
+            if isinstance(listed, list)
+            else []
+        )
         yield from _beyond(what, kinds, known)
 
 

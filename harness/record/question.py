@@ -33,7 +33,12 @@ def summary(scenario: Scenario, text: bytes) -> ScenarioSummary:
         control_trials=scenario.trials.control if control else 0,
         must_fail=_must_fail(scenario) if control else None,
         faults=[
-            FaultSummary(id=fault.id, kind=fault.kind, arm=fault.arm, description=_description(scenario, fault))
+            FaultSummary(
+                id=fault.id,
+                kind=fault.kind,
+                arm=fault.arm,
+                description=_description(scenario, fault),
+            )
             for fault in scenario.faults
         ],
         called=dict(CALLED) if scenario.subject.compare is not None else {},
@@ -64,12 +69,26 @@ def _must_fail(scenario: Scenario) -> str:
         return f"{'; '.join(parts)}; in every trial"
     if stated.hang is not None:
         place = stated.hang.source or stated.hang.function or stated.hang.after
-        where = "in function" if stated.hang.function else "after event" if stated.hang.after else "at"
-        parts = [f"it hangs {where} {place!r}", f"on ranks: {stated.ranks}", f"proved within {stated.within:g} s"]
+        where = (
+            "in function" if stated.hang.function else "after event" if stated.hang.after else "at"
+        )
+        parts = [
+            f"it hangs {where} {place!r}",
+            f"on ranks: {stated.ranks}",
+            f"proved within {stated.within:g} s",
+        ]
     else:
-        parts = [f"check {stated.check} fails", f"on ranks: {stated.ranks}", *_end(stated), *_want(stated)]
+        parts = [
+            f"check {stated.check} fails",
+            f"on ranks: {stated.ranks}",
+            *_end(stated),
+            *_want(stated),
+        ]
     parts += [f"while ranks {also.ranks} may end {' '.join(_end(also))}" for also in stated.also]
-    return f"{', '.join(parts)}, in {'every trial' if stated.share.every else f'{stated.share} of the trials'}"
+    return (
+        f"{', '.join(parts)}, in"
+        f" {'every trial' if stated.share.every else f'{stated.share} of the trials'}"
+    )
 
 
 def _want(stated: MustFail) -> list[str]:

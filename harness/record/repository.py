@@ -47,7 +47,15 @@ def describe(folder: Path, *, results: Path | None = None) -> Source:
 
 def _changes(folder: Path, results: Path | None) -> list[str] | None:
     """What differs from the commit in the whole tree, without what runs left; None where git does not tell."""
-    changes = _git(folder, "status", "--porcelain", "-z", "--untracked-files=all", "--no-renames", whole_tree=True)
+    changes = _git(
+        folder,
+        "status",
+        "--porcelain",
+        "-z",
+        "--untracked-files=all",
+        "--no-renames",
+        whole_tree=True,
+    )
     if changes is None:
         return None
     lines = changes.split("\0")[:-1]
@@ -59,7 +67,9 @@ def _changes(folder: Path, results: Path | None) -> list[str] | None:
     return [
         line
         for line in lines
-        if not (line.startswith(f"?? {beginning}") and is_of_runs(line.removeprefix(f"?? {beginning}")))
+        if not (
+            line.startswith(f"?? {beginning}") and is_of_runs(line.removeprefix(f"?? {beginning}"))
+        )
     ]
 
 
@@ -70,13 +80,24 @@ def status(folder: Path) -> list[str] | None:
     """
     if _git(folder, "rev-parse", "--show-prefix") != "":
         return None
-    changes = _git(folder, "status", "--porcelain", "--untracked-files=all", "--no-renames", whole_tree=True)
+    changes = _git(
+        folder, "status", "--porcelain", "--untracked-files=all", "--no-renames", whole_tree=True
+    )
     return None if changes is None else changes.splitlines()
 
 
 def patch(folder: Path) -> bytes | None:
     """The changes of tracked files since the commit, or None where there are none, or more than 1 MiB of them."""
-    text = _git(folder, "diff", "HEAD", "--binary", "--no-color", "--no-ext-diff", "--no-textconv", whole_tree=True)
+    text = _git(
+        folder,
+        "diff",
+        "HEAD",
+        "--binary",
+        "--no-color",
+        "--no-ext-diff",
+        "--no-textconv",
+        whole_tree=True,
+    )
     if not text:
         return None
     data = text.encode("utf-8", "surrogateescape") + b"\n"
@@ -95,7 +116,11 @@ def without_credentials(address: str) -> str | None:
         scheme, rest = address.split("://", 1)
         place = re.sub(r"^[^/]*@", "", rest)
         # An @ that is left may be a path's, or end a password that nobody escaped.
-        return None if scheme.lower() == "file" or "@" in place else f"{scheme}://{_without_home(place)}"
+        return (
+            None
+            if scheme.lower() == "file" or "@" in place
+            else f"{scheme}://{_without_home(place)}"
+        )
     if found := re.match(r"(?:[^/]*@)?([\w.-]+:.+)", address):
         return _without_home(found[1])
     return None

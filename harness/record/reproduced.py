@@ -15,7 +15,14 @@ from pydantic import Field
 
 from harness import __version__
 from harness.forms.model import Model
-from harness.record.facts import ArmEnvironmentFacts, ChangeFacts, Environment, Installed, Package, RunFacts
+from harness.record.facts import (
+    ArmEnvironmentFacts,
+    ChangeFacts,
+    Environment,
+    Installed,
+    Package,
+    RunFacts,
+)
 from harness.scenario import Needs, Scenario
 from harness.stats.profile import CellProfile
 from harness.stats.reproduction import Reproduction, reproduction
@@ -72,7 +79,12 @@ class ReproducedRun(Model):
 
     def encode(self) -> bytes:
         """ASCII, as the record: a subject's text may hold half a character, which UTF-8 cannot hold."""
-        return json.dumps(self.model_dump(mode="json"), ensure_ascii=True, allow_nan=False, indent=1).encode() + b"\n"
+        return (
+            json.dumps(
+                self.model_dump(mode="json"), ensure_ascii=True, allow_nan=False, indent=1
+            ).encode()
+            + b"\n"
+        )
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -122,11 +134,16 @@ class Comparison(Model):
     differences: list[Difference]
 
 
-def compare(scenario: Scenario, reproduced: ReproducedRun, run: RunFacts, now: Sequence[CellProfile]) -> Comparison:
+def compare(
+    scenario: Scenario, reproduced: ReproducedRun, run: RunFacts, now: Sequence[CellProfile]
+) -> Comparison:
     """Hold a run against the one that it reproduces."""
     then, here = reproduced.environment, run.environment
     before, after = ({one.name: one.record for one in side.packages} for side in (then, here))
-    same = sum(name in after and digest is not None and after[name] == digest for name, digest in before.items())
+    same = sum(
+        name in after and digest is not None and after[name] == digest
+        for name, digest in before.items()
+    )
     return Comparison(
         report=reproduced.report,
         signed=reproduced.signed,
@@ -145,7 +162,11 @@ def compare(scenario: Scenario, reproduced: ReproducedRun, run: RunFacts, now: S
 
 def same_environment(then: Environment, here: Environment) -> str:
     """What makes two environments the same by construction, or empty."""
-    if then.nix is not None and here.nix is not None and then.nix.environment == here.nix.environment:
+    if (
+        then.nix is not None
+        and here.nix is not None
+        and then.nix.environment == here.nix.environment
+    ):
         return f"the Nix environment {here.nix.environment}"
     if then.lock_sha256 is not None and then.lock_sha256 == here.lock_sha256:
         return f"the lock {here.lock}, sha256 {here.lock_sha256}"
@@ -174,13 +195,25 @@ def differences(needs: Needs | None, first: Setting, second: Setting) -> list[Di
     for name in Environment.model_fields:
         if name not in APART:
             usual: Group = "known to matter" if name in MATTERS else "rarely matters"
-            note(name, getattr(then, name), getattr(here, name), "decides" if name in deciding else usual)
+            note(
+                name,
+                getattr(then, name),
+                getattr(here, name),
+                "decides" if name in deciding else usual,
+            )
     for name in sorted(then.variables.keys() | here.variables.keys()):
-        note(f"variable {name}", then.variables.get(name), here.variables.get(name), "known to matter")
+        note(
+            f"variable {name}",
+            then.variables.get(name),
+            here.variables.get(name),
+            "known to matter",
+        )
     before, after = ({one.name.lower(): one for one in side.packages} for side in (then, here))
     for name in sorted(before.keys() | after.keys()):
         one, other = before.get(name), after.get(name)
-        if one == other or (one and other and one.version == other.version and None in (one.record, other.record)):
+        if one == other or (
+            one and other and one.version == other.version and None in (one.record, other.record)
+        ):
             continue
         group: Group = "known to matter" if name in COMPUTING else "rarely matters"
         # The same version with other files: only the digests tell.
@@ -195,7 +228,13 @@ def differences(needs: Needs | None, first: Setting, second: Setting) -> list[Di
 
 def _decides(needs: Needs) -> set[str]:
     """The fields that the scenario itself asks something of."""
-    wanted = {"system": needs.os, "cores": needs.cores, "memory": needs.memory, "gpu": needs.gpus, "nix": needs.nix}
+    wanted = {
+        "system": needs.os,
+        "cores": needs.cores,
+        "memory": needs.memory,
+        "gpu": needs.gpus,
+        "nix": needs.nix,
+    }
     return {name for name, value in wanted.items() if value is not None}
 
 
@@ -212,7 +251,11 @@ def _of_arms(first: Setting, second: Setting) -> Iterator[tuple[str, str | None,
         for name in sorted(before.keys() | after.keys()):
             one, other = before.get(name), after.get(name)
             twins = one is not None and other is not None and one.version == other.version
-            yield f"package {name} of the {arm}", _version(one, files=twins), _version(other, files=twins)
+            yield (
+                f"package {name} of the {arm}",
+                _version(one, files=twins),
+                _version(other, files=twins),
+            )
 
 
 def _version(package: Package | Installed | None, *, files: bool) -> str | None:

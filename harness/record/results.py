@@ -78,9 +78,13 @@ class ResultsFolder:
         self = cls.__new__(cls)
         self.id = path.name.removesuffix(UNFINISHED)
         try:
-            self.made = datetime.strptime(self.id.partition("-")[0], "%Y%m%dT%H%M%SZ").replace(tzinfo=UTC)
+            self.made = datetime.strptime(self.id.partition("-")[0], "%Y%m%dT%H%M%SZ").replace(
+                tzinfo=UTC
+            )
         except ValueError:
-            raise ResultsError(f"{path} does not have the name of a run; name the folder as the run left it") from None
+            raise ResultsError(
+                f"{path} does not have the name of a run; name the folder as the run left it"
+            ) from None
         if not path.is_dir():
             raise ResultsError(f"{path} is not there; name the folder as the run left it")
         self.path, self._scenario, self.root = path, path.parent, path.parent.parent
@@ -157,13 +161,18 @@ class ResultsFolder:
             data = (self.path / name).read_bytes()
         if sha256(data) != self.digests.get(name):
             message = (
-                f"{self.path / name} was changed while the run was going on, and not by the harness. Nothing was signed"
+                f"{self.path / name} was changed while the run was going on, and not by the"
+                " harness. Nothing was signed"
             )
             raise ResultsError(message)
         return data
 
     def finish(
-        self, *, manifest: tuple[str, bytes], report: tuple[str, bytes], beside: Iterable[tuple[str, bytes]] = ()
+        self,
+        *,
+        manifest: tuple[str, bytes],
+        report: tuple[str, bytes],
+        beside: Iterable[tuple[str, bytes]] = (),
     ) -> Path:
         """Write the manifest, what was made of the report, then the report; name the folder, point `latest` at it.
 
@@ -195,7 +204,8 @@ class ResultsFolder:
         """Leave a note of what happened; the folder keeps the name that says it is unfinished."""
         with contextlib.suppress(OSError):
             text = (
-                f"{why}\nThis run did not finish: it has no report, and nothing is signed. The folder may be removed.\n"
+                f"{why}\nThis run did not finish: it has no report, and nothing is signed. The"
+                " folder may be removed.\n"
             )
             (self.path / NOTE).write_text(text)
 
@@ -206,7 +216,10 @@ class ResultsFolder:
             self._scenario.rmdir()
 
     def _point_latest(self, final: Path) -> None:
-        for folder, target in ((self._scenario, final.name), (self.root, f"{self._scenario.name}/{final.name}")):
+        for folder, target in (
+            (self._scenario, final.name),
+            (self.root, f"{self._scenario.name}/{final.name}"),
+        ):
             draft = folder / f".{LATEST}-{self.id}"
             # A file system without links keeps its runs; only the shortcut is missing.
             with contextlib.suppress(OSError):
@@ -245,5 +258,8 @@ def _as_results_error(path: Path) -> Iterator[None]:
     except OSError as error:
         what = error.strerror or str(error)
         todo = "Free some space" if error.errno == errno.ENOSPC else "Make the folder writable"
-        message = f"cannot write {path}: {what}. Nothing was signed. {todo}, or use another folder with --results"
+        message = (
+            f"cannot write {path}: {what}. Nothing was signed. {todo}, or use another folder with"
+            " --results"
+        )
         raise ResultsError(message) from error

@@ -45,7 +45,9 @@ def holds(code: SkipCode) -> Holds:
             return Holds.BACKEND if code.depends_on == "backend" else Holds.ALL
 
 
-def contradiction(scenario: Scenario, run: RunFacts, cell: Cell, skipped: Skip, *, ran: Iterable[Cell]) -> str:
+def contradiction(
+    scenario: Scenario, run: RunFacts, cell: Cell, skipped: Skip, *, ran: Iterable[Cell]
+) -> str:
     """What contradicts that a cell was skipped for this reason; empty where nothing does.
 
     Args:
@@ -58,14 +60,21 @@ def contradiction(scenario: Scenario, run: RunFacts, cell: Cell, skipped: Skip, 
     lacking = unmet(scenario.needs, run.environment)
     if lacking is not None and skipped != lacking:
         return f"its machine lacks what every cell needs: {lacking}"
-    if skipped.code == SkipCode.CELL_MODEL and (other_reason := _not_refused(scenario, cell, skipped)):
+    if skipped.code == SkipCode.CELL_MODEL and (
+        other_reason := _not_refused(scenario, cell, skipped)
+    ):
         return other_reason
     here = holds(skipped.code)
     for other in ran:
         if _is_meant(here, cell, other):
             return f"cell {other.id} ran: the reason holds for {here}"
     installed = {package.name for package in run.environment.packages}
-    if here is Holds.BACKEND and cell.backend == "gloo" and not run.environments and "torch" in installed:
+    if (
+        here is Holds.BACKEND
+        and cell.backend == "gloo"
+        and not run.environments
+        and "torch" in installed
+    ):
         return "all that gloo needs is torch, which is among the packages of the run"
     return ""
 
@@ -77,14 +86,23 @@ def _not_refused(scenario: Scenario, cell: Cell, skipped: Skip) -> str:
         return "its subject runs any model: only an engine can refuse one"
     if UNEVEN not in skipped.text:
         return ""  # what its libraries offered, only that machine knew
-    named = {str({**arm.with_, **cell.axes}.get("model", "model")) for arm in scenario.subject.arms.values()}
-    made = [one.made for name in named if (one := scenario.inputs.get(name)) is not None and one.made is not None]
+    named = {
+        str({**arm.with_, **cell.axes}.get("model", "model"))
+        for arm in scenario.subject.arms.values()
+    }
+    made = [
+        one.made
+        for name in named
+        if (one := scenario.inputs.get(name)) is not None and one.made is not None
+    ]
     # What makes models and reads engines takes long to import, and few records skip a cell for this.
     from harness.engines.models.catalogue import MODELS
     from harness.engines.offers import uneven
 
     configs = [MODELS[name].config() for name in made if name in MODELS]
-    if len(configs) == len(named) and not any(uneven(use, config, ranks=cell.ranks) for config in configs):
+    if len(configs) == len(named) and not any(
+        uneven(use, config, ranks=cell.ranks) for config in configs
+    ):
         return f"{use} can split {', '.join(sorted(made))} over {cell.ranks} ranks"
     return ""
 
@@ -143,9 +161,14 @@ def unmet(needs: Needs, here: Offers) -> Skip | None:
     if needs.os is not None and system not in needs.os:
         return Skip(SkipCode.MACHINE_SYSTEM, f"needs {' or '.join(needs.os)}, this is {system}")
     if needs.cores is not None and here.cores < needs.cores:
-        return Skip(SkipCode.MACHINE_CORES, f"needs {needs.cores} cores, this machine has {here.cores}")
+        return Skip(
+            SkipCode.MACHINE_CORES, f"needs {needs.cores} cores, this machine has {here.cores}"
+        )
     if needs.memory is not None and here.memory < needs.memory:
-        lacking = f"needs {needs.memory / GIB:.1f} GiB of memory, this machine has {here.memory / GIB:.1f} GiB"
+        lacking = (
+            f"needs {needs.memory / GIB:.1f} GiB of memory, this machine has"
+            f" {here.memory / GIB:.1f} GiB"
+        )
         return Skip(SkipCode.MACHINE_MEMORY, lacking)
     if needs.gpus and here.gpu is None:
         return Skip(SkipCode.MACHINE_GPUS, f"needs {needs.gpus} GPUs, and no NVIDIA driver answers")

@@ -24,13 +24,17 @@ def listing(digests: Mapping[str, str]) -> bytes:
     Args:
         digests: path in the results folder to sha256 in hex; what lies outside `evidence/source/` is left out.
     """
-    return encode({path: digest for path, digest in digests.items() if path.startswith(f"{SOURCE_FOLDER}/")})
+    return encode(
+        {path: digest for path, digest in digests.items() if path.startswith(f"{SOURCE_FOLDER}/")}
+    )
 
 
 def of_arm(digests: Mapping[str, str], arm: str) -> dict[str, str]:
     """One arm's files among them, by their path in its folder."""
     prefix = f"{SOURCE_FOLDER}/{arm}/"
-    return {path[len(prefix) :]: digest for path, digest in digests.items() if path.startswith(prefix)}
+    return {
+        path[len(prefix) :]: digest for path, digest in digests.items() if path.startswith(prefix)
+    }
 
 
 def recipe(

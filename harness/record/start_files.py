@@ -25,11 +25,16 @@ def of_this_interpreter() -> list[StartFile]:
     A `.pth` file may add a folder whose own `.pth` files are read too, so every folder that modules come from is looked
     at. A customize module that took itself away from the loaded ones is found where it lies.
     """
-    folders = [*site.getsitepackages(), *([site.getusersitepackages()] if site.ENABLE_USER_SITE else [])]
+    folders = [
+        *site.getsitepackages(),
+        *([site.getusersitepackages()] if site.ENABLE_USER_SITE else []),
+    ]
     places = [Path(folder) for folder in (*folders, *sys.path) if folder]
     names = CUSTOM if site.ENABLE_USER_SITE else CUSTOM[:1]
     loaded = [getattr(sys.modules.get(name), "__file__", None) for name in CUSTOM]
-    return _described([*_read(places, names), *(Path(file) for file in loaded if isinstance(file, str))])
+    return _described(
+        [*_read(places, names), *(Path(file) for file in loaded if isinstance(file, str))]
+    )
 
 
 def of_environment(folder: Path, stdlib: Path) -> list[StartFile]:
@@ -41,7 +46,9 @@ def of_environment(folder: Path, stdlib: Path) -> list[StartFile]:
         folder: of the environment.
         stdlib: of the interpreter that it was made from.
     """
-    return _described(_read([stdlib, *sorted(folder.glob("lib/python*/site-packages"))], CUSTOM[:1]))
+    return _described(
+        _read([stdlib, *sorted(folder.glob("lib/python*/site-packages"))], CUSTOM[:1])
+    )
 
 
 def _read(places: Sequence[Path], names: Sequence[str]) -> Iterator[Path]:
@@ -58,7 +65,9 @@ def _read(places: Sequence[Path], names: Sequence[str]) -> Iterator[Path]:
 
 def _described(files: Sequence[Path] | Iterator[Path]) -> list[StartFile]:
     real = {file.resolve(): file for file in files}
-    contents = [(file, content) for file in real.values() if (content := _content(file)) is not None]
+    contents = [
+        (file, content) for file in real.values() if (content := _content(file)) is not None
+    ]
     found = {StartFile(name=_name(file), sha256=sha256(content)) for file, content in contents}
     return sorted(found, key=lambda one: (one.name, one.sha256))
 

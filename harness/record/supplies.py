@@ -7,7 +7,13 @@ from collections.abc import Callable, Collection, Mapping
 from harness.forms.digest import sha256
 from harness.forms.distribution import wheel_digest
 from harness.forms.wheel import MODULES, WheelError, evident, identity
-from harness.record.facts import ENVIRONMENT_FOLDER, REQUIREMENTS, ArmEnvironmentFacts, CheckoutFacts, Installed
+from harness.record.facts import (
+    ENVIRONMENT_FOLDER,
+    REQUIREMENTS,
+    ArmEnvironmentFacts,
+    CheckoutFacts,
+    Installed,
+)
 from harness.record.model import RecordError
 from harness.scenario import Environment, ScenarioError
 from harness.scenario.environment import parse_requirements, unmet_requirements
@@ -30,27 +36,45 @@ def demand(
     """
     file = f"{ENVIRONMENT_FOLDER}/{arm}/{REQUIREMENTS}"
     text = read(file) if file in names else None
-    if (text is not None) != (wanted.requirements is not None) or made.requirements != (text and sha256(text)):
-        raise RecordError(f"the {arm}'s file of requirements is not the scenario's, or not the one that is kept")
+    if (text is not None) != (wanted.requirements is not None) or made.requirements != (
+        text and sha256(text)
+    ):
+        raise RecordError(
+            f"the {arm}'s file of requirements is not the scenario's, or not the one that is kept"
+        )
     if text is not None:
         try:
             lines = parse_requirements(text, name=file)
         except ScenarioError as error:
-            raise RecordError(f"the {arm}'s file of requirements cannot be read again: {error}") from None
+            raise RecordError(
+                f"the {arm}'s file of requirements cannot be read again: {error}"
+            ) from None
         files = {package.name: (package.version, package.wheel) for package in made.packages}
         if wrong := next(unmet_requirements(lines, files, built=wanted.checkouts), ""):
-            raise RecordError(f"the {arm}'s environment is not what its file of requirements asks for: {wrong}")
+            raise RecordError(
+                f"the {arm}'s environment is not what its file of requirements asks for: {wrong}"
+            )
     if made.checkouts.keys() != wanted.checkouts.keys():
-        raise RecordError(f"the {arm}'s packages from checkouts are not those that the scenario names")
+        raise RecordError(
+            f"the {arm}'s packages from checkouts are not those that the scenario names"
+        )
     by_name = {package.name: package for package in made.packages}
     for name, given in wanted.checkouts.items():
         if made.checkouts[name].rev != (given.rev or HEAD):
-            raise RecordError(f"the {arm}'s {name} was built from {made.checkouts[name].rev}, not from the scenario's")
-    return {name: _checkout(arm, by_name[name], facts, read, names) for name, facts in made.checkouts.items()}
+            raise RecordError(
+                f"the {arm}'s {name} was built from {made.checkouts[name].rev}, not from the"
+                " scenario's"
+            )
+    return {
+        name: _checkout(arm, by_name[name], facts, read, names)
+        for name, facts in made.checkouts.items()
+    }
 
 
 def demand_all_used(
-    made: Mapping[str, ArmEnvironmentFacts], wanted: Mapping[str, Environment], names: Collection[str]
+    made: Mapping[str, ArmEnvironmentFacts],
+    wanted: Mapping[str, Environment],
+    names: Collection[str],
 ) -> None:
     """Refuse what lies in the folder of environments and belongs to none.
 
@@ -64,14 +88,18 @@ def demand_all_used(
         if given.requirements is not None
     }
     known |= {
-        f"{ENVIRONMENT_FOLDER}/{arm}/{one.wheel}" for arm, facts in made.items() for one in facts.checkouts.values()
+        f"{ENVIRONMENT_FOLDER}/{arm}/{one.wheel}"
+        for arm, facts in made.items()
+        for one in facts.checkouts.values()
     }
     there = {name for name in names if name.startswith(f"{ENVIRONMENT_FOLDER}/")}
     if odd := sorted(there - known):
         raise RecordError(f"a file that this run does not account for: {odd[0]}")
 
 
-def _checkout(arm: str, package: Installed, facts: CheckoutFacts, read: Read, names: Collection[str]) -> Checkout:
+def _checkout(
+    arm: str, package: Installed, facts: CheckoutFacts, read: Read, names: Collection[str]
+) -> Checkout:
     """The wheel that was built is the one that was installed, and its files are those that its RECORD said there."""
     path = f"{ENVIRONMENT_FOLDER}/{arm}/{facts.wheel}"
     if path not in names:

@@ -110,7 +110,8 @@ class Witness:
         for seen, name in ((first, "world.begin"), (last, "world.end")):
             if (seen.by, seen.name) != ("harness", name) or len(history.noted(name)) != 1:
                 self._refuse(
-                    RefusalWord.EVENTS_OUT_OF_TIME, f"{evidence} has events outside its world.begin and world.end"
+                    RefusalWord.EVENTS_OUT_OF_TIME,
+                    f"{evidence} has events outside its world.begin and world.end",
                 )
         if any(map(gt, ns, ns[1:])):
             line = next(line for line in range(1, len(ns)) if ns[line] < ns[line - 1])
@@ -119,7 +120,9 @@ class Witness:
                 f"{evidence}, line {line + 1}: time goes back by {ns[line - 1] - ns[line]} ns",
             )
 
-    def _hear_ranks(self, evidence: str, history: History, processes: set[tuple[int | None, int | None]]) -> None:
+    def _hear_ranks(
+        self, evidence: str, history: History, processes: set[tuple[int | None, int | None]]
+    ) -> None:
         """The ranks are of this world, of this backend, and in the interpreter that the run names."""
         world = mark(self._read(evidence).partition(b"\n")[0])
         about = history.about()
@@ -142,7 +145,8 @@ class Witness:
                 if started.event.values.get("world") != world:
                     place = f"{evidence}, line {started.line}"
                     self._refuse(
-                        RefusalWord.EVENTS_OF_ANOTHER_TRIAL, f"{place}: rank {rank} was started in another world"
+                        RefusalWord.EVENTS_OF_ANOTHER_TRIAL,
+                        f"{place}: rank {rank} was started in another world",
                     )
             for name, wanted in named_by:
                 said = history.said(rank, name)
@@ -151,7 +155,10 @@ class Witness:
                     values = said[0].event.values
                     key = next(key for key in wanted if values.get(key) != wanted[key])
                     what = f"the {key} of rank {rank} is {values.get(key)!r}, not {wanted[key]!r}"
-                    self._refuse(RefusalWord.EVENTS_OF_ANOTHER_TRIAL, f"{evidence}, line {said[0].line}: {what}")
+                    self._refuse(
+                        RefusalWord.EVENTS_OF_ANOTHER_TRIAL,
+                        f"{evidence}, line {said[0].line}: {what}",
+                    )
         for whose, pid in processes:
             if pids.get(whose) != pid:
                 self._refuse(
@@ -159,13 +166,18 @@ class Witness:
                     f"{evidence}: an event of rank {whose} is of pid {pid}, not {pids.get(whose)}",
                 )
 
-    def _hear_gaps(self, owner: tuple[str, int | None], moments: Sequence[int], *, size: int) -> None:
+    def _hear_gaps(
+        self, owner: tuple[str, int | None], moments: Sequence[int], *, size: int
+    ) -> None:
         stretches = dict.fromkeys(_stretches(moments, size=size), owner)
         if not self._gaps.keys().isdisjoint(stretches):
             other = next(self._gaps[gaps] for gaps in stretches if gaps in self._gaps)
-            copies = " and ".join(file if rank is None else f"rank {rank} of {file}" for file, rank in (owner, other))
+            copies = " and ".join(
+                file if rank is None else f"rank {rank} of {file}" for file, rank in (owner, other)
+            )
             self._refuse(
-                RefusalWord.EVENTS_SHARED, f"{copies} are alike to the nanosecond, one event after another: a copy"
+                RefusalWord.EVENTS_SHARED,
+                f"{copies} are alike to the nanosecond, one event after another: a copy",
             )
         self._gaps |= stretches
 
@@ -188,7 +200,10 @@ class Witness:
             if shared := beside.keys() & events.keys():
                 ns, pid, name = min(shared, key=itemgetter(0))
                 other = beside[ns, pid, name]
-                self._refuse(RefusalWord.EVENTS_SHARED, f"{file} and {other} both hold {name} of pid {pid} at {ns} ns")
+                self._refuse(
+                    RefusalWord.EVENTS_SHARED,
+                    f"{file} and {other} both hold {name} of pid {pid} at {ns} ns",
+                )
             beside |= events
 
     def _measure(self) -> None:
@@ -209,7 +224,9 @@ class Witness:
         begin, end = min(spans)[0], max(map(itemgetter(1), spans))
         if end - begin > seconds * 1e9 + ROUNDED:
             took = f"its trials took {(end - begin) / 1e9:.1f} s, from the first to the last"
-            self._refuse(RefusalWord.SECONDS_TOO_SHORT, f"the run says that it took {seconds} s, and {took}")
+            self._refuse(
+                RefusalWord.SECONDS_TOO_SHORT, f"the run says that it took {seconds} s, and {took}"
+            )
         # At the same moment, what ends goes before what begins.
         begun = [(first, 1, file) for first, _, _, file in spans]
         ended = [(last, 0, "") for _, last, _, _ in spans]
@@ -219,7 +236,8 @@ class Witness:
             if living > lanes:
                 most = f"the run had {lanes} at a time"
                 self._refuse(
-                    RefusalWord.EVENTS_OUT_OF_TIME, f"{file} began while {living - 1} other trials went on, and {most}"
+                    RefusalWord.EVENTS_OUT_OF_TIME,
+                    f"{file} began while {living - 1} other trials went on, and {most}",
                 )
                 return
 
@@ -265,7 +283,9 @@ def demand_own(
                 raise Contradiction(RefusalWord.EVENTS_OF_ANOTHER_TRIAL, message)
         moment = clock_of(begin.values), begin.ns
         if moment in begun:
-            raise Contradiction(RefusalWord.EVENTS_SHARED, f"{evidence} is a copy of {begun[moment]}")
+            raise Contradiction(
+                RefusalWord.EVENTS_SHARED, f"{evidence} is a copy of {begun[moment]}"
+            )
         begun[moment] = evidence
 
 
@@ -299,9 +319,16 @@ def _own(
             if folder not in known:
                 known.add(folder)
                 seed = str(derive_seed(scenario.seed, scenario.id, plan.owner, 0))
-                about = {"cell": plan.owner, "size": plan.size, "backend": plan.backend, "arm": "reference"}
+                about = {
+                    "cell": plan.owner,
+                    "size": plan.size,
+                    "backend": plan.backend,
+                    "arm": "reference",
+                }
                 where = ("hosts", "machines")
-                alone = dict.fromkeys(where) if plan.offered else {name: place[name] for name in where}
+                alone = (
+                    dict.fromkeys(where) if plan.offered else {name: place[name] for name in where}
+                )
                 yield f"{folder}/{EVENTS}", {**about, **alone, "trial": index, "seed": seed}
 
 
@@ -319,7 +346,8 @@ def demand_planned(scenario: Scenario, judgement: Judgement) -> None:
             if not fewest <= len(tally.trials) - planned <= most:
                 made = f"{len(tally.trials)} {arm} trials, {tally.voids} of them void"
                 raise Contradiction(
-                    RefusalWord.TRIALS_NOT_PLANNED, f"cell {cell.id} has {made}, and its scenario plans {planned}"
+                    RefusalWord.TRIALS_NOT_PLANNED,
+                    f"cell {cell.id} has {made}, and its scenario plans {planned}",
                 )
 
 

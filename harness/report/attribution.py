@@ -3,7 +3,16 @@
 from __future__ import annotations
 
 from harness.record.model import ScenarioSummary
-from harness.report.blocks import Block, BulletList, Claim, Evidence, Foreign, Paragraph, Part, Verbatim
+from harness.report.blocks import (
+    Block,
+    BulletList,
+    Claim,
+    Evidence,
+    Foreign,
+    Paragraph,
+    Part,
+    Verbatim,
+)
 from harness.stats.outcome import Arm
 from harness.stats.verdict import CellVerdict
 
@@ -23,5 +32,7 @@ def attribution(cell: CellVerdict, arm: Arm, asked: ScenarioSummary) -> list[Blo
         text.append(f" The smallest world that computes it wrong is {rung}.")
     if found.where:
         text += [" First difference: ", Foreign(found.where), "."]
-    items = tuple(Foreign(f"{WORDS[one.word]}: {one.what} ({one.why})", 1000) for one in found.causes)
+    items = tuple(
+        Foreign(f"{WORDS[one.word]}: {one.what} ({one.why})", 1000) for one in found.causes
+    )
     return [Paragraph(*text), BulletList(items)]

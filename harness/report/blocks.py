@@ -108,8 +108,12 @@ class Claim:
     evidence: tuple[Evidence, ...]
 
     def __post_init__(self) -> None:
-        if not self.evidence or not all(isinstance(reference, Evidence) for reference in self.evidence):
-            raise ClaimWithoutEvidence(f"no evidence for {self.text!r}: give at least one Evidence(path, line)")
+        if not self.evidence or not all(
+            isinstance(reference, Evidence) for reference in self.evidence
+        ):
+            raise ClaimWithoutEvidence(
+                f"no evidence for {self.text!r}: give at least one Evidence(path, line)"
+            )
         if _holds_claim(self.text):
             raise BlockError(f"a claim inside a claim: {self.text!r}")
 
@@ -163,9 +167,13 @@ class Table:
             raise BlockError("a table needs at least one column")
         for number, row in enumerate(self.rows, 1):
             if len(row) != len(self.header):
-                raise BlockError(f"row {number} has {len(row)} cells, the header has {len(self.header)}")
+                raise BlockError(
+                    f"row {number} has {len(row)} cells, the header has {len(self.header)}"
+                )
         if self.align is not None and len(self.align) != len(self.header):
-            raise BlockError(f"align has {len(self.align)} entries, the header has {len(self.header)}")
+            raise BlockError(
+                f"align has {len(self.align)} entries, the header has {len(self.header)}"
+            )
 
 
 @dataclass(frozen=True)
@@ -212,7 +220,9 @@ class Details:
     blocks: tuple[Block, ...]
 
 
-Block: TypeAlias = Heading | Paragraph | Table | Verbatim | Figure | Note | BulletList | Terms | Details
+Block: TypeAlias = (
+    Heading | Paragraph | Table | Verbatim | Figure | Note | BulletList | Terms | Details
+)
 
 
 def first_open(parts: Iterable[tuple[str | Foreign, Sequence[Block]]]) -> list[Block]:
@@ -224,7 +234,9 @@ def first_open(parts: Iterable[tuple[str | Foreign, Sequence[Block]]]) -> list[B
 
 
 def _holds_claim(part: Part) -> bool:
-    return isinstance(part, Claim) or (isinstance(part, Text) and any(_holds_claim(inner) for inner in part.parts))
+    return isinstance(part, Claim) or (
+        isinstance(part, Text) and any(_holds_claim(inner) for inner in part.parts)
+    )
 
 
 # Asked for every link of a report: control characters, and halves of a surrogate.

@@ -36,16 +36,25 @@ def changed_section(record: Record) -> list[Block]:
     if older not in record.arms:
         return [*section, Paragraph("The scenario has no control to compare the candidate with.")]
     folders = tuple(
-        Evidence(f"{SOURCE_FOLDER}/{arm}/{file}") for arm in (newer, older) for file in entry_files(record, arm)
+        Evidence(f"{SOURCE_FOLDER}/{arm}/{file}")
+        for arm in (newer, older)
+        for file in entry_files(record, arm)
     )
     section += [*_revisions(record), *_sides(record)]
     if not record.changed:
         return [
             *section,
-            Paragraph(Claim("The two arms are the same code with the same arguments.", folders or (RUN,))),
+            Paragraph(
+                Claim("The two arms are the same code with the same arguments.", folders or (RUN,))
+            ),
         ]
     section += [
-        Paragraph(Claim(f"From {record.scenario.the(older)} to {record.scenario.the(newer)}:", folders or (RUN,))),
+        Paragraph(
+            Claim(
+                f"From {record.scenario.the(older)} to {record.scenario.the(newer)}:",
+                folders or (RUN,),
+            )
+        ),
         Verbatim("\n".join(record.changed), "diff"),
     ]
     for library in record.libraries:
@@ -58,7 +67,9 @@ def entry_files(record: Record, arm: str) -> list[str]:
     if record.scenario.program:
         return [word for word in record.scenario.program if word in record.arms[arm].files]
     module = record.scenario.entry.partition(":")[0].replace(".", "/")
-    return [file for file in (f"{module}.py", f"{module}/__init__.py") if file in record.arms[arm].files]
+    return [
+        file for file in (f"{module}.py", f"{module}/__init__.py") if file in record.arms[arm].files
+    ]
 
 
 def _sides(record: Record) -> list[Block]:
@@ -69,16 +80,26 @@ def _sides(record: Record) -> list[Block]:
     arguments: list[Part] = [Verbatim(record.arms[name].arguments) for name in sides]
     made = [record.run.environments.get(name) for name in sides]
     environments: list[Part] = [
-        "the environment of the harness" if one is None else f"an environment of its own, Python {one.python}"
+        (
+            "the environment of the harness"
+            if one is None
+            else f"an environment of its own, Python {one.python}"
+        )
         for one in made
     ]
     revisions: list[Part] = [
-        Foreign(f"{one.rev}, commit {one.commit[:12]}{', patched' if one.patch else ''}")
-        if (one := record.arms[name].revision) is not None
-        else "the files as they stood"
+        (
+            Foreign(f"{one.rev}, commit {one.commit[:12]}{', patched' if one.patch else ''}")
+            if (one := record.arms[name].revision) is not None
+            else "the files as they stood"
+        )
         for name in sides
     ]
-    rows: list[tuple[Part, ...]] = [("with", *arguments), ("code", *revisions), ("ran in", *environments)]
+    rows: list[tuple[Part, ...]] = [
+        ("with", *arguments),
+        ("code", *revisions),
+        ("ran in", *environments),
+    ]
     return [Table(("", *(record.scenario.arm(name) for name in sides)), tuple(rows))]
 
 
@@ -92,11 +113,16 @@ def _revisions(record: Record) -> list[Block]:
             continue  # b once more
         called = record.scenario.arm(name)
         if (revision := arm.revision) is None:
-            rows.append((called, Claim("the files as they stood, see the commit above", (RUN,)), "", "", ""))
+            rows.append(
+                (called, Claim("the files as they stood, see the commit above", (RUN,)), "", "", "")
+            )
             continue
         patch: Part = "none"
         if revision.patch is not None:
-            patch = Claim(Verbatim(f"sha256 {revision.patch[:12]}"), (Evidence(f"{PATCH_FOLDER}/{name}.patch"),))
+            patch = Claim(
+                Verbatim(f"sha256 {revision.patch[:12]}"),
+                (Evidence(f"{PATCH_FOLDER}/{name}.patch"),),
+            )
         place = Foreign(
             f"{revision.repo or 'the scenario' + chr(39) + 's'}{', ' + revision.folder if revision.folder else ''}"
         )
@@ -113,22 +139,34 @@ def _library(library: LibraryChange, asked: ScenarioSummary) -> list[Block]:
     if not told:
         return [Heading(3, title), Paragraph(Claim("No rank told a module of it.", (RECORD,)))]
     words = (
-        f"{plural(told, 'file')} of it: {library.alike} with the same content in both arms, {len(library.modules)} not."
+        f"{plural(told, 'file')} of it: {library.alike} with the same content in both arms,"
+        f" {len(library.modules)} not."
     )
     blocks: list[Block] = [Heading(3, title), Paragraph(Claim(f"Ranks loaded {words}", (RECORD,)))]
     if library.untold:
-        left = f"Lists of loaded files are cut: of one rank {plural(library.untold, 'more file')} are not told."
+        left = (
+            f"Lists of loaded files are cut: of one rank {plural(library.untold, 'more file')} are"
+            " not told."
+        )
         blocks.append(Paragraph(Claim(left, (RECORD,))))
     shown = [module for module in library.modules if module.lines]
     blocks += [_diff(module, asked) for module in shown]
     if others := [module for module in library.modules if not module.lines]:
         rows = tuple(
-            (Verbatim(module.file), Foreign(_why(module, asked)), *(_digests(module, arm) for arm in library.versions))
+            (
+                Verbatim(module.file),
+                Foreign(_why(module, asked)),
+                *(_digests(module, arm) for arm in library.versions),
+            )
             for module in others[:WITHOUT_DIFF]
         )
-        blocks.append(Table(("without a diff here", "because", *map(asked.arm, library.versions)), rows))
+        blocks.append(
+            Table(("without a diff here", "because", *map(asked.arm, library.versions)), rows)
+        )
     if len(others) > WITHOUT_DIFF:
-        more = f"{plural(len(others) - WITHOUT_DIFF, 'more file')} without a diff stand in the record."
+        more = (
+            f"{plural(len(others) - WITHOUT_DIFF, 'more file')} without a diff stand in the record."
+        )
         blocks.append(Paragraph(Claim(more, (RECORD,))))
     return blocks
 
@@ -144,7 +182,8 @@ def _diff(module: ModuleChange, asked: ScenarioSummary) -> Block:
         for digest in told
     )
     who = "".join(
-        f" In {asked.the(arm)} only {numbered('rank', ranks)} loaded it." for arm, ranks in module.only.items()
+        f" In {asked.the(arm)} only {numbered('rank', ranks)} loaded it."
+        for arm, ranks in module.only.items()
     )
     inner = (
         Paragraph("From ", before, " to ", after, f".{who}"),
@@ -156,7 +195,10 @@ def _diff(module: ModuleChange, asked: ScenarioSummary) -> Block:
 def _why(module: ModuleChange, asked: ScenarioSummary) -> str:
     """Why no diff of a module is shown, and which ranks loaded it where not all did."""
     why = module.why or f"{module.more} lines: beyond the {RUN_LINES} of a run"
-    return why + "".join(f"; in {asked.the(arm)} only {numbered('rank', ranks)}" for arm, ranks in module.only.items())
+    return why + "".join(
+        f"; in {asked.the(arm)} only {numbered('rank', ranks)}"
+        for arm, ranks in module.only.items()
+    )
 
 
 def _digests(module: ModuleChange, arm: str) -> Part:
@@ -164,4 +206,8 @@ def _digests(module: ModuleChange, arm: str) -> Part:
     if not (digests := module.digests[arm]):
         return "not told"
     words = Verbatim(", ".join(digest[:12] for digest in digests))
-    return words if module.why else Claim(words, tuple(Evidence(text_path(digest)) for digest in digests))
+    return (
+        words
+        if module.why
+        else Claim(words, tuple(Evidence(text_path(digest)) for digest in digests))
+    )

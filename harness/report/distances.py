@@ -27,7 +27,11 @@ def distances(check: str, ranks: Mapping[int, Sequence[float | None]], *, title:
     for rank, values in ranks.items():
         alike.setdefault(tuple(values), []).append(rank)
     rows = list(alike.items())[:RANKS]
-    shapes = [svg.label(8, 14, f"{title}: {check}, by position; the line is the limit"[:110], fill=svg.FAINT)]
+    shapes = [
+        svg.label(
+            8, 14, f"{title}: {check}, by position; the line is the limit"[:110], fill=svg.FAINT
+        )
+    ]
     for place, (values, whose) in enumerate(rows):
         y = TOP + place * (HEIGHT + BETWEEN)
         limit = y + HEIGHT - HEIGHT * (0.0 - LOWEST) / (HIGHEST - LOWEST)
@@ -40,7 +44,16 @@ def distances(check: str, ranks: Mapping[int, Sequence[float | None]], *, title:
             if high:
                 x = LEFT + position * wide
                 fill = svg.BAD if beyond else svg.GOOD
-                shapes.append(svg.box(x, y + HEIGHT - high, max(wide, 0.5), high, fill, title=f"{position}: {word}"))
+                shapes.append(
+                    svg.box(
+                        x,
+                        y + HEIGHT - high,
+                        max(wide, 0.5),
+                        high,
+                        fill,
+                        title=f"{position}: {word}",
+                    )
+                )
         shapes.append(svg.line(LEFT, limit, WIDTH - RIGHT, limit, svg.INK))
         shapes.append(svg.label(LEFT - 6, limit + 4, "limit", fill=svg.FAINT, anchor="end"))
         shapes.append(svg.line(LEFT, y + HEIGHT, WIDTH - RIGHT, y + HEIGHT, svg.LINE))

@@ -40,20 +40,45 @@ def environment_section(record: Record) -> list[Block]:
     ]
     # Ranks that are programs, or that run in environments of their own, never saw the packages of the harness.
     seen = not record.scenario.program and set(run.environments) < set(record.arms)
-    machine = f"{here.cpu}, {plural(here.affinity, 'core')} of {here.cores}, {here.memory / 2**30:.1f} GiB"
-    processes = f"harness pid {run.harness_pid}, fork server pid {', '.join(map(str, run.server_pids)) or 'none'}"
+    machine = (
+        f"{here.cpu}, {plural(here.affinity, 'core')} of {here.cores},"
+        f" {here.memory / 2**30:.1f} GiB"
+    )
+    processes = (
+        f"harness pid {run.harness_pid}, fork server pid"
+        f" {', '.join(map(str, run.server_pids)) or 'none'}"
+    )
     facts_of_run: list[tuple[str, Part]] = [
         ("environment", Foreign(made_by(here))),
         *nix_rows(here),
-        *([("packages of the harness" if run.environments else "packages", Foreign(", ".join(shown)))] if seen else []),
+        *(
+            [
+                (
+                    "packages of the harness" if run.environments else "packages",
+                    Foreign(", ".join(shown)),
+                )
+            ]
+            if seen
+            else []
+        ),
         ("system", Foreign(f"{here.system} {here.release} {here.machine}")),
         ("processor, memory", Foreign(machine)),
         ("GPU", Foreign(here.gpu or "none answers")),
         ("host", Text(Verbatim(here.host), " (digest of its boot id)")),
         *(("plug-in", Foreign(f"{one}, sha256 {one.sha256}")) for one in run.plugins),
         *(("imported beside it", Foreign(f"{one}, sha256 {one.sha256}")) for one in run.imported),
-        *([("Python may read at its start", Foreign(_start_files(here)))] if here.start_files else []),
-        ("run", f"{run.seconds} s, {plural(run.jobs, 'world')} at a time, ranks started {run.start}; {processes}"),
+        *(
+            [("Python may read at its start", Foreign(_start_files(here)))]
+            if here.start_files
+            else []
+        ),
+        (
+            "run",
+            (
+                f"{run.seconds} s, {plural(run.jobs, 'world')} at a time, ranks started"
+                f" {run.start}; {processes}"
+            ),
+        ),
         ("home, caches, temporary folder", _room(run)),
     ]
     rows = [(name, Claim(fact, (RUN,))) for name, fact in facts_of_run]
@@ -61,12 +86,25 @@ def environment_section(record: Record) -> list[Block]:
         placed = f"{record.scenario.hosts}, ranks placed {record.scenario.placement}"
         rows.append(("test hosts", Claim(placed, (Evidence(facts.SCENARIO_PATH),))))
     if (over := run.machines) is not None:
-        rule = over.placement if isinstance(over.placement, str) else f"rank by rank: {over.placement}"
-        of = f"{len(over.machines)} nodes of a cluster of Ray" if over.starter == "ray" else f"{len(over.machines)}"
+        rule = (
+            over.placement if isinstance(over.placement, str) else f"rank by rank: {over.placement}"
+        )
+        of = (
+            f"{len(over.machines)} nodes of a cluster of Ray"
+            if over.starter == "ray"
+            else f"{len(over.machines)}"
+        )
         fleet = f"{of}, ranks placed {rule}, lease {over.lease:g} s, ready within {over.ready} s"
         rows.append(("test machines" if over.made_here else "machines", Claim(fleet, (RUN,))))
-        rows += [("machine", Claim(Foreign(f"{one.called}: {_machine(one)}"), (RUN,))) for one in over.machines]
-    section: list[Block] = [Heading(2, "Environment"), Table(("what", "this run"), tuple(rows)), *nix_warnings(here)]
+        rows += [
+            ("machine", Claim(Foreign(f"{one.called}: {_machine(one)}"), (RUN,)))
+            for one in over.machines
+        ]
+    section: list[Block] = [
+        Heading(2, "Environment"),
+        Table(("what", "this run"), tuple(rows)),
+        *nix_warnings(here),
+    ]
     section += _farm(run)
     section += _own(record)
     if run.inputs:
@@ -76,7 +114,10 @@ def environment_section(record: Record) -> list[Block]:
                 tuple(
                     (
                         Verbatim(given.name),
-                        Foreign(given.given + (f" (revision {given.revision})" if given.revision else "")),
+                        Foreign(
+                            given.given
+                            + (f" (revision {given.revision})" if given.revision else "")
+                        ),
                         Claim(Verbatim(given.digest), (RUN,)),
                         "yes" if given.pinned else "NO",
                     )
@@ -89,7 +130,10 @@ def environment_section(record: Record) -> list[Block]:
     count = f"{plural(len(here.packages), 'package')} of the harness"
     if not seen:
         # A program may import them all the same: it is not said that it did not.
-        where = f"Listed in the evidence: {count}. Ranks were programs, or had environments of their own."
+        where = (
+            f"Listed in the evidence: {count}. Ranks were programs, or had environments of their"
+            " own."
+        )
         section.append(Paragraph(Claim(where, (RUN,))))
     variables_of_run = f"{plural(len(here.variables), 'variable')}"
     section.append(
@@ -108,7 +152,10 @@ def environment_section(record: Record) -> list[Block]:
 def _machine(one: MachineFacts) -> str:
     """A machine of a run, in words."""
     size = f"{plural(one.slots, 'slot')}, {plural(one.cores, 'core')}, {one.memory / 2**30:.1f} GiB"
-    clock = f"its wall clock {one.offset:+.3f} s against the one here, within {1e3 * one.offset_within:.2f} ms"
+    clock = (
+        f"its wall clock {one.offset:+.3f} s against the one here, within"
+        f" {1e3 * one.offset_within:.2f} ms"
+    )
     return f"{one.system}, Python {one.python}, {size}; {clock}"
 
 
@@ -122,9 +169,15 @@ def _farm(run: RunFacts) -> list[Block]:
         return []
     rows = tuple(
         (
-            Claim(str(node.number) if node.name is None else Foreign(f"{node.number}, {node.name}"), (RUN,)),
+            Claim(
+                str(node.number) if node.name is None else Foreign(f"{node.number}, {node.name}"),
+                (RUN,),
+            ),
             Verbatim(node.host),
-            Foreign(f"{node.cpu}, {plural(node.affinity, 'core')} of {node.cores}, {node.memory / 2**30:.1f} GiB"),
+            Foreign(
+                f"{node.cpu}, {plural(node.affinity, 'core')} of {node.cores},"
+                f" {node.memory / 2**30:.1f} GiB"
+            ),
             Foreign(f"{node.system} {node.release}; GPU: {node.gpu or 'none answers'}"),
             str(node.lanes),
             f"{node.harness_pid}; {', '.join(map(str, node.server_pids)) or 'none'}",
@@ -132,9 +185,23 @@ def _farm(run: RunFacts) -> list[Block]:
         )
         for node in run.farm.nodes
     )
-    head = ("node", "host", "processor, memory", "system", "worlds at a time", "our process; fork servers", "lost")
-    count, hosts = plural(len(rows), "node"), plural(len({node.host for node in run.farm.nodes}), "machine")
-    what = f"Every trial was made in a world on one of {count} of a Ray cluster ({run.farm.version}), on {hosts}:"
+    head = (
+        "node",
+        "host",
+        "processor, memory",
+        "system",
+        "worlds at a time",
+        "our process; fork servers",
+        "lost",
+    )
+    count, hosts = (
+        plural(len(rows), "node"),
+        plural(len({node.host for node in run.farm.nodes}), "machine"),
+    )
+    what = (
+        f"Every trial was made in a world on one of {count} of a Ray cluster ({run.farm.version}),"
+        f" on {hosts}:"
+    )
     return [Paragraph(Claim(Foreign(what), (RUN,))), Table(head, rows)]
 
 
@@ -144,10 +211,20 @@ def _room(run: RunFacts) -> Text:
     if room.home == "shared":
         return Text("the user's own, shared by all worlds (", Verbatim("world.home: shared"), ")")
     given = next((one.given for one in run.inputs if one.name == facts.HOME_INPUT), None)
-    copy: tuple[Part, ...] = () if given is None else (", beginning with a copy of ", Verbatim(given))
-    kept: tuple[Part, ...] = ("; as the user has them: ", Verbatim(" ".join(room.kept))) if room.kept else ()
+    copy: tuple[Part, ...] = (
+        () if given is None else (", beginning with a copy of ", Verbatim(given))
+    )
+    kept: tuple[Part, ...] = (
+        ("; as the user has them: ", Verbatim(" ".join(room.kept))) if room.kept else ()
+    )
     shared = "; shared on purpose: what compilers keep in "
-    return Text("a room per lane, emptied before each world", *copy, shared, Verbatim(" ".join(room.compiled)), *kept)
+    return Text(
+        "a room per lane, emptied before each world",
+        *copy,
+        shared,
+        Verbatim(" ".join(room.compiled)),
+        *kept,
+    )
 
 
 def _own(record: Record) -> list[Block]:
@@ -163,13 +240,18 @@ def _own(record: Record) -> list[Block]:
     rows: list[tuple[Part, ...]] = [("made as", *(words[arm in made] for arm in arms), "")]
     rows.append(_row("Python", [python for python, _ in sides]))
     names = sorted(set[str]().union(*(one.versions for one in made.values())))
-    differ = [name for name in names if len({packages.get(name) for _, packages in sides}) > 1 or len(sides) == 1]
+    differ = [
+        name
+        for name in names
+        if len({packages.get(name) for _, packages in sides}) > 1 or len(sides) == 1
+    ]
     rows += [_row(name, [packages.get(name) for _, packages in sides]) for name in differ]
     read = [_start_files(made.get(arm, record.run.environment)) for arm in arms]
     if any(own.start_files for own in made.values()):
         rows.append(_row("Python may read at its start", [one or "nothing" for one in read]))
     wheels = "\n".join(
-        f"{name}: {package.name}=={package.version} wheel sha256:{package.wheel} files sha256:{package.record}"
+        f"{name}: {package.name}=={package.version} wheel sha256:{package.wheel} files"
+        f" sha256:{package.record}"
         for name, arm in zip(called, arms, strict=True)
         if arm in made
         for package in made[arm].packages
@@ -177,12 +259,22 @@ def _own(record: Record) -> list[Block]:
     return [
         Paragraph("What the ranks of each arm ran in:"),
         Table(("package", *called, "the arms"), tuple(rows)),
-        Paragraph(f"{plural(len(names) - len(differ), 'other package')} of the same version in both.")
-        if len(sides) > 1
-        else Paragraph("The run has one arm."),
-        Note("Versions that the scenario does not name are those that pip chose when the environment was made."),
+        (
+            Paragraph(
+                f"{plural(len(names) - len(differ), 'other package')} of the same version in both."
+            )
+            if len(sides) > 1
+            else Paragraph("The run has one arm.")
+        ),
+        Note(
+            "Versions that the scenario does not name are those that pip chose when the environment"
+            " was made."
+        ),
         *_made_from(record),
-        Details("every package of these environments, with its wheel", (Verbatim(wheels or "no packages"),)),
+        Details(
+            "every package of these environments, with its wheel",
+            (Verbatim(wheels or "no packages"),),
+        ),
     ]
 
 
@@ -195,7 +287,10 @@ def _made_from(record: Record) -> list[Block]:
             kept = Evidence(f"{folder}/{facts.REQUIREMENTS}")
             items.append(
                 Claim(
-                    Text(f"{arm}: every package by a file of requirements, sha256 ", Verbatim(made.requirements)),
+                    Text(
+                        f"{arm}: every package by a file of requirements, sha256 ",
+                        Verbatim(made.requirements),
+                    ),
                     (kept,),
                 )
             )
@@ -204,7 +299,8 @@ def _made_from(record: Record) -> list[Block]:
             place = f"{built.repo}, {built.folder}" if built.folder else built.repo
             left = "; changes that were not committed had no part" if built.changed else ""
             words = (
-                f"{arm}: {name} was built from {place} at {built.rev}: commit {built.commit}, tree {built.tree}{left}"
+                f"{arm}: {name} was built from {place} at {built.rev}: commit {built.commit}, tree"
+                f" {built.tree}{left}"
             )
             items.append(Claim(Foreign(words), (kept,)))
     return [BulletList(tuple(items))] if items else []
@@ -212,7 +308,11 @@ def _made_from(record: Record) -> list[Block]:
 
 def _row(name: str, versions: Sequence[str | None]) -> tuple[Part, ...]:
     same = "" if len(versions) < 2 else "the same" if len(set(versions)) == 1 else "DIFFER"
-    return (Foreign(name), *(Claim(Foreign(version or "not there"), (RUN,)) for version in versions), same)
+    return (
+        Foreign(name),
+        *(Claim(Foreign(version or "not there"), (RUN,)) for version in versions),
+        same,
+    )
 
 
 def made_by(here: Environment) -> str:
@@ -241,7 +341,9 @@ def nix_rows(here: Environment) -> list[tuple[str, Part]]:
     if nix.source:
         rows.append(("code, store path", Foreign(nix.source)))
     if here.variant == "cuda":
-        rows.append(("NVIDIA driver, from the system", Foreign(", ".join(nix.driver) or "none found")))
+        rows.append(
+            ("NVIDIA driver, from the system", Foreign(", ".join(nix.driver) or "none found"))
+        )
     return rows
 
 
@@ -261,16 +363,23 @@ def nix_warnings(here: Environment) -> list[Block]:
         doubts.append(Foreign(f"Changed since the Nix shell was entered: {', '.join(nix.stale)}."))
     if nix.changed:
         doubts.append(
-            Foreign(f"The flake is dirty, {plural(len(nix.changed), 'file')} changed: {', '.join(nix.changed)}.")
+            Foreign(
+                f"The flake is dirty, {plural(len(nix.changed), 'file')} changed:"
+                f" {', '.join(nix.changed)}."
+            )
         )
     if nix.untracked:
         doubts.append(
             Foreign(
-                f"Git does not know these files of the source, so Nix does not see them: {', '.join(nix.untracked)}."
+                "Git does not know these files of the source, so Nix does not see them:"
+                f" {', '.join(nix.untracked)}."
             )
         )
     if nix.source is None and nix.changed is None:
         doubts.append("Git does not say whether the flake is as committed.")
     if not doubts:
         return []
-    return [Paragraph("The commit and flake.lock alone do not give this environment:"), BulletList(tuple(doubts))]
+    return [
+        Paragraph("The commit and flake.lock alone do not give this environment:"),
+        BulletList(tuple(doubts)),
+    ]

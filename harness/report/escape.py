@@ -9,10 +9,14 @@ import re
 
 from harness.forms.text import bounded, visible
 
-_MARKDOWN = re.compile(r"[\\`*\[\]#~$]|(?<![0-9A-Za-z])_|_(?![0-9A-Za-z])|[<>&|]|(?<=:)/(?=/)|(?<=www)\.", re.ASCII)
+_MARKDOWN = re.compile(
+    r"[\\`*\[\]#~$]|(?<![0-9A-Za-z])_|_(?![0-9A-Za-z])|[<>&|]|(?<=:)/(?=/)|(?<=www)\.", re.ASCII
+)
 _ENTITY = {"<": "&lt;", ">": "&gt;", "&": "&amp;", "|": "&#124;"}
 # A paragraph that begins so would be a list, a rule, a heading underline or an indented code block.
-_BLOCK_START = re.compile(r"(?P<sign>[-+=])|(?P<number>[0-9]{1,9})(?=[.)])|(?P<space>[ ])", re.ASCII)
+_BLOCK_START = re.compile(
+    r"(?P<sign>[-+=])|(?P<number>[0-9]{1,9})(?=[.)])|(?P<space>[ ])", re.ASCII
+)
 _HTML = str.maketrans({**_ENTITY, '"': "&quot;", "'": "&#39;", "`": "&#96;", "\\": "&#92;"})
 _CODE_HTML = re.compile(r"[!-+:-@\[-`{-~]|(?<=www)\.|^ | $", re.ASCII)
 

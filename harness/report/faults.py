@@ -40,21 +40,29 @@ def faults_section(record: Record) -> list[Block]:
             "The defect, injected into b by the harness:"
             if record.scenario.called
             else "Done to the ranks on purpose, in both arms"
-            + (":" if all(fault.arm is None for fault in record.scenario.faults) else " unless one is named:")
+            + (
+                ":"
+                if all(fault.arm is None for fault in record.scenario.faults)
+                else " unless one is named:"
+            )
         ),
         BulletList(
-            tuple(Claim(Foreign(f"{fault.id}: {fault.description}"), (SCENARIO,)) for fault in record.scenario.faults)
+            tuple(
+                Claim(Foreign(f"{fault.id}: {fault.description}"), (SCENARIO,))
+                for fault in record.scenario.faults
+            )
         ),
     ]
     ran = [cell for cell in worst_first(record.judgement.cells) if cell.candidate is not None]
     section += first_open((Foreign(cell.id), tuple(_cell(record, cell))) for cell in ran)
     proof = (
-        "A fault counts only where events show that it took effect. What is done inside a rank is shown by the "
-        "rank's own word, what is done from outside by the process that did it."
+        "A fault counts only where events show that it took effect. What is done inside a rank is"
+        " shown by the rank's own word, what is done from outside by the process that did it."
     )
     void = (
-        "A trial of the candidate without the proof is void if its checks hold, and failed if they do not; a trial of "
-        "the control without it counts only if it had failed before the fault struck or was over."
+        "A trial of the candidate without the proof is void if its checks hold, and failed if they"
+        " do not; a trial of the control without it counts only if it had failed before the fault"
+        " struck or was over."
     )
     section.append(Note(proof if record.scenario.called else f"{proof} {void}"))
     return section
@@ -66,7 +74,12 @@ def _cell(record: Record, cell: CellVerdict) -> Iterator[Block]:
         for fault in record.scenario.faults:
             if fault.arm not in (None, arm):
                 continue
-            struck = [(trial, strike) for trial in tally.trials for strike in trial.strikes if strike.fault == fault.id]
+            struck = [
+                (trial, strike)
+                for trial in tally.trials
+                for strike in trial.strikes
+                if strike.fault == fault.id
+            ]
             counts = (
                 len(struck),
                 sum(strike.struck for _, strike in struck),
@@ -83,11 +96,21 @@ def _cell(record: Record, cell: CellVerdict) -> Iterator[Block]:
                 )
             )
     header = ("fault", "kind", "arm", "planned", "struck", "proved", "undone", "one of them")
-    yield Table(header, tuple(rows), ("left", "left", "left", "right", "right", "right", "right", "left"))
-    void = [(arm, trial) for arm, tally in cell.arms.items() for trial in tally.trials if trial.outcome == "void"]
+    yield Table(
+        header, tuple(rows), ("left", "left", "left", "right", "right", "right", "right", "left")
+    )
+    void = [
+        (arm, trial)
+        for arm, tally in cell.arms.items()
+        for trial in tally.trials
+        if trial.outcome == "void"
+    ]
     if void:
         shown = [
-            Claim(Foreign(f"{record.scenario.arm(arm)} {trial.index}: {trial.void}"), (Evidence(trial.evidence),))
+            Claim(
+                Foreign(f"{record.scenario.arm(arm)} {trial.index}: {trial.void}"),
+                (Evidence(trial.evidence),),
+            )
             for arm, trial in void[:VOIDS_SHOWN]
         ]
         yield Paragraph("Void trials:")
@@ -103,6 +126,11 @@ def _example(struck: list[tuple[Trial, Strike]]) -> Part:
         return "none"
     trial, strike = ordered[0]
     lines = strike.lines[-LINES_SHOWN:]
-    evidence = tuple(Evidence(trial.evidence, line) for line in lines) or (Evidence(trial.evidence),)
+    evidence = tuple(Evidence(trial.evidence, line) for line in lines) or (
+        Evidence(trial.evidence),
+    )
     how = "" if strike.proved else "NOT proved: "
-    return Claim(Foreign(f"trial {trial.index}, rank {strike.rank}: {how}{strike.description}", 200), evidence)
+    return Claim(
+        Foreign(f"trial {trial.index}, rank {strike.rank}: {how}{strike.description}", 200),
+        evidence,
+    )

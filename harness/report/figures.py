@@ -148,7 +148,11 @@ def _square(x: float, y: float, kind: str, *, title: str) -> list[str]:
             svg.line(x + near, y + far, x + far, y + near, sign, width=1.5),
         ]
     elif SQUARES[kind][0]:
-        shapes.append(svg.label(x + SQUARE / 2, y + SQUARE - 1.5, SQUARES[kind][0], fill=sign, anchor="middle"))
+        shapes.append(
+            svg.label(
+                x + SQUARE / 2, y + SQUARE - 1.5, SQUARES[kind][0], fill=sign, anchor="middle"
+            )
+        )
     return shapes
 
 
@@ -160,7 +164,9 @@ def square(arm: str, trial: Trial) -> tuple[str, str]:
         return "held", "held as stated"
     if arm == "control":
         return (
-            ("stated", "failed as stated") if trial.as_stated else ("unstated", str(trial.otherwise or trial.outcome))
+            ("stated", "failed as stated")
+            if trial.as_stated
+            else ("unstated", str(trial.otherwise or trial.outcome))
         )
     return ("pass", "pass") if trial.outcome == "pass" else ("fail", "fail")
 
@@ -187,28 +193,50 @@ def rank_lanes(history: History, *, title: str) -> bytes:
     for position, ranks in enumerate(lanes):
         y = TOP + position * (LANE + BETWEEN)
         started = [seen for rank in ranks for seen in history.served(rank, "rank.started")[:1]]
-        pid = f", pid {started[0].event.pid}" if len(ranks) == 1 and started and started[0].event.pid else ""
+        pid = (
+            f", pid {started[0].event.pid}"
+            if len(ranks) == 1 and started and started[0].event.pid
+            else ""
+        )
         shapes.append(svg.label(8, y + 12, f"{ranks_in_words(ranks)}{pid}"[:38]))
         if started:
             ends = [history.exit(rank) for rank in ranks]
             last = max(end.event.ns if end else history.seen[-1].event.ns for end in ends)
             good = all(end is not None and end.event.values.get("code") == 0 for end in ends)
             x = at(min(seen.event.ns for seen in started))
-            shapes.append(svg.box(x, y, max(1.0, at(last) - x), LANE, svg.GOOD if good else svg.BAD, opacity=0.2))
+            shapes.append(
+                svg.box(
+                    x, y, max(1.0, at(last) - x), LANE, svg.GOOD if good else svg.BAD, opacity=0.2
+                )
+            )
         for seen in history.seen:
             event = seen.event
             if event.rank not in ranks or event.name in ("rank.started", "rank.exited"):
                 continue
-            stroke = svg.BAD if event.name == "rank.error" else svg.INK if event.by == "rank" else svg.DOUBT
+            stroke = (
+                svg.BAD
+                if event.name == "rank.error"
+                else svg.INK
+                if event.by == "rank"
+                else svg.DOUBT
+            )
             whose = f", rank {event.rank}" if len(ranks) > 1 else ""
             words = f"{event.name}, {(event.ns - begin) / 1e6:.1f} ms{whose}"
             thick = 2.0 if event.name in NAMED or event.by != "rank" else 1.0
             shapes.append(svg.tick(at(event.ns), y, y + LANE, stroke, title=words, width=thick))
     for seen in history.seen:
-        if seen.event.rank is None and seen.event.name in ("world.deadline", "world.stopped", "world.start"):
+        if seen.event.rank is None and seen.event.name in (
+            "world.deadline",
+            "world.stopped",
+            "world.start",
+        ):
             stroke = svg.FAINT if seen.event.name == "world.start" else svg.BAD
-            shapes.append(svg.tick(at(seen.event.ns), TOP - 4, bottom, stroke, title=seen.event.name))
-    return svg.picture(WIDTH, bottom + 22, title, [svg.label(8, 14, title[:100], fill=svg.FAINT), *shapes])
+            shapes.append(
+                svg.tick(at(seen.event.ns), TOP - 4, bottom, stroke, title=seen.event.name)
+            )
+    return svg.picture(
+        WIDTH, bottom + 22, title, [svg.label(8, 14, title[:100], fill=svg.FAINT), *shapes]
+    )
 
 
 def _axis(span: float, scale: float, bottom: float) -> list[str]:

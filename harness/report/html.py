@@ -50,7 +50,10 @@ def inline(part: Part) -> str:
             shown = inline(text)
             if len(evidence) == 1 and len(_plain(text)) <= LINKED_VALUE:
                 return f'<a href="{_target(evidence[0])}">{shown}</a>'
-            return f'{shown} <span class="proof">({", ".join(_link(reference) for reference in evidence)})</span>'
+            return (
+                f"{shown} <span"
+                f' class="proof">({", ".join(_link(reference) for reference in evidence)})</span>'
+            )
         case _:
             assert_never(part)
 
@@ -78,14 +81,22 @@ def _block(block: Block, pictures: Mapping[str, str]) -> str:
             words = inline(alt)
             picture = pictures.get(path)
             if picture is None:
-                return f'<p class="note">{words} <a href="{_target(blocks.Evidence(path))}">{escape.html(path)}</a></p>'
-            return f'<figure><div class="scroll" tabindex="0">{picture}</div><figcaption>{words}</figcaption></figure>'
+                return (
+                    f'<p class="note">{words} <a'
+                    f' href="{_target(blocks.Evidence(path))}">{escape.html(path)}</a></p>'
+                )
+            return (
+                '<figure><div class="scroll"'
+                f' tabindex="0">{picture}</div><figcaption>{words}</figcaption></figure>'
+            )
         case blocks.Note(text):
             return f'<p class="note">{inline(text)}</p>'
         case blocks.BulletList(items):
             return f"<ul>{''.join(f'<li>{inline(item)}</li>' for item in items)}</ul>"
         case blocks.Terms(rows):
-            pairs = "".join(f"<dt>{inline(name)}</dt><dd>{inline(value)}</dd>\n" for name, value in rows)
+            pairs = "".join(
+                f"<dt>{inline(name)}</dt><dd>{inline(value)}</dd>\n" for name, value in rows
+            )
             return f'<dl class="terms">\n{pairs}</dl>'
         case blocks.Details(summary, inner):
             return f"<details><summary>{inline(summary)}</summary>\n{render_html(inner, pictures=pictures)}</details>"
@@ -102,7 +113,10 @@ def _code_line(line: str, language: str) -> str:
 def _table(table: blocks.Table) -> str:
     align = table.align or ("left",) * len(table.header)
     names = [inline(cell) for cell in table.header]
-    head = "".join(f'<th scope="col" class="{side}">{name}</th>' for name, side in zip(names, align, strict=True))
+    head = "".join(
+        f'<th scope="col" class="{side}">{name}</th>'
+        for name, side in zip(names, align, strict=True)
+    )
     # On a narrow screen a row becomes a list of its own, and each value needs the name of its column beside it.
     labels = [escape.html(_plain(cell)) for cell in table.header]
     rows = "".join(
@@ -115,7 +129,8 @@ def _table(table: blocks.Table) -> str:
         for row in table.rows
     )
     return (
-        f'<div class="scroll" tabindex="0"><table><thead><tr>{head}</tr></thead>\n<tbody>\n{rows}</tbody></table></div>'
+        '<div class="scroll"'
+        f' tabindex="0"><table><thead><tr>{head}</tr></thead>\n<tbody>\n{rows}</tbody></table></div>'
     )
 
 
@@ -134,10 +149,14 @@ def _plain(part: Part) -> str:
 
 
 def _link(reference: blocks.Evidence) -> str:
-    label = "/".join(reference.path.split("/")[-2:]) + (f":{reference.line}" if reference.line else "")
+    label = "/".join(reference.path.split("/")[-2:]) + (
+        f":{reference.line}" if reference.line else ""
+    )
     return f'<a href="{_target(reference)}">{escape.html(label)}</a>'
 
 
 def _target(reference: blocks.Evidence) -> str:
     # `./`: whatever the path begins with, it is never read as the scheme of an address.
-    return "./" + quote(reference.path, safe="/") + (f"#L{reference.line}" if reference.line else "")
+    return (
+        "./" + quote(reference.path, safe="/") + (f"#L{reference.line}" if reference.line else "")
+    )

@@ -33,7 +33,9 @@ LOG_LINES = 50
 CELLS_SHOWN, REASONS_SHOWN = 30, 8
 COMPUTING = ("torch", "transformers", "tokenizers", "mlx", "numpy")
 # What trackers link or notify: people, issues and requests by number, commits.
-CALLS = re.compile(r"(?<![\w`])@[A-Za-z0-9][\w/.-]*|[#!$%&~][0-9]+\b|\b[Gg][Hh]-[0-9]+\b|\b[0-9a-f]{40}\b")
+CALLS = re.compile(
+    r"(?<![\w`])@[A-Za-z0-9][\w/.-]*|[#!$%&~][0-9]+\b|\b[Gg][Hh]-[0-9]+\b|\b[0-9a-f]{40}\b"
+)
 # The home folder of somebody; then all folders above the last name of a path that begins at a root. Not the path of an
 # address such as https://host/path.
 HOME = re.compile(r"(?:(?<![A-Za-z])[A-Za-z]:)?[/\\](?:home|Users)[/\\][^/\\\s\"'`<>|:;,)\]]+")
@@ -63,7 +65,11 @@ def render_issue(record: Record, read: Read) -> str:
     head, sections = _head(record), list(_sections(record, read))
     for kept in range(len(sections), -1, -1):
         left = ", ".join(section.name for section in sections[kept:])
-        note = [blocks.Paragraph(f"Left out for length: {left}. See the report and its evidence.")] if left else []
+        note = (
+            [blocks.Paragraph(f"Left out for length: {left}. See the report and its evidence.")]
+            if left
+            else []
+        )
         there = [block for section in sections[:kept] for block in section.blocks]
         text = render_markdown([alone(block) for block in (*head, *there, *note, *_foot(record))])
         if len(text) <= LONGEST:
@@ -84,7 +90,11 @@ def _head(record: Record) -> list[Block]:
         blocks.Heading(2, blocks.Text(blocks.Strong(shown), " ", blocks.Foreign(title, 200))),
         without_word(terms),
         blocks.Table(table.header, table.rows[:CELLS_SHOWN], table.align),
-        *([blocks.Paragraph(f"{plural(more, 'more cell')}, none of them worse.")] if more > 0 else []),
+        *(
+            [blocks.Paragraph(f"{plural(more, 'more cell')}, none of them worse.")]
+            if more > 0
+            else []
+        ),
         *([blocks.BulletList(tuple(reasons))] if reasons else []),
         *([blocks.Paragraph(f"{plural(left, 'more reason')}.")] if left > 0 else []),
     ]
@@ -128,7 +138,12 @@ def _failures(record: Record, read: Read) -> Iterator[Section]:
     arms: tuple[Arm, ...] = ("control", "candidate")
     for arm in arms:
         shown = next(
-            (found for cell in worst_first(record.judgement.cells) if (found := _printed(cell, arm, read))), None
+            (
+                found
+                for cell in worst_first(record.judgement.cells)
+                if (found := _printed(cell, arm, read))
+            ),
+            None,
         )
         if shown is not None:
             cell, how, text = shown
@@ -141,7 +156,11 @@ def _failures(record: Record, read: Read) -> Iterator[Section]:
 def _printed(cell: CellVerdict, arm: Arm, read: Read) -> tuple[CellVerdict, str, str] | None:
     """A traceback, or where a hung rank stood: the cell, what it is, the text."""
     if (hung := cell.hung.get(arm)) is not None and hung.ranks:
-        return cell, f"where rank {hung.ranks[0].rank} stood, innermost call first", "\n".join(hung.ranks[0].calls)
+        return (
+            cell,
+            f"where rank {hung.ranks[0].rank} stood, innermost call first",
+            "\n".join(hung.ranks[0].calls),
+        )
     sample, tally = cell.samples.get(arm), cell.arms.get(arm)
     if sample is None or tally is None or sample.outcome != "fail":
         return None
@@ -167,14 +186,20 @@ def _versions(record: Record) -> Block:
             blocks.Foreign(harness or "none of those that compute"),
         ),
         ("system", blocks.Foreign(f"{here.system} {here.release} {here.machine}")),
-        ("processor", blocks.Foreign(f"{here.cpu}, {plural(here.cores, 'core')}; GPU: {here.gpu or 'none'}")),
+        (
+            "processor",
+            blocks.Foreign(f"{here.cpu}, {plural(here.cores, 'core')}; GPU: {here.gpu or 'none'}"),
+        ),
     ]
     made: dict[str, list[str]] = {}
     for arm, own in sorted(record.run.environments.items()):
-        named = ", ".join(f"{name} {version}" for name, version in installed(record.run, arm)[1].items())
+        named = ", ".join(
+            f"{name} {version}" for name, version in installed(record.run, arm)[1].items()
+        )
         made.setdefault(f"Python {own.python}; {named}", []).append(arm)
     rows += [
-        (f"environment of the {' and the '.join(arms)}", blocks.Foreign(text, 1200)) for text, arms in made.items()
+        (f"environment of the {' and the '.join(arms)}", blocks.Foreign(text, 1200))
+        for text, arms in made.items()
     ]
     return blocks.Table(("what", "version"), tuple(rows))
 
@@ -183,15 +208,20 @@ def _reproduce(record: Record) -> Iterator[Block]:
     source, run = record.run.source, record.run
     lines = [f"git checkout {source.commit}"] if source.commit else []
     place = source.scenario or f"FOLDER-OF-{record.scenario.id}"
-    again = " ".join(["rankproof", "run", place, *(f"--set {shlex.quote(given)}" for given in run.overrides)])
+    again = " ".join(
+        ["rankproof", "run", place, *(f"--set {shlex.quote(given)}" for given in run.overrides)]
+    )
     lines.append(f"{again}   # the scenario {record.scenario.id}")
     yield blocks.Heading(3, "How to reproduce it")
     if source.dirty:
         yield blocks.Paragraph(
-            "The tree was changed since the commit: the report's bundle has the changes, the commit not."
+            "The tree was changed since the commit: the report's bundle has the changes, the commit"
+            " not."
         )
     yield blocks.Verbatim("\n".join(lines), "sh")
-    yield blocks.Paragraph("Or from the report or its bundle: ", blocks.Verbatim("rankproof reproduce report.md"), ".")
+    yield blocks.Paragraph(
+        "Or from the report or its bundle: ", blocks.Verbatim("rankproof reproduce report.md"), "."
+    )
 
 
 def _foot(record: Record) -> list[Block]:
@@ -214,10 +244,16 @@ def alone(block: Block) -> Block:
         case blocks.Paragraph(parts):
             return blocks.Paragraph(*map(_quiet, parts))
         case blocks.Table(header, rows, align):
-            return blocks.Table(tuple(map(_quiet, header)), tuple(tuple(map(_quiet, row)) for row in rows), align)
+            return blocks.Table(
+                tuple(map(_quiet, header)), tuple(tuple(map(_quiet, row)) for row in rows), align
+            )
         case blocks.Verbatim(text, language, limit):
             # A blank at the end of a line only matters where a diff tells of it.
-            lines = text.split("\n") if language == "diff" else [line.rstrip() for line in text.split("\n")]
+            lines = (
+                text.split("\n")
+                if language == "diff"
+                else [line.rstrip() for line in text.split("\n")]
+            )
             return blocks.Verbatim(without_places("\n".join(lines)), language, limit)
         case blocks.BulletList(items):
             return blocks.BulletList(tuple(map(_quiet, items)))
@@ -239,7 +275,9 @@ def _quiet(part: Part) -> Part:
             return blocks.Verbatim(without_places(text), language, limit)
         case blocks.Foreign(text, limit):
             # Cut before it is taken apart, so that the limit holds for all of it.
-            text = without_places(text if len(text) <= limit else f"{text[:limit]}... ({len(text) - limit} more)")
+            text = without_places(
+                text if len(text) <= limit else f"{text[:limit]}... ({len(text) - limit} more)"
+            )
             return blocks.Text(*_without_calls(text))
         case _:
             return part

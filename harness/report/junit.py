@@ -26,7 +26,9 @@ def render_junit(basis: Basis) -> bytes:
     record = basis.record
     cells = record.judgement.cells
     kinds = [_kind(record, cell) for cell in cells]
-    counts = f'tests="{len(cells)}" failures="{kinds.count("failure")}" errors="{kinds.count("error")}"'
+    counts = (
+        f'tests="{len(cells)}" failures="{kinds.count("failure")}" errors="{kinds.count("error")}"'
+    )
     seconds = f'time="{sum(_seconds(cell) for cell in cells):.3f}"'
     skipped = f'skipped="{kinds.count("skipped")}"'
     # Common readers want a time of day without a zone; it is UTC.
@@ -48,7 +50,9 @@ def _kind(record: Record, cell: CellVerdict) -> str:
         return "skipped"
     if record.scenario.role == "upstream":
         return "" if cell.verdict == "PASS" else "skipped"
-    if cell.verdict == "PASS" or (record.scenario.expects is not None and record.judgement.as_expected):
+    if cell.verdict == "PASS" or (
+        record.scenario.expects is not None and record.judgement.as_expected
+    ):
         return ""
     return "failure" if cell.verdict == "FAIL" else "error"
 
@@ -97,7 +101,10 @@ def _of_cell(cell: CellVerdict) -> Iterator[tuple[str, str]]:
     for arm, tally in cell.arms.items():
         yield arm, _tally(arm, tally, holds=cell.control_holds)
         for trial in tally.trials:
-            yield f"{arm} {trial.index}", f"{_outcome(arm, trial)}, seed {trial.seed}, {trial.ms / 1000:.3f} s"
+            yield (
+                f"{arm} {trial.index}",
+                f"{_outcome(arm, trial)}, seed {trial.seed}, {trial.ms / 1000:.3f} s",
+            )
 
 
 def _tally(arm: str, tally: Tally, *, holds: bool) -> str:
@@ -105,7 +112,9 @@ def _tally(arm: str, tally: Tally, *, holds: bool) -> str:
     if arm == "control":
         word = "held" if holds else "failed"
         return f"{word} as stated in {tally.as_stated} of {tally.counted}{void}"
-    return f"{tally.failed} of {tally.counted} failed, failure rate below {percent(tally.upper)}{void}"
+    return (
+        f"{tally.failed} of {tally.counted} failed, failure rate below {percent(tally.upper)}{void}"
+    )
 
 
 def _outcome(arm: str, trial: Trial) -> str:
@@ -113,7 +122,9 @@ def _outcome(arm: str, trial: Trial) -> str:
         return f"void: {trial.void}"
     if arm == "control":
         return (
-            f"{trial.outcome}ed as stated" if trial.as_stated else f"not as stated: {trial.otherwise or trial.outcome}"
+            f"{trial.outcome}ed as stated"
+            if trial.as_stated
+            else f"not as stated: {trial.otherwise or trial.outcome}"
         )
     return trial.outcome
 
@@ -122,7 +133,9 @@ def _failed(cell: CellVerdict) -> Iterator[str]:
     for trial in cell.candidate.trials if cell.candidate else ():
         for failure in trial.failures if trial.outcome == "fail" else ():
             where = f"ranks {', '.join(map(str, failure.ranks))}" if failure.ranks else "the world"
-            yield f"candidate {trial.index}: {failure.check} on {where}: {'; '.join(failure.reasons)}"
+            yield (
+                f"candidate {trial.index}: {failure.check} on {where}: {'; '.join(failure.reasons)}"
+            )
 
 
 def _seconds(cell: CellVerdict) -> float:

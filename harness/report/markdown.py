@@ -47,10 +47,14 @@ def _block(block: Block) -> str:
         case blocks.BulletList(items):
             return "\n".join(f"- {_line(item)}" for item in items)
         case blocks.Terms(rows):
-            return "\n\n".join(_line(blocks.Text(blocks.Strong(f"{name}."), " ", value)) for name, value in rows)
+            return "\n\n".join(
+                _line(blocks.Text(blocks.Strong(f"{name}."), " ", value)) for name, value in rows
+            )
         case blocks.Details(summary, folded):
             most = summary.limit if isinstance(summary, blocks.Foreign) else None
-            words = escape.html(summary.text if isinstance(summary, blocks.Foreign) else summary, most)
+            words = escape.html(
+                summary.text if isinstance(summary, blocks.Foreign) else summary, most
+            )
             inner = render_markdown(folded)
             return f"<details><summary>{words}</summary>\n\n{inner}\n</details>" if inner else ""
         case _:
@@ -86,7 +90,9 @@ def _inline(part: Part) -> str:
 
 def _link(reference: blocks.Evidence) -> str:
     # The last two steps of the path tell a reader which trial of which arm; the link holds the whole path.
-    label = "/".join(reference.path.split("/")[-2:]) + (f":{reference.line}" if reference.line else "")
+    label = "/".join(reference.path.split("/")[-2:]) + (
+        f":{reference.line}" if reference.line else ""
+    )
     return f"[{escape.markdown(label)}]({_target(reference)})"
 
 

@@ -21,7 +21,10 @@ from harness.report.summary import without_word
 from harness.report.view import Basis, View
 from harness.report.words import worst_first
 
-CSP = "default-src 'none'; style-src 'unsafe-inline'; img-src data:; base-uri 'none'; form-action 'none'"
+CSP = (
+    "default-src 'none'; style-src 'unsafe-inline'; img-src data:; base-uri 'none'; form-action"
+    " 'none'"
+)
 HEAD = f"""\
 <!doctype html>
 <html lang="en">
@@ -52,11 +55,18 @@ def render_page(basis: Basis) -> bytes:
     """Render the page."""
     record = basis.record
     report = blocks(record, manifest_digest=basis.manifest_digest)
-    start = next(i for i, block in enumerate(report) if isinstance(block, Heading) and block.level == 2)
+    start = next(
+        i for i, block in enumerate(report) if isinstance(block, Heading) and block.level == 2
+    )
     # The title is in the header already, and so is a verdict of which nothing more is said.
-    first, sections = [without_word(block) for block in report[1:start]], list(_sections(report[start:]))
+    first, sections = (
+        [without_word(block) for block in report[1:start]],
+        list(_sections(report[start:])),
+    )
     pictures = {GRID: _grid(record)} | {
-        path: basis.read(path).decode() for cell in record.judgement.cells for path in sample_paths(cell)
+        path: basis.read(path).decode()
+        for cell in record.judgement.cells
+        for path in sample_paths(cell)
     }
     word, title = record.judgement.verdict, record.scenario.title
     is_upstream = record.scenario.role == "upstream"
@@ -64,7 +74,10 @@ def render_page(basis: Basis) -> bytes:
     shown = f"Finding<small>{escape.html(word)}</small>" if is_upstream else escape.html(word)
     lines = (
         HEAD,
-        f"<title>{'Finding, ' if is_upstream else ''}{escape.html(word)}: {escape.html(title, 200)}</title>",
+        (
+            f"<title>{'Finding, ' if is_upstream else ''}{escape.html(word)}:"
+            f" {escape.html(title, 200)}</title>"
+        ),
         f"<style>\n{STYLE}</style>",
         "</head>",
         f"<body{' class=' + chr(34) + 'finding' + chr(34) if is_upstream else ''}>",
@@ -111,7 +124,9 @@ def _which(record: Record) -> str:
 
 def _contents(sections: Sequence[Sequence[Block]]) -> str:
     headings = [section[0] for section in sections if isinstance(section[0], Heading)]
-    links = "".join(f'<li><a href="#{anchor(heading)}">{inline(heading.text)}</a></li>' for heading in headings)
+    links = "".join(
+        f'<li><a href="#{anchor(heading)}">{inline(heading.text)}</a></li>' for heading in headings
+    )
     return f'<nav aria-label="Sections"><ul>{links}</ul></nav>'
 
 
@@ -123,16 +138,20 @@ def _grid(record: Record) -> str:
             name = record.scenario.arm(arm)
             drawn = [(trial, *square(arm, trial)) for trial in tally.trials]
             boxes = "".join(
-                f'<i class="{kind}" title="{escape.html(f"{name} {trial.index}: {word}", 400)}">{SQUARES[kind][0]}</i>'
+                f'<i class="{kind}"'
+                f' title="{escape.html(f"{name} {trial.index}: {word}", 400)}">{SQUARES[kind][0]}</i>'
                 for trial, kind, word in drawn
             )
             counts = Counter(kind for _, kind, _ in drawn)
             summary = ", ".join(f"{counts[kind]} {WORDS[kind]}" for kind in SQUARES if counts[kind])
             rows.append(
-                f'<div class="row"><span class="of">{inline(Foreign(cell.id))} <b>{name}: {summary}</b></span>'
-                f'<span class="squares" role="img" aria-label="{summary}">{boxes}</span></div>\n'
+                f'<div class="row"><span class="of">{inline(Foreign(cell.id))} <b>{name}:'
+                f' {summary}</b></span><span class="squares" role="img"'
+                f' aria-label="{summary}">{boxes}</span></div>\n'
             )
-    key = "".join(f'<span><i class="{kind}">{sign}</i> {word}</span> ' for kind, sign, word in legend(record))
+    key = "".join(
+        f'<span><i class="{kind}">{sign}</i> {word}</span> ' for kind, sign, word in legend(record)
+    )
     return f'<div class="grid">\n{"".join(rows)}<div class="key">{key}</div>\n</div>'
 
 

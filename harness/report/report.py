@@ -72,11 +72,16 @@ def _conclusion(record: Record) -> list[Block]:
 
 
 def _identity(record: Record) -> list[Block]:
-    return [Heading(2, "This report"), Table(("what", "this report"), tuple(scenario_in_words(record)))]
+    return [
+        Heading(2, "This report"),
+        Table(("what", "this report"), tuple(scenario_in_words(record))),
+    ]
 
 
 def _evidence(record: Record, manifest_digest: str) -> list[Block]:
-    trials = sum(len(tally.trials) for cell in record.judgement.cells for tally in cell.arms.values())
+    trials = sum(
+        len(tally.trials) for cell in record.judgement.cells for tally in cell.arms.values()
+    )
     said = ", ".join(f"{word} as {name}" for name, word in record.scenario.called.items())
     named = f" ({said})" if said else ""
     rows: tuple[tuple[Part, ...], ...] = (
@@ -84,12 +89,25 @@ def _evidence(record: Record, manifest_digest: str) -> list[Block]:
         (Claim("the facts of the run", (RUN,)), "when, where, with what"),
         (Claim("the record", (Evidence("results.json"),)), "every number above"),
         (Verbatim(f"{SOURCE_FOLDER}/"), f"the code of each arm, as it ran{named}"),
-        (Verbatim("evidence/<cell>/<arm>-<trial>/"), f"events, logs and stacks of {plural(trials, 'trial')}"),
+        (
+            Verbatim("evidence/<cell>/<arm>-<trial>/"),
+            f"events, logs and stacks of {plural(trials, 'trial')}",
+        ),
     )
     if any(cell.ran is not None and cell.ran.lists for cell in record.judgement.cells):
-        rows += ((Verbatim(f"{LOADED_FOLDER}/"), "which packages and files beside that ranks had loaded"),)
+        rows += (
+            (
+                Verbatim(f"{LOADED_FOLDER}/"),
+                "which packages and files beside that ranks had loaded",
+            ),
+        )
     if any(module.lines for library in record.libraries for module in library.modules):
-        rows += ((Verbatim(f"{LIBRARY_FOLDER}/"), "modules of libraries that differ between the arms, by sha256"),)
+        rows += (
+            (
+                Verbatim(f"{LIBRARY_FOLDER}/"),
+                "modules of libraries that differ between the arms, by sha256",
+            ),
+        )
     return [
         Heading(2, "Evidence"),
         Table(("file", "what it holds"), rows),
@@ -101,7 +119,10 @@ def _evidence(record: Record, manifest_digest: str) -> list[Block]:
 def _check_it(record: Record) -> list[Block]:
     key = record.run.signer.key if record.run.signer is not None else "SHA256:..."
     lines = [
-        f"rankproof verify report.md --signer {key}   # if that is the fingerprint its maker gave you",
+        (
+            f"rankproof verify report.md --signer {key}   # if that is the fingerprint its maker"
+            " gave you"
+        ),
         "sha256sum --quiet -c MANIFEST.sha256",
     ]
     place = record.run.source.scenario or f"the folder of {record.scenario.id}"

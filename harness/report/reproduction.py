@@ -40,11 +40,22 @@ def reproduction_section(record: Record) -> list[Block]:
             ("what", ""),
             (
                 ("answer", Strong(comparison.result.answer)),
-                ("report", Claim(Text(Verbatim(comparison.id), ", made ", Foreign(comparison.made)), (REPRODUCED,))),
+                (
+                    "report",
+                    Claim(
+                        Text(Verbatim(comparison.id), ", made ", Foreign(comparison.made)),
+                        (REPRODUCED,),
+                    ),
+                ),
                 ("its signature", Claim(Foreign(comparison.signed), (REPRODUCED,))),
                 ("its verdict", Claim(comparison.verdict, (REPRODUCED,))),
                 ("source", Claim(Foreign(reproduces.source), (RUN,))),
-                ("candidate", Claim(Foreign(reproduces.candidate or "that of the report, file by file"), (RUN,))),
+                (
+                    "candidate",
+                    Claim(
+                        Foreign(reproduces.candidate or "that of the report, file by file"), (RUN,)
+                    ),
+                ),
                 *_varied_rows(record),
             ),
         ),
@@ -53,9 +64,16 @@ def reproduction_section(record: Record) -> list[Block]:
             tuple(_cell_row(cell) for cell in comparison.result.cells),
         ),
     ]
-    reasons = [Foreign(f"{cell.id}: {reason}", 640) for cell in comparison.result.cells for reason in cell.reasons]
+    reasons = [
+        Foreign(f"{cell.id}: {reason}", 640)
+        for cell in comparison.result.cells
+        for reason in cell.reasons
+    ]
     reasons += [
-        Foreign(f"{cell.id}: {plural(cell.more_trials, 'more trial')} would settle it, if they go on as here")
+        Foreign(
+            f"{cell.id}: {plural(cell.more_trials, 'more trial')} would settle it, if they go on as"
+            " here"
+        )
         for cell in comparison.result.cells
         if cell.more_trials
     ]
@@ -63,14 +81,20 @@ def reproduction_section(record: Record) -> list[Block]:
         blocks += [Paragraph("Reasons:"), BulletList(tuple(reasons))]
     for cell in comparison.result.cells:
         if cell.arms:
-            blocks.append(Details(Foreign(f"{cell.id}: failures and numbers, then and here"), tuple(_details(cell))))
+            blocks.append(
+                Details(
+                    Foreign(f"{cell.id}: failures and numbers, then and here"),
+                    tuple(_details(cell)),
+                )
+            )
     blocks += _differences(comparison)
     blocks.append(
         Note(
-            "The same failure is the same cause (error, function, source line, ranks), the same checks and the same "
-            "state of every fault; consequences, pids, times and folders are left out. The counts are kept apart by "
-            "Fisher's exact test, two-sided, at 5 % over all cells together. Numbers are compared between trials of "
-            "one seed and one outcome, at the level that the check declares; they do not decide the answer."
+            "The same failure is the same cause (error, function, source line, ranks), the same"
+            " checks and the same state of every fault; consequences, pids, times and folders are"
+            " left out. The counts are kept apart by Fisher's exact test, two-sided, at 5 % over"
+            " all cells together. Numbers are compared between trials of one seed and one outcome,"
+            " at the level that the check declares; they do not decide the answer."
         )
     )
     return blocks
@@ -81,7 +105,9 @@ def _varied_rows(record: Record) -> list[tuple[Part, ...]]:
     varied = record.run.reproduces.varied if record.run.reproduces is not None else None
     if varied is None:
         return []
-    before, after = ("not there" if value is None else value for value in (varied.before, varied.after))
+    before, after = (
+        "not there" if value is None else value for value in (varied.before, varied.after)
+    )
     change = Foreign(f"{varied.what}: {after} instead of {before}", 300)
     return [
         ("changed on purpose", Claim(change, (RUN,))),
@@ -104,12 +130,17 @@ def _cell_row(cell: CellAnswer) -> tuple[Part, ...]:
 def _details(cell: CellAnswer) -> list[Block]:
     rows: list[tuple[Part, ...]] = []
     for arm in cell.arms:
-        counts = f"{arm.failed_then} of {arm.counted_then}", f"{arm.failed_now} of {arm.counted_now}"
+        counts = (
+            f"{arm.failed_then} of {arm.counted_then}",
+            f"{arm.failed_now} of {arm.counted_now}",
+        )
         rows.append((arm.arm, "failed", counts[0], counts[1], f"{arm.p_value:.2g}"))
         for failure in sorted(arm.failures_then.keys() | arm.failures_now.keys())[:ROWS]:
             then, now = arm.failures_then.get(failure, 0), arm.failures_now.get(failure, 0)
             rows.append((arm.arm, Foreign(failure, 300), str(then), str(now), ""))
-    blocks: list[Block] = [Table(("arm", "failure", "trials then", "trials here", "p"), tuple(rows))]
+    blocks: list[Block] = [
+        Table(("arm", "failure", "trials then", "trials here", "p"), tuple(rows))
+    ]
     if cell.numbers:
         numbers = tuple(
             (
@@ -120,12 +151,17 @@ def _details(cell: CellAnswer) -> list[Block]:
             )
             for row in cell.numbers
         )
-        blocks.append(Table(("arm", "check", "level", "same, of trials with the same seed"), numbers))
+        blocks.append(
+            Table(("arm", "check", "level", "same, of trials with the same seed"), numbers)
+        )
     return blocks
 
 
 def _differences(comparison: Comparison) -> list[Block]:
-    same = f"{comparison.packages_same} of {plural(comparison.packages_all, 'package')} are the same file by file"
+    same = (
+        f"{comparison.packages_same} of {plural(comparison.packages_all, 'package')} are the same"
+        " file by file"
+    )
     known = (
         f"Same environment by construction: {comparison.environment}"
         if comparison.environment
@@ -143,7 +179,12 @@ def _differences(comparison: Comparison) -> list[Block]:
             blocks.append(Paragraph(Claim(f"No difference that {verb}{group}.", (REPRODUCED, RUN))))
         elif group == "rarely matters":
             table = Table(("what", "then", "here"), tuple(rows[:ROWS]))
-            blocks.append(Details(f"{plural(len(rows), 'difference')} that rarely matter", (table,)))
+            blocks.append(
+                Details(f"{plural(len(rows), 'difference')} that rarely matter", (table,))
+            )
         else:
-            blocks += [Paragraph(f"Differences ({group}):"), Table(("what", "then", "here"), tuple(rows[:ROWS]))]
+            blocks += [
+                Paragraph(f"Differences ({group}):"),
+                Table(("what", "then", "here"), tuple(rows[:ROWS])),
+            ]
     return blocks

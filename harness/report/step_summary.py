@@ -2,7 +2,17 @@
 
 from __future__ import annotations
 
-from harness.report.blocks import Block, BulletList, Foreign, Heading, Paragraph, Strong, Table, Text, Verbatim
+from harness.report.blocks import (
+    Block,
+    BulletList,
+    Foreign,
+    Heading,
+    Paragraph,
+    Strong,
+    Table,
+    Text,
+    Verbatim,
+)
 from harness.report.issue import alone
 from harness.report.markdown import render_markdown
 from harness.report.summary import control_in_words
@@ -28,15 +38,25 @@ def render_step_summary(basis: Basis) -> bytes:
         for cell in worst_first(judgement.cells)[:CELLS_SHOWN]
     )
     arms = [record.scenario.arm(name) for name in ("candidate", "control")]
-    counts = [f"{arms[0]}: failed / counted", "failure rate below", f"{arms[1]}: as stated / counted"]
+    counts = [
+        f"{arms[0]}: failed / counted",
+        "failure rate below",
+        f"{arms[1]}: as stated / counted",
+    ]
     header = ("cell", "verdict", *counts)
     expected = f", expected {record.scenario.expects}" if record.scenario.expects else ""
     reasons = [Foreign(reason, 400) for reason in judgement.reasons[:REASONS_SHOWN]]
-    word = f"Finding ({judgement.verdict})" if record.scenario.role == "upstream" else judgement.verdict
+    word = (
+        f"Finding ({judgement.verdict})"
+        if record.scenario.role == "upstream"
+        else judgement.verdict
+    )
     blocks: list[Block] = [
         Heading(3, Text(Strong(word), " ", Foreign(record.scenario.title, 200))),
         Paragraph(answer(record), f" Role: {record.scenario.role}{expected}."),
-        Paragraph(f"{'Defect' if record.scenario.called else 'Control'}: ", control_in_words(record)),
+        Paragraph(
+            f"{'Defect' if record.scenario.called else 'Control'}: ", control_in_words(record)
+        ),
         Table(header, rows, ("left", "left", "right", "right", "right")),
         *([BulletList(tuple(reasons))] if reasons else []),
         Paragraph("Report: ", Verbatim(basis.report), ", run ", Verbatim(record.run.id), "."),
@@ -44,4 +64,6 @@ def render_step_summary(basis: Basis) -> bytes:
     return (render_markdown(map(alone, blocks)) + "\n").encode()
 
 
-VIEW = View(name="step-summary.md", media_type="text/markdown", checked=False, render=render_step_summary)
+VIEW = View(
+    name="step-summary.md", media_type="text/markdown", checked=False, render=render_step_summary
+)

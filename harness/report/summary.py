@@ -73,9 +73,10 @@ def summary(record: Record) -> list[Block]:
         *blocks,
         Figure(GRID, "Every trial as a square; its shape says what became of it."),
         Note(
-            "The bound is the one-sided Clopper-Pearson upper bound at the scenario's confidence; p is Fisher's exact "
-            f"test, one-sided, {arms[1]} against {arms[0]}. A void trial is one that the harness itself spoiled, or "
-            "whose fault has no proof; it is not counted, and replaced as often as max_voids allows."
+            "The bound is the one-sided Clopper-Pearson upper bound at the scenario's confidence;"
+            f" p is Fisher's exact test, one-sided, {arms[1]} against {arms[0]}. A void trial is"
+            " one that the harness itself spoiled, or whose fault has no proof; it is not counted,"
+            " and replaced as often as max_voids allows."
         ),
         # The verifier looks for exactly this line.
         Paragraph("Made: ", Verbatim(record.run.made)),
@@ -98,10 +99,17 @@ def _verdict(record: Record) -> Part:
     word = Strong(record.judgement.verdict)
     if record.scenario.role == "upstream":
         return Text(
-            word, ". ", UPSTREAM, *(() if record.changed else (" Both arms are the same: nothing is fixed here.",))
+            word,
+            ". ",
+            UPSTREAM,
+            *(() if record.changed else (" Both arms are the same: nothing is fixed here.",)),
         )
     if record.scenario.expects:
-        met = "as expected" if record.judgement.as_expected else f"NOT as expected ({record.scenario.expects})"
+        met = (
+            "as expected"
+            if record.judgement.as_expected
+            else f"NOT as expected ({record.scenario.expects})"
+        )
         return Text(word, f", {met}: a test of the tool on itself.")
     return word
 
@@ -110,12 +118,16 @@ def without_word(block: Block) -> Block:
     """A block below a title that gives the verdict already: without it where nothing more is said of it."""
     if not isinstance(block, Terms):
         return block
-    return Terms(tuple((name, value) for name, value in block.rows if not isinstance(value, Strong)))
+    return Terms(
+        tuple((name, value) for name, value in block.rows if not isinstance(value, Strong))
+    )
 
 
 def control_in_words(record: Record) -> Part:
     """How the control failed, in how many trials; what it did instead where it did not fail as stated."""
-    cells = [cell for cell in record.judgement.cells if cell.control is not None and cell.control.counted]
+    cells = [
+        cell for cell in record.judgement.cells if cell.control is not None and cell.control.counted
+    ]
     tallies = [(cell, cell.control) for cell in cells if cell.control is not None]
     if record.scenario.must_fail is None:
         return "There is none: nothing shows that these checks can fail."
@@ -125,17 +137,23 @@ def control_in_words(record: Record) -> Part:
     counted = sum(tally.counted for _, tally in must)
     stated = sum(tally.as_stated or 0 for _, tally in must)
     who = "B with it" if record.scenario.called else "It"
-    parts: list[Part] = [f"{who} failed as stated in {stated} of {plural(counted, 'trial')}{': ' if stated else ''}"]
+    parts: list[Part] = [
+        f"{who} failed as stated in {stated} of {plural(counted, 'trial')}{': ' if stated else ''}"
+    ]
     ways = sorted(_ways(must), key=lambda item: -item[1])
     for position, (way, count, where, evidence) in enumerate(ways[:WAYS_SHOWN]):
         place = (f" {way.where} ", Verbatim(way.place, limit=PLACE_LIMIT)) if way.place else ()
-        text = Text(Foreign(way.what), *place, f" on {where}", f" ({count})" if count != stated else "")
+        text = Text(
+            Foreign(way.what), *place, f" on {where}", f" ({count})" if count != stated else ""
+        )
         parts += ["; " if position else "", Claim(text, (evidence,))]
     if len(ways) > WAYS_SHOWN:
         parts.append(f"; and in {plural(len(ways) - WAYS_SHOWN, 'other way')}")
     if held := [tally for cell, tally in tallies if cell.control_holds]:
         many = sum(tally.as_stated or 0 for tally in held), sum(tally.counted for tally in held)
-        parts.append(f". In the other cells it held as stated in {many[0]} of {plural(many[1], 'trial')}")
+        parts.append(
+            f". In the other cells it held as stated in {many[0]} of {plural(many[1], 'trial')}"
+        )
     instead = [(what, cell) for cell, tally in tallies for what in tally.otherwise]
     if instead:
         what, cell = max(instead, key=lambda item: item[0].count)
@@ -161,11 +179,21 @@ def failures_in_words(record: Record) -> Part | None:
     parts: list[Part] = []
     ways = sorted(alike.items(), key=lambda item: -len(item[1]))
     for what, trials in ways[:WAYS_SHOWN]:
-        ranks = sorted({trial.first.rank for trial in trials if trial.first and trial.first.rank is not None})
+        ranks = sorted(
+            {trial.first.rank for trial in trials if trial.first and trial.first.rank is not None}
+        )
         first = "" if any(trial.apart for trial in trials) else "first "
-        where = f", {first}on {'one of ' if len(ranks) > 1 else ''}{ranks_in_words(ranks)}" if ranks else ""
+        where = (
+            f", {first}on {'one of ' if len(ranks) > 1 else ''}{ranks_in_words(ranks)}"
+            if ranks
+            else ""
+        )
         claim = Claim(Text(Foreign(what, SENTENCE_LIMIT), where), (Evidence(trials[0].evidence),))
-        parts += ["; " if parts else "", f"{len(trials)} of {plural(len(failed), 'failed trial')}: ", claim]
+        parts += [
+            "; " if parts else "",
+            f"{len(trials)} of {plural(len(failed), 'failed trial')}: ",
+            claim,
+        ]
     more = len(ways) - WAYS_SHOWN
     return Text(*parts, f"; and {plural(more, 'other way')}" if more > 0 else "", ".")
 
@@ -204,7 +232,10 @@ def _not_shown(record: Record) -> Part:
     if ran:
         worst = max(cell.candidate.upper for cell in ran if cell.candidate)
         sizes = ", ".join(map(str, sorted({cell.ranks for cell in ran})))
-        parts.append(f"Failures in fewer than {percent(worst)} of the trials; other world sizes than {sizes}.")
+        parts.append(
+            f"Failures in fewer than {percent(worst)} of the trials; other world sizes than"
+            f" {sizes}."
+        )
     return Text(*parts or ["Everything: no cell was run."])
 
 
@@ -219,17 +250,29 @@ def signer_in_words(record: Record) -> Part:
         else ""
     )
     claim = Claim(Text(Verbatim(signer.key), name), (RUN,))
-    return Text(claim, ". ", Verbatim("rankproof verify"), " says whether that is so; whom to trust is yours to say.")
+    return Text(
+        claim,
+        ". ",
+        Verbatim("rankproof verify"),
+        " says whether that is so; whom to trust is yours to say.",
+    )
 
 
 def _code(record: Record) -> Part:
     """The commit in full, once: of the repository, or of each arm where both were laid out from one."""
-    revisions = {name: arm.revision for name, arm in sorted(record.arms.items()) if arm.revision is not None}
+    revisions = {
+        name: arm.revision for name, arm in sorted(record.arms.items()) if arm.revision is not None
+    }
     if len(revisions) == len(record.arms):
         parts: list[Part] = []
         for name, revision in revisions.items():
             patched = ", patched" if revision.patch is not None else ""
-            parts += ["; " if parts else "", f"{name} ", Foreign(revision.rev, PLACE_LIMIT), ", commit "]
+            parts += [
+                "; " if parts else "",
+                f"{name} ",
+                Foreign(revision.rev, PLACE_LIMIT),
+                ", commit ",
+            ]
             parts += [Verbatim(revision.commit), patched]
         return Claim(Text(*parts), (RUN,))
     source = record.run.source
@@ -240,7 +283,9 @@ def _code(record: Record) -> Part:
 
 def tree_state(record: Record) -> str:
     """Whether what ran is what the commit holds."""
-    return {True: "changed since", False: "clean", None: "unknown whether changed"}[record.run.source.dirty]
+    return {True: "changed since", False: "clean", None: "unknown whether changed"}[
+        record.run.source.dirty
+    ]
 
 
 def _cell_row(cell: CellVerdict) -> tuple[Part, ...]:
@@ -255,7 +300,9 @@ def _cell_row(cell: CellVerdict) -> tuple[Part, ...]:
     stated: Part = "no control"
     p_value = "-"
     if control is not None and control.trials:
-        stated = Claim(f"{control.as_stated} / {control.counted}", (Evidence(control.trials[0].evidence),))
+        stated = Claim(
+            f"{control.as_stated} / {control.counted}", (Evidence(control.trials[0].evidence),)
+        )
         p_value = f"{control.p_value:.2g}" if control.p_value is not None else "-"
     voids = candidate.voids + (control.voids if control else 0)
     return Foreign(cell.id), Strong(cell.verdict), counted, bound, stated, p_value, str(voids)
@@ -277,7 +324,9 @@ def scenario_in_words(record: Record) -> list[tuple[str, Part]]:
     if scenario.use is not None:
         rows.append(("subject", Claim(Text("ready subject ", Verbatim(scenario.use)), asked)))
     if scenario.of is not None:
-        rows.append(("subject is", Claim(f"what is {scenario.of}, not the repository's code", asked)))
+        rows.append(
+            ("subject is", Claim(f"what is {scenario.of}, not the repository's code", asked))
+        )
     if run.overrides:
         rows.append(("set on the command line", Claim(Verbatim("  ".join(run.overrides)), (RUN,))))
     if run.challenge is not None:

@@ -21,9 +21,15 @@ def number(value: float) -> str:
 
 def picture(width: float, height: float, title: str, shapes: Iterable[str]) -> bytes:
     """A whole file, with a title for readers who do not see it and a background for dark pages."""
-    size = f'width="{number(width)}" height="{number(height)}" viewBox="0 0 {number(width)} {number(height)}"'
+    size = (
+        f'width="{number(width)}" height="{number(height)}" viewBox="0 0 {number(width)}'
+        f' {number(height)}"'
+    )
     lines = [
-        f'<svg xmlns="http://www.w3.org/2000/svg" {size} role="img" font-family="sans-serif" font-size="11">',
+        (
+            f'<svg xmlns="http://www.w3.org/2000/svg" {size} role="img" font-family="sans-serif"'
+            ' font-size="11">'
+        ),
         f"<title>{escape.html(title)}</title>",
         f'<rect width="{number(width)}" height="{number(height)}" fill="#ffffff"/>',
         *shapes,
@@ -32,7 +38,16 @@ def picture(width: float, height: float, title: str, shapes: Iterable[str]) -> b
     return ("\n".join(lines) + "\n").encode()
 
 
-def box(x: float, y: float, width: float, height: float, fill: str, *, title: str = "", opacity: float = 1.0) -> str:
+def box(
+    x: float,
+    y: float,
+    width: float,
+    height: float,
+    fill: str,
+    *,
+    title: str = "",
+    opacity: float = 1.0,
+) -> str:
     """A filled rectangle; `title` is shown where the reader points."""
     inner = f"<title>{escape.html(title)}</title>" if title else ""
     faint = f' fill-opacity="{number(opacity)}"' if opacity < 1 else ""
@@ -42,10 +57,15 @@ def box(x: float, y: float, width: float, height: float, fill: str, *, title: st
 
 def label(x: float, y: float, text: str, *, fill: str = INK, anchor: str = "start") -> str:
     """A line of text; `y` is its base line."""
-    return f'<text x="{number(x)}" y="{number(y)}" fill="{fill}" text-anchor="{anchor}">{escape.html(text)}</text>'
+    return (
+        f'<text x="{number(x)}" y="{number(y)}" fill="{fill}"'
+        f' text-anchor="{anchor}">{escape.html(text)}</text>'
+    )
 
 
-def tick(x: float, top: float, bottom: float, stroke: str, *, title: str = "", width: float = 1.0) -> str:
+def tick(
+    x: float, top: float, bottom: float, stroke: str, *, title: str = "", width: float = 1.0
+) -> str:
     """A vertical line; `title` is shown where the reader points, at it or close to it."""
     drawn = line(x, top, x, bottom, stroke, width=width)
     if not title:
@@ -60,8 +80,16 @@ def line(x: float, y: float, to_x: float, to_y: float, stroke: str, *, width: fl
     return f'<line {place} stroke="{stroke}" stroke-width="{number(width)}"/>'
 
 
-def frame(x: float, y: float, size: float, fill: str, stroke: str, *, title: str, dashed: bool = False) -> str:
+def frame(
+    x: float, y: float, size: float, fill: str, stroke: str, *, title: str, dashed: bool = False
+) -> str:
     """A square with a border inside its place."""
-    place = f'x="{number(x + 0.5)}" y="{number(y + 0.5)}" width="{number(size - 1)}" height="{number(size - 1)}"'
+    place = (
+        f'x="{number(x + 0.5)}" y="{number(y + 0.5)}" width="{number(size - 1)}"'
+        f' height="{number(size - 1)}"'
+    )
     gaps = ' stroke-dasharray="2 2"' if dashed else ""
-    return f'<rect {place} fill="{fill}" stroke="{stroke}"{gaps}><title>{escape.html(title)}</title></rect>'
+    return (
+        f'<rect {place} fill="{fill}"'
+        f' stroke="{stroke}"{gaps}><title>{escape.html(title)}</title></rect>'
+    )

@@ -26,13 +26,20 @@ STYLES = {
     **dict.fromkeys(("INCONCLUSIVE", "SKIPPED"), "bold yellow"),
 }
 # A trial: its sign and style.
-SIGNS = {"pass": ("■", "green"), "fail": ("×", "bold red"), "stated": ("⊠", "blue"), "unstated": ("?", "bold yellow")}
+SIGNS = {
+    "pass": ("■", "green"),
+    "fail": ("×", "bold red"),
+    "stated": ("⊠", "blue"),
+    "unstated": ("?", "bold yellow"),
+}
 SIGNS |= {"void": ("-", "dim"), "held": ("□", "blue")}
 DIFF = {"+": "green", "-": "red", "@": "cyan"}
 PAPER = Console(color_system=None)  # rich asks for one to wrap a text on
 
 
-def render_terminal(document: Iterable[Block], width: int = 100, *, record: Record | None = None) -> Line:
+def render_terminal(
+    document: Iterable[Block], width: int = 100, *, record: Record | None = None
+) -> Line:
     """The blocks as one text with a blank line between them. Code is not wrapped, so that it can be copied.
 
     Args:
@@ -73,7 +80,11 @@ def _block(block: Block, width: int) -> list[Line]:
         case blocks.Heading(level, text):
             title = _inline(text)
             title.stylize("bold")
-            return [title, Line(("=" if level == 1 else "-") * min(width, title.cell_len))] if level < 3 else [title]
+            return (
+                [title, Line(("=" if level == 1 else "-") * min(width, title.cell_len))]
+                if level < 3
+                else [title]
+            )
         case blocks.Paragraph(parts):
             return wrap(_inline(blocks.Text(*parts)), width)
         case blocks.Table():
@@ -90,7 +101,11 @@ def _block(block: Block, width: int) -> list[Line]:
             return [line for item in items for line in _hang("* ", _inline(item), width)]
         case blocks.Terms(rows):
             room = max((len(name) for name, _ in rows), default=0) + 2
-            return [line for name, value in rows for line in _hang(name.ljust(room), _inline(value), width)]
+            return [
+                line
+                for name, value in rows
+                for line in _hang(name.ljust(room), _inline(value), width)
+            ]
         case blocks.Details(summary, inner):
             body = _lines(inner, max(width - 2, 20))
             return [*wrap(_inline(summary), width), Line(), *(_after("  ", line) for line in body)]
@@ -111,7 +126,9 @@ def _inline(part: Part) -> Line:
         case blocks.Claim(text, evidence):
             # Paths would be most of what a terminal shows; the line tells where to look in the trial named above.
             places = [f"line {reference.line}" for reference in evidence if reference.line]
-            return Line.assemble(_inline(text), (f" ({', '.join(places)})" if places else "", "dim"))
+            return Line.assemble(
+                _inline(text), (f" ({', '.join(places)})" if places else "", "dim")
+            )
         case _:
             assert_never(part)
 
@@ -135,15 +152,26 @@ def _table(table: blocks.Table, width: int) -> list[Line]:
     widths = [max(row[i].cell_len for row in rows) for i in range(len(table.header))]
     room = width - 2 * (len(widths) - 1)
     # A word is only broken where nothing else helps.
-    words = [max(len(word) for row in rows for word in row[i].plain.split() or [""]) for i in range(len(widths))]
-    while sum(widths) > room and (loose := [i for i, word in enumerate(words) if widths[i] > max(word, NARROWEST)]):
+    words = [
+        max(len(word) for row in rows for word in row[i].plain.split() or [""])
+        for i in range(len(widths))
+    ]
+    while sum(widths) > room and (
+        loose := [i for i, word in enumerate(words) if widths[i] > max(word, NARROWEST)]
+    ):
         widths[max(loose, key=widths.__getitem__)] -= 1
     while sum(widths) > room and max(widths) > NARROWEST:
         widest = widths.index(max(widths))
-        widths[widest] = max(NARROWEST, min(widths[widest] - 1, widths[widest] - (sum(widths) - room) // len(widths)))
+        widths[widest] = max(
+            NARROWEST, min(widths[widest] - 1, widths[widest] - (sum(widths) - room) // len(widths))
+        )
     align = table.align or ("left",) * len(widths)
     head, *body = (_row(row, widths, align) for row in rows)
-    return [*head, Line("  ".join("-" * w for w in widths)), *(line for lines in body for line in lines)]
+    return [
+        *head,
+        Line("  ".join("-" * w for w in widths)),
+        *(line for lines in body for line in lines),
+    ]
 
 
 def _row(row: list[Line], widths: list[int], align: tuple[str, ...]) -> list[Line]:

@@ -29,8 +29,9 @@ ROW, MORE = 30.0, 13.0
 HOSTS, LINKS, STRIKES = 8, 24, 12
 LETTER = 5.6
 ALT = (
-    "The test hosts, and a line for each two that a wire joined and used: what one sent the other (→) and got from it "
-    "(←). Red: a fault was in force there, with the packets that it was done to on all of its links."
+    "The test hosts, and a line for each two that a wire joined and used: what one sent the other"
+    " (→) and got from it (←). Red: a fault was in force there, with the packets that it was done"
+    " to on all of its links."
 )
 
 
@@ -54,8 +55,13 @@ def wires_section(wires: Wires, *, picture: str, evidence: str) -> list[Block]:
     ]
     table: list[Block] = [Table(("hosts", "packets", "bytes", "not taken"), tuple(rows))]
     if len(links) > LINKS:
-        table.append(Paragraph(f"... and {plural(len(links) - LINKS, 'more link')}, with fewer bytes."))
-    items: list[Part] = [Claim(Foreign(_told(strike)), (Evidence(evidence, strike.line),)) for strike in wires.strikes]
+        table.append(
+            Paragraph(f"... and {plural(len(links) - LINKS, 'more link')}, with fewer bytes.")
+        )
+    items: list[Part] = [
+        Claim(Foreign(_told(strike)), (Evidence(evidence, strike.line),))
+        for strike in wires.strikes
+    ]
     if len(items) > STRIKES:
         items[STRIKES:] = [f"... and {len(items) - STRIKES} more"]
     section: list[Block] = [Figure(picture, ALT)] if rows or items else []
@@ -82,13 +88,21 @@ def wires_picture(wires: Wires, *, title: str) -> bytes:
     place = {host: LEFT + position * apart for position, host in enumerate(hosts)}
     right = LEFT + (len(hosts) - 1) * apart + BOX / 2 + 24
     sent = {(link.source, link.target): link for link in wires.links}
-    struck = [strike for strike in wires.strikes if any(set(link) <= place.keys() for link in strike.links)]
+    struck = [
+        strike
+        for strike in wires.strikes
+        if any(set(link) <= place.keys() for link in strike.links)
+    ]
     shapes = [svg.label(8, 14, f"{title}: test hosts and their wires"[:110], fill=svg.FAINT)]
     y = TOP + HIGH + 22
     rows: list[str] = []
     for one, other in ((one, other) for one in hosts for other in hosts if one < other):
         there, back = sent.get((one, other)), sent.get((other, one))
-        done = [strike for strike in struck if [one, other] in strike.links or [other, one] in strike.links]
+        done = [
+            strike
+            for strike in struck
+            if [one, other] in strike.links or [other, one] in strike.links
+        ]
         if there is None and back is None and not done:
             continue
         stroke = svg.BAD if done else svg.INK
@@ -97,8 +111,19 @@ def wires_picture(wires: Wires, *, title: str) -> bytes:
         rows.append(_label(right, y + 4, f"→ {_carried(there)} · ← {_carried(back)}", svg.INK))
         for strike in done:
             y += MORE
-            ways = "".join(arrow for arrow, link in (("→", [one, other]), ("←", [other, one])) if link in strike.links)
-            rows.append(_label(right, y + 4, f"{ways} {strike.fault} at rank {strike.rank}: {_count(strike)}", svg.BAD))
+            ways = "".join(
+                arrow
+                for arrow, link in (("→", [one, other]), ("←", [other, one]))
+                if link in strike.links
+            )
+            rows.append(
+                _label(
+                    right,
+                    y + 4,
+                    f"{ways} {strike.fault} at rank {strike.rank}: {_count(strike)}",
+                    svg.BAD,
+                )
+            )
         y += ROW
     for host, x in place.items():
         known = wires.hosts[host]
@@ -109,10 +134,23 @@ def wires_picture(wires: Wires, *, title: str) -> bytes:
         ranks = ranks_in_words(known.ranks) if known.ranks else "no rank"
         fits = len(ranks) * LETTER <= BOX
         shapes.append(
-            svg.label(x, TOP + 26, ranks if fits else f"{len(known.ranks)} ranks", fill=svg.FAINT, anchor="middle")
+            svg.label(
+                x,
+                TOP + 26,
+                ranks if fits else f"{len(known.ranks)} ranks",
+                fill=svg.FAINT,
+                anchor="middle",
+            )
         )
     if len(wires.hosts) > len(hosts):
-        rows.append(svg.label(8, y + 4, f"{len(wires.hosts) - len(hosts)} more hosts are not drawn", fill=svg.FAINT))
+        rows.append(
+            svg.label(
+                8,
+                y + 4,
+                f"{len(wires.hosts) - len(hosts)} more hosts are not drawn",
+                fill=svg.FAINT,
+            )
+        )
         y += ROW
     return svg.picture(WIDTH, y, title, [*shapes, *rows])
 

@@ -27,12 +27,17 @@ def quantity(value: float, unit: str) -> str:
     if unit != "bytes":
         return f"{value:.6g}"
     size = abs(value)
-    return next((f"{value / many:.1f} {name}" for many, name in UNITS if size >= many), f"{value:.0f} B")
+    return next(
+        (f"{value / many:.1f} {name}" for many, name in UNITS if size >= many), f"{value:.0f} B"
+    )
 
 
 def ranks_in_words(ranks: Sequence[int]) -> str:
     """`rank 1`, `ranks 0, 2`, `ranks 1-63`; `no rank`. The ranks are ascending."""
-    runs = [[rank for _, rank in run] for _, run in groupby(enumerate(ranks), key=lambda pair: pair[1] - pair[0])]
+    runs = [
+        [rank for _, rank in run]
+        for _, run in groupby(enumerate(ranks), key=lambda pair: pair[1] - pair[0])
+    ]
     spans = [f"{run[0]}-{run[-1]}" if len(run) > 2 else ", ".join(map(str, run)) for run in runs]
     return f"{'rank' if len(ranks) == 1 else 'ranks'} {', '.join(spans)}" if ranks else "no rank"
 
@@ -58,7 +63,10 @@ def answer(record: Record) -> str:
     accepted = percent(record.scenario.accept_rate)
     parts = [
         f"{record.judgement.verdict}: in {plural(len(ran), 'cell')}, {tried}",
-        f"a failure rate below {accepted} at {record.scenario.accept_confidence:.0%} confidence was asked",
+        (
+            f"a failure rate below {accepted} at {record.scenario.accept_confidence:.0%} confidence"
+            " was asked"
+        ),
         control_in_words(ran, record.scenario.the("control")) or "there was no control",
     ]
     voids = sum(tally.voids for cell in ran for tally in cell.arms.values())
@@ -73,10 +81,14 @@ def control_in_words(cells: Iterable[CellVerdict], who: str) -> str:
     """In how many trials the control did as stated: failed, or where it is stated to hold, held. Empty without one."""
     parts = []
     counted = [
-        (cell.control_holds, cell.control) for cell in cells if cell.control is not None and cell.control.counted
+        (cell.control_holds, cell.control)
+        for cell in cells
+        if cell.control is not None and cell.control.counted
     ]
     for holds, word in ((False, "failed"), (True, "held")):
         tallies = [tally for held, tally in counted if held is holds]
         if total := sum(tally.counted for tally in tallies):
-            parts.append(f"{word} as stated in {sum(tally.as_stated or 0 for tally in tallies)} of {total}")
+            parts.append(
+                f"{word} as stated in {sum(tally.as_stated or 0 for tally in tallies)} of {total}"
+            )
     return f"{who} {' and '.join(parts)}" if parts else ""

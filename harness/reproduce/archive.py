@@ -80,7 +80,9 @@ class Index(Model):
 
     def encode(self) -> bytes:
         """The one way an index is written."""
-        return json.dumps(self.model_dump(mode="json"), ensure_ascii=True, indent=1).encode() + b"\n"
+        return (
+            json.dumps(self.model_dump(mode="json"), ensure_ascii=True, indent=1).encode() + b"\n"
+        )
 
 
 def pack(out: BinaryIO, index: Index, open_member: Callable[[str], BinaryIO]) -> None:
@@ -108,7 +110,9 @@ def pack(out: BinaryIO, index: Index, open_member: Callable[[str], BinaryIO]) ->
                         break
                     tar.write(piece)
             if left or digest.hexdigest() != member.sha256:
-                raise ArchiveError(f"{member.path} was changed while it was packed; bundle the run again")
+                raise ArchiveError(
+                    f"{member.path} was changed while it was packed; bundle the run again"
+                )
             tar.write(_padding(member.size))
         tar.write(END)
 
@@ -147,13 +151,17 @@ def _unpack(stream: _Stream, target: Path) -> Index:
         path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
         digest = hashlib.sha256()
         # The folder is ours and new, and holds nothing but what was written here: no link can lie on the way.
-        descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
+        descriptor = os.open(
+            path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600
+        )
         with os.fdopen(descriptor, "wb") as out:
             for piece in stream.take(member.size):
                 digest.update(piece)
                 out.write(piece)
         if digest.hexdigest() != member.sha256:
-            raise ArchiveError(f"{member.path!r} is not what the index says: its sha256 is {digest.hexdigest()}")
+            raise ArchiveError(
+                f"{member.path!r} is not what the index says: its sha256 is {digest.hexdigest()}"
+            )
         stream.demand(_padding(member.size), what=f"the padding of {member.path}")
     stream.demand(END, what="its end")
     stream.finish()
@@ -189,7 +197,9 @@ def _demand_plain(index: Index) -> None:
         raise ArchiveError(f"it declares {total} bytes, at most {LARGEST_TOTAL} are unpacked")
     try:
         # The rules for the names of evidence, and for their order.
-        listed = manifest.parse(b"".join(f"{member.sha256}  {member.path}\n".encode() for member in members))
+        listed = manifest.parse(
+            b"".join(f"{member.sha256}  {member.path}\n".encode() for member in members)
+        )
     except (manifest.ManifestMalformed, UnicodeEncodeError) as error:
         reason = str(error).replace(manifest.NAME, "the index")
         raise ArchiveError(f"a name that no bundle may have: {reason}") from None
@@ -201,7 +211,9 @@ def _demand_plain(index: Index) -> None:
         if first not in FOLDERS or not rest:
             raise ArchiveError(f"{member.path!r} is in none of {', '.join(FOLDERS)}")
         if any(len(step.encode()) > LONGEST_STEP for step in rest):
-            raise ArchiveError(f"a name in {member.path[:80]!r}... is longer than {LONGEST_STEP} bytes")
+            raise ArchiveError(
+                f"a name in {member.path[:80]!r}... is longer than {LONGEST_STEP} bytes"
+            )
         above = member.path.casefold().split("/")[:-1]
         if any("/".join(above[: depth + 1]) in files for depth in range(len(above))):
             raise ArchiveError(f"{member.path!r} lies in what is a file")
@@ -237,7 +249,9 @@ class _Stream:
     def demand(self, expected: bytes, *, what: str) -> None:
         """Refuse where the next bytes are others."""
         if b"".join(self.take(len(expected))) != expected:
-            raise ArchiveError(f"{what!r} is not written as the index says: a link, a device, another name or size")
+            raise ArchiveError(
+                f"{what!r} is not written as the index says: a link, a device, another name or size"
+            )
 
     def finish(self) -> None:
         """Refuse anything behind the end."""

@@ -61,13 +61,21 @@ class Leak:
 class Needles:
     """What must not leave, as patterns over bytes."""
 
-    def __init__(self, *, allowed: Iterable[str] = (), environ: Mapping[str, str] | None = None) -> None:
+    def __init__(
+        self, *, allowed: Iterable[str] = (), environ: Mapping[str, str] | None = None
+    ) -> None:
         """Gather them, but for kinds that may leave; secrets from `environ`, by default this process's environment."""
         words: list[tuple[Kind, str, str]] = [
-            ("home", names.folder_of(place), "the path of the home folder") for place in names.homes()
+            ("home", names.folder_of(place), "the path of the home folder")
+            for place in names.homes()
         ]
-        words += [("user", names.word_of(name), "the user's name") for name in sorted(names.users())]
-        words += [("host", names.word_of(name), "the name of this machine") for name in sorted(names.hosts())]
+        words += [
+            ("user", names.word_of(name), "the user's name") for name in sorted(names.users())
+        ]
+        words += [
+            ("host", names.word_of(name), "the name of this machine")
+            for name in sorted(names.hosts())
+        ]
         words.append(("secret", PRIVATE_KEY, "a private key"))
         for name, value in sorted((os.environ if environ is None else environ).items()):
             is_path = value.startswith(os.sep) and Path(value).exists()
@@ -163,16 +171,26 @@ def bundle(
     try:
         facts = read_model(RunFacts, content.held[f"run/{RUN_PATH}"], name=RUN_PATH)
     except (KeyError, RecordError) as error:
-        raise BundleError(f"{place} holds no facts of a run that this version reads: {error}") from None
+        raise BundleError(
+            f"{place} holds no facts of a run that this version reads: {error}"
+        ) from None
     carried = _take_inputs(facts, content, given=inputs or {}, limit=inputs_limit)
     if lock:
         _take_lock(facts, content)
-    members = [_member(path, content) for path in sorted((*content.held, *content.files), key=str.encode)]
+    members = [
+        _member(path, content) for path in sorted((*content.held, *content.files), key=str.encode)
+    ]
     needles = Needles(allowed=allowed)
-    if leaks := [leak for member in members for leak in needles.look(member.path, _bytes(content, member.path))]:
+    if leaks := [
+        leak
+        for member in members
+        for leak in needles.look(member.path, _bytes(content, member.path))
+    ]:
         raise Leaks(leaks)
     report = sha256(content.held[f"run/{REPORT}"])
-    index = Index(bundle=FORMAT, rankproof=__version__, report=report, inputs=carried, members=members)
+    index = Index(
+        bundle=FORMAT, rankproof=__version__, report=report, inputs=carried, members=members
+    )
     return Bundled(out, _write(out, index, content), index)
 
 
@@ -187,32 +205,46 @@ def _take_run(place: Path, content: _Content) -> None:
     try:
         with Folder(place) as folder:
             content.held[f"run/{REPORT}"] = folder.read(REPORT, LARGEST_REPORT)
-            listing = content.held[f"run/{manifest.NAME}"] = folder.read(manifest.NAME, LARGEST_MANIFEST)
+            listing = content.held[f"run/{manifest.NAME}"] = folder.read(
+                manifest.NAME, LARGEST_MANIFEST
+            )
             listed = manifest.parse(listing)
             there = set(folder.names())
             for path, digest in listed.items():
                 data = content.held[f"run/{path}"] = folder.read(path, LARGEST_FILE)
                 if sha256(data) != digest:
-                    raise BundleError(f"{place / path} was changed since it was signed: bundle the run as it was made")
+                    raise BundleError(
+                        f"{place / path} was changed since it was signed: bundle the run as it was"
+                        " made"
+                    )
             for path in there & set(BESIDE) - listed.keys():
                 content.held[f"run/{path}"] = folder.read(path, LARGEST_FILE)
             if more := sorted(there - listed.keys() - {REPORT, manifest.NAME, *BESIDE}):
-                raise BundleError(f"{place / more[0]} is not part of the run (the manifest does not list it): move it")
+                raise BundleError(
+                    f"{place / more[0]} is not part of the run (the manifest does not list it):"
+                    " move it"
+                )
     except OSError as error:
-        raise BundleError(f"{place} cannot be opened: {error.strerror}; name the folder of a finished run") from None
+        raise BundleError(
+            f"{place} cannot be opened: {error.strerror}; name the folder of a finished run"
+        ) from None
     except Unreadable as problem:
         raise BundleError(f"{place} is not a finished run: {problem.message}") from None
     except manifest.ManifestMalformed as error:
         raise BundleError(f"{place}: {error}") from None
 
 
-def _take_inputs(facts: RunFacts, content: _Content, *, given: Mapping[str, Path], limit: int) -> list[Carried]:
+def _take_inputs(
+    facts: RunFacts, content: _Content, *, given: Mapping[str, Path], limit: int
+) -> list[Carried]:
     if unknown := sorted(given.keys() - {wanted.name for wanted in facts.inputs}):
         raise BundleError(f"the run has no input {unknown[0]}")
     carried = []
     left = limit
     for wanted in facts.inputs:
-        places = [given[wanted.name]] if wanted.name in given else list(_usual_places(wanted, facts))
+        places = (
+            [given[wanted.name]] if wanted.name in given else list(_usual_places(wanted, facts))
+        )
         refusals = {place: _differs(wanted, place) for place in places if place.exists()}
         place = next((place for place, why in refusals.items() if not why), None)
         why_not = next(iter(refusals.values()), "")
@@ -227,8 +259,12 @@ def _take_inputs(facts: RunFacts, content: _Content, *, given: Mapping[str, Path
                 why_not = f"it has {size} bytes, more than what is left of the limit"
             else:
                 left -= size
-                content.files |= {f"inputs/{wanted.name}/{file}": root / file for file in wanted.files}
-        carried.append(Carried(name=wanted.name, digest=wanted.digest, carried=not why_not, why_not=why_not))
+                content.files |= {
+                    f"inputs/{wanted.name}/{file}": root / file for file in wanted.files
+                }
+        carried.append(
+            Carried(name=wanted.name, digest=wanted.digest, carried=not why_not, why_not=why_not)
+        )
     return carried
 
 
@@ -249,7 +285,11 @@ def _usual_places(one: InputFacts, facts: RunFacts) -> Iterator[Path]:
 
             model = one.given.rpartition("@")[0]
             yield Path(snapshot_download(model, revision=one.revision, local_files_only=True))
-    elif facts.source.scenario is not None and not leaves(facts.source.scenario) and not leaves(one.given):
+    elif (
+        facts.source.scenario is not None
+        and not leaves(facts.source.scenario)
+        and not leaves(one.given)
+    ):
         here = Path.cwd()
         tops = [top for top in (here, *here.parents) if (top / ".git").exists()]
         yield from (top / facts.source.scenario / one.given for top in tops[:1])
@@ -299,7 +339,9 @@ def _write(out: Path, index: Index, content: _Content) -> str:
                 raise
         return sha256_of(out)
     except FileExistsError:
-        raise BundleError(f"{out} is there already: remove it, or name another file with --out") from None
+        raise BundleError(
+            f"{out} is there already: remove it, or name another file with --out"
+        ) from None
     except ArchiveError as error:
         raise BundleError(f"no bundle can be made of this run: {error}") from None
     except OSError as error:

@@ -20,7 +20,17 @@ from typing import Any, Literal, TypeAlias
 from harness.forms.text import plural
 from harness.record.model import Record
 from harness.record.reproduced import differences
-from harness.report.blocks import Block, Foreign, Heading, Note, Paragraph, Part, Strong, Table, Verbatim
+from harness.report.blocks import (
+    Block,
+    Foreign,
+    Heading,
+    Note,
+    Paragraph,
+    Part,
+    Strong,
+    Table,
+    Verbatim,
+)
 from harness.scenario import SIGNIFICANT, trials_needed
 from harness.stats.measured import Summary, summarise
 from harness.stats.outcome import Trial
@@ -37,7 +47,9 @@ from harness.stats.tally import Tally
 from harness.stats.verdict import CellVerdict
 
 Word = Literal["same", "changed", "cannot tell"]
-Kind = Literal["verdict", "candidate", "control", "check", "time", "measured", "environment", "scenario"]
+Kind = Literal[
+    "verdict", "candidate", "control", "check", "time", "measured", "environment", "scenario"
+]
 DECIDING: frozenset[Kind] = frozenset({"verdict", "candidate", "control", "check"})
 ABSENT = "none"
 CONTROL_MARGIN = 0.5
@@ -117,7 +129,9 @@ def compare(first: Record, second: Record) -> Comparison:
     one = first.scenario
     other = second.scenario
     if one.id != other.id:
-        raise OtherScenario(f"{one.id} and {other.id} are two scenarios: compare two runs of the same one")
+        raise OtherScenario(
+            f"{one.id} and {other.id} are two scenarios: compare two runs of the same one"
+        )
     margin = max(one.accept_rate, other.accept_rate)
     confidence = max(one.accept_confidence, other.accept_confidence)
     known = {cell.id: cell for cell in second.judgement.cells}
@@ -137,18 +151,34 @@ def compare(first: Record, second: Record) -> Comparison:
 
 def _missing(cell: CellVerdict, *, second_lacks: bool) -> Row:
     words = (cell.verdict, "no such cell") if second_lacks else ("no such cell", cell.verdict)
-    return Row("verdict", cell.id, "verdict", words, "cannot tell", "only one of the records has this cell")
+    return Row(
+        "verdict", cell.id, "verdict", words, "cannot tell", "only one of the records has this cell"
+    )
 
 
-def _cell(one: CellVerdict, other: CellVerdict, *, margin: float, confidence: float) -> Iterator[Row]:
+def _cell(
+    one: CellVerdict, other: CellVerdict, *, margin: float, confidence: float
+) -> Iterator[Row]:
     rows: list[Row] = []
     if one.candidate is not None and other.candidate is not None:
         sides = _sides(one.candidate, other.candidate)
-        rows.append(_rate("candidate", one.id, "trials that failed", sides, None, margin, confidence))
+        rows.append(
+            _rate("candidate", one.id, "trials that failed", sides, None, margin, confidence)
+        )
         rows += _checks(one, other, sides, margin=margin, confidence=confidence)
     if one.control is not None and other.control is not None:
         sides = _sides(one.control, other.control)
-        rows.append(_rate("control", one.id, "trials that failed as stated", sides, None, CONTROL_MARGIN, confidence))
+        rows.append(
+            _rate(
+                "control",
+                one.id,
+                "trials that failed as stated",
+                sides,
+                None,
+                CONTROL_MARGIN,
+                confidence,
+            )
+        )
     elif (one.control is None) != (other.control is None) and one.candidate and other.candidate:
         words = _two("there is one" if cell.control else "there is none" for cell in (one, other))
         rows.append(Row("control", one.id, "negative control", words, "changed", ""))
@@ -164,7 +194,9 @@ def _verdict(one: CellVerdict, other: CellVerdict, rows: Sequence[Row]) -> Row:
     if one.verdict == other.verdict != "SKIPPED":
         return Row("verdict", one.id, "verdict", words, "same", "")
     if "SKIPPED" in words:
-        return Row("verdict", one.id, "verdict", words, "cannot tell", "a skipped cell says nothing")
+        return Row(
+            "verdict", one.id, "verdict", words, "cannot tell", "a skipped cell says nothing"
+        )
     if any(row.word == "changed" for row in rows):
         return Row("verdict", one.id, "verdict", words, "changed", "see the rows that changed")
     why = "the words differ, but the trials do not set the two runs apart"
@@ -172,9 +204,15 @@ def _verdict(one: CellVerdict, other: CellVerdict, rows: Sequence[Row]) -> Row:
 
 
 def _sides(one: Tally, other: Tally) -> _Sides:
-    first, second = (tuple(trial for trial in tally.trials if trial.outcome != "void") for tally in (one, other))
+    first, second = (
+        tuple(trial for trial in tally.trials if trial.outcome != "void") for tally in (one, other)
+    )
     known = {(trial.index, trial.seed): trial for trial in second}
-    pairs = tuple((trial, known[trial.index, trial.seed]) for trial in first if (trial.index, trial.seed) in known)
+    pairs = tuple(
+        (trial, known[trial.index, trial.seed])
+        for trial in first
+        if (trial.index, trial.seed) in known
+    )
     return _Sides(first, second, pairs)
 
 
@@ -197,11 +235,15 @@ def _rate(
     hits = [sum(map(hit, side)) for side in (sides.first, sides.second)]
     totals = [len(sides.first), len(sides.second)]
     shown = _two(f"{count} of {total}" for count, total in zip(hits, totals, strict=True))
-    word, how, more = _paired(sides, hit, margin, confidence) or _counted(hits, totals, margin, confidence)
+    word, how, more = _paired(sides, hit, margin, confidence) or _counted(
+        hits, totals, margin, confidence
+    )
     return Row(kind, cell, what, shown, word, how, more)
 
 
-def _paired(sides: _Sides, hit: Callable[[Trial], bool], margin: float, confidence: float) -> _Ruling | None:
+def _paired(
+    sides: _Sides, hit: Callable[[Trial], bool], margin: float, confidence: float
+) -> _Ruling | None:
     count = len(sides.pairs)
     if not count:
         return None
@@ -220,7 +262,9 @@ def _paired(sides: _Sides, hit: Callable[[Trial], bool], margin: float, confiden
     return "cannot tell", how, max(1, needed - count) if needed else None
 
 
-def _counted(hits: Sequence[int], totals: Sequence[int], margin: float, confidence: float) -> _Ruling:
+def _counted(
+    hits: Sequence[int], totals: Sequence[int], margin: float, confidence: float
+) -> _Ruling:
     if not all(totals):
         return "cannot tell", "a side without a trial that counts", None
     p_value = fisher_two_sided(hits[0], totals[0], hits[1], totals[1])
@@ -228,20 +272,30 @@ def _counted(hits: Sequence[int], totals: Sequence[int], margin: float, confiden
     if p_value < SIGNIFICANT:
         return "changed", how, None
     low, high = (
-        [bound(count, total, confidence=confidence) for count, total in zip(hits, totals, strict=True)]
+        [
+            bound(count, total, confidence=confidence)
+            for count, total in zip(hits, totals, strict=True)
+        ]
         for bound in (lower_bound, upper_bound)
     )
     if max(high[0] - low[1], high[1] - low[0]) < margin:
         return "same", f"{how}; the rates differ by less than {margin:.0%}", None
     rates = [count / total for count, total in zip(hits, totals, strict=True)]
-    needed = trials_to_tell(*rates) or (trials_needed(below=margin, confidence=confidence) if not sum(hits) else None)
+    needed = trials_to_tell(*rates) or (
+        trials_needed(below=margin, confidence=confidence) if not sum(hits) else None
+    )
     return "cannot tell", how, max(1, needed - min(totals)) if needed else None
 
 
-def _checks(one: CellVerdict, other: CellVerdict, sides: _Sides, *, margin: float, confidence: float) -> Iterator[Row]:
+def _checks(
+    one: CellVerdict, other: CellVerdict, sides: _Sides, *, margin: float, confidence: float
+) -> Iterator[Row]:
     """A row for each check that failed somewhere; the others never did, in any trial of either run."""
     failed = Counter(
-        check for side in (sides.first, sides.second) for trial in side for check in {f.check for f in trial.failures}
+        check
+        for side in (sides.first, sides.second)
+        for trial in side
+        for check in {f.check for f in trial.failures}
     )
     for check in sorted(failed):
         yield _rate("check", one.id, f"{check} failed", sides, check, margin, confidence)
@@ -249,11 +303,16 @@ def _checks(one: CellVerdict, other: CellVerdict, sides: _Sides, *, margin: floa
              for cell in (one, other)]  # fmt: skip
     for check in sorted(checks[0] ^ checks[1]):
         words = _two("asked" if check in each else "not asked" for each in checks)
-        yield Row("check", one.id, check, words, "changed", "only one of the scenarios has this check")
+        yield Row(
+            "check", one.id, check, words, "changed", "only one of the scenarios has this check"
+        )
 
 
 def _duration(cell: str, sides: _Sides) -> Row:
-    times = [summarise([trial.ms / 1000 for trial in side]) if side else None for side in (sides.first, sides.second)]
+    times = [
+        summarise([trial.ms / 1000 for trial in side]) if side else None
+        for side in (sides.first, sides.second)
+    ]
     return _summaries("time", cell, "a trial of the candidate took", times[0], times[1], "s")
 
 
@@ -261,12 +320,21 @@ def _measured(one: CellVerdict, other: CellVerdict) -> Iterator[Row]:
     known = {(row.id, row.rank): row for row in other.measured}
     for row in one.measured:
         match = known.get((row.id, row.rank))
-        summaries = [each.arms.get("candidate") if each is not None else None for each in (row, match)]
-        yield _summaries("measured", one.id, f"{row.id} on rank {row.rank}", summaries[0], summaries[1], row.unit)
+        summaries = [
+            each.arms.get("candidate") if each is not None else None for each in (row, match)
+        ]
+        yield _summaries(
+            "measured", one.id, f"{row.id} on rank {row.rank}", summaries[0], summaries[1], row.unit
+        )
 
 
 def _summaries(
-    kind: Literal["time", "measured"], cell: str, what: str, one: Summary | None, other: Summary | None, unit: str
+    kind: Literal["time", "measured"],
+    cell: str,
+    what: str,
+    one: Summary | None,
+    other: Summary | None,
+    unit: str,
 ) -> Row:
     shown = _interval(one, unit), _interval(other, unit)
     if one is None or other is None:
@@ -276,8 +344,17 @@ def _summaries(
                    ENOUGH - min(one.count, other.count))  # fmt: skip
     ratio = f"ratio of medians {other.median / one.median:.2f}" if one.median > 0 else ""
     if one.high < other.low or other.high < one.low:
-        return Row(kind, cell, what, shown, "changed", f"{ratio}; the intervals are apart".removeprefix("; "))
-    alike = one == other or (one.low > 0 and RATIO[0] <= other.low / one.high and other.high / one.low <= RATIO[1])
+        return Row(
+            kind,
+            cell,
+            what,
+            shown,
+            "changed",
+            f"{ratio}; the intervals are apart".removeprefix("; "),
+        )
+    alike = one == other or (
+        one.low > 0 and RATIO[0] <= other.low / one.high and other.high / one.low <= RATIO[1]
+    )
     return Row(kind, cell, what, shown, "same" if alike else "cannot tell", ratio)
 
 
@@ -290,16 +367,23 @@ def _interval(one: Summary | None, unit: str) -> str:
     if one is None:
         return "not measured"
     digits = 3 if unit == "s" else 0
-    return f"{one.median:.{digits}f} {unit} ({one.low:.{digits}f} to {one.high:.{digits}f}, n = {one.count})"
+    return (
+        f"{one.median:.{digits}f} {unit} ({one.low:.{digits}f} to {one.high:.{digits}f}, n ="
+        f" {one.count})"
+    )
 
 
 def _surroundings(first: Record, second: Record) -> Iterator[Row]:
     """A row for each difference, or one that says there is none."""
     here = _question(first)
     there = _question(second)
-    names = [name for name in sorted(here.keys() | there.keys()) if here.get(name) != there.get(name)]
+    names = [
+        name for name in sorted(here.keys() | there.keys()) if here.get(name) != there.get(name)
+    ]
     for name in names:
-        yield Row("scenario", "", name, (here.get(name, ABSENT), there.get(name, ABSENT)), "changed")
+        yield Row(
+            "scenario", "", name, (here.get(name, ABSENT), there.get(name, ABSENT)), "changed"
+        )
     if not names:
         yield Row("scenario", "", "scenario, code and inputs", ("", ""), "same")
     changes = differences(None, first.run, second.run)
@@ -307,7 +391,13 @@ def _surroundings(first: Record, second: Record) -> Iterator[Row]:
         yield Row("environment", "", change.what, (change.then, change.now), "changed")
     if not changes:
         packages = len(first.run.environment.packages)
-        yield Row("environment", "", f"machine, interpreter, variables and {packages} packages", ("", ""), "same")
+        yield Row(
+            "environment",
+            "",
+            f"machine, interpreter, variables and {packages} packages",
+            ("", ""),
+            "same",
+        )
 
 
 def _question(record: Record) -> dict[str, str]:
@@ -348,16 +438,23 @@ SECTIONS: tuple[tuple[str, frozenset[Kind]], ...] = (
     ("Environment", frozenset({"environment"})),
 )
 NOTE = (
-    "Changed: p < 5 %. Same: the difference is bounded by what the scenario accepts (by half for the control). Times: "
-    "changed where the 95 % intervals are apart, same where their ratio lies within 0.8 and 1.25; they do not decide "
-    "the answer. More: further trials on each side that would settle it, at a power of 80 %."
+    "Changed: p < 5 %. Same: the difference is bounded by what the scenario accepts (by half for"
+    " the control). Times: changed where the 95 % intervals are apart, same where their ratio lies"
+    " within 0.8 and 1.25; they do not decide the answer. More: further trials on each side that"
+    " would settle it, at a power of 80 %."
 )
 
 
-def blocks(found: Comparison, first: Record, second: Record, *, verified: tuple[bool, bool]) -> Iterator[Block]:
+def blocks(
+    found: Comparison, first: Record, second: Record, *, verified: tuple[bool, bool]
+) -> Iterator[Block]:
     """The comparison as blocks; `verified` says of each record whether it was."""
     yield Heading(1, Foreign(f"{first.scenario.id}: {first.run.id} and {second.run.id}"))
-    pairs = f"{plural(found.pairs, 'pair')} of trials share their seed" if found.pairs else "no trials share their seed"
+    pairs = (
+        f"{plural(found.pairs, 'pair')} of trials share their seed"
+        if found.pairs
+        else "no trials share their seed"
+    )
     yield Paragraph(Strong(found.word.upper()), f": {pairs}.")
     sides = zip("AB", (first, second), verified, strict=True)
     yield Table(
@@ -384,7 +481,9 @@ def blocks(found: Comparison, first: Record, second: Record, *, verified: tuple[
     yield Note(NOTE)
 
 
-def as_json(found: Comparison, first: Record, second: Record, *, verified: tuple[bool, bool]) -> dict[str, Any]:
+def as_json(
+    found: Comparison, first: Record, second: Record, *, verified: tuple[bool, bool]
+) -> dict[str, Any]:
     """The comparison for machines."""
     return {
         "word": found.word,

@@ -14,7 +14,16 @@ from harness.record.facts import ENVIRONMENT_FOLDER, REQUIREMENTS, InputFacts
 from harness.reproduce.report_copy import ReportCopy
 from harness.run.environments.checkout import Found, Kept
 from harness.run.environments.supply import Supply, supplied
-from harness.run.inputs import LAYOUTS, MADE, InputError, ResolvedInput, digests, leaves, remembered, resolve
+from harness.run.inputs import (
+    LAYOUTS,
+    MADE,
+    InputError,
+    ResolvedInput,
+    digests,
+    leaves,
+    remembered,
+    resolve,
+)
 from harness.scenario import Environment, Input
 
 
@@ -23,7 +32,11 @@ class InputMissing(Exception):
 
 
 def find(
-    wanted: list[InputFacts], *, given: Mapping[str, Path], carried: Path | None, folder: Path | None
+    wanted: list[InputFacts],
+    *,
+    given: Mapping[str, Path],
+    carried: Path | None,
+    folder: Path | None,
 ) -> dict[str, ResolvedInput]:
     """Find every input of the run, file by file the same: where the user says, or else where it may lie.
 
@@ -35,7 +48,9 @@ def find(
     return {facts.name: _find(facts, given.get(facts.name), carried, folder) for facts in wanted}
 
 
-def _find(facts: InputFacts, given: Path | None, carried: Path | None, folder: Path | None) -> ResolvedInput:
+def _find(
+    facts: InputFacts, given: Path | None, carried: Path | None, folder: Path | None
+) -> ResolvedInput:
     places: list[Path] = []
     if given is not None:
         places = [given]
@@ -57,19 +72,33 @@ def _find(facts: InputFacts, given: Path | None, carried: Path | None, folder: P
             continue
         if actual == facts.files:
             return ResolvedInput(path=real_place(place), facts=facts)
-        wrong = sorted(name for name in actual.keys() | facts.files.keys() if actual.get(name) != facts.files.get(name))
+        wrong = sorted(
+            name
+            for name in actual.keys() | facts.files.keys()
+            if actual.get(name) != facts.files.get(name)
+        )
         different = f"{wrong[0]} is not the file that the run was given"
     if given is None and facts.revision is not None:
         source = Input(hub=f"{facts.given.rpartition('@')[0]}@{facts.revision}")
-        return _again(facts, source, other="the hub gives other files than the run had, at the same revision")
+        return _again(
+            facts, source, other="the hub gives other files than the run had, at the same revision"
+        )
     if given is None and facts.given.startswith(LAYOUTS):
         source = Input(layouts=tuple(facts.given.removeprefix(LAYOUTS).split(", ")))
-        other = f"this version makes other layouts than the run had; --input {facts.name}=PATH says where those lie"
+        other = (
+            f"this version makes other layouts than the run had; --input {facts.name}=PATH says"
+            " where those lie"
+        )
         return _again(facts, source, other=other)
     if given is None and facts.given.startswith(MADE):
-        other = f"this version makes another model than the run had; --input {facts.name}=PATH says where that lies"
+        other = (
+            f"this version makes another model than the run had; --input {facts.name}=PATH says"
+            " where that lies"
+        )
         return _again(facts, Input(made=facts.given.removeprefix(MADE)), other=other)
-    what = different or f"it is not here (the run was given {facts.given}, sha256 {facts.digest[:12]})"
+    what = (
+        different or f"it is not here (the run was given {facts.given}, sha256 {facts.digest[:12]})"
+    )
     raise InputMissing(f"input {facts.name}: {what}; --input {facts.name}=PATH says where it lies")
 
 
@@ -100,7 +129,10 @@ def find_supplies(copy: ReportCopy) -> dict[str, Supply]:
     Raises:
         InputMissing: the run never came so far as to build a package; without it nobody can tell.
     """
-    return {arm: _supply_of(copy, arm, wanted) for arm, wanted in copy.scenario.subject.environments.items()}
+    return {
+        arm: _supply_of(copy, arm, wanted)
+        for arm, wanted in copy.scenario.subject.environments.items()
+    }
 
 
 def _supply_of(copy: ReportCopy, arm: str, wanted: Environment) -> Supply:
@@ -110,8 +142,9 @@ def _supply_of(copy: ReportCopy, arm: str, wanted: Environment) -> Supply:
     for name, given in wanted.checkouts.items():
         if environment is None:
             raise InputMissing(
-                f"package {name} of the {arm} was to be built from {given.rev or 'HEAD'} of a checkout, and the run "
-                "never built it (its cells were skipped): run the scenario itself, beside that checkout"
+                f"package {name} of the {arm} was to be built from {given.rev or 'HEAD'} of a"
+                " checkout, and the run never built it (its cells were skipped): run the scenario"
+                " itself, beside that checkout"
             )
         facts = environment.checkouts[name]
         checkouts[name] = Kept(name=name, facts=facts, data=copy.read(f"{folder}/{facts.wheel}"))

@@ -48,11 +48,16 @@ THREADS = f"{SETTING}OMP_NUM_THREADS"
 # More worlds than this for each core measure the crowd.
 WORLDS_PER_CORE = 4
 
-Word = Literal["flips it", "may flip it", "does not flip it", "cannot tell", "took no effect", "could not run"]
+Word = Literal[
+    "flips it", "may flip it", "does not flip it", "cannot tell", "took no effect", "could not run"
+]
 # The answers that something here may explain. Where the counts exclude nothing, nothing needs an explanation yet.
 WALKED: tuple[Answer, ...] = ("NOT REPRODUCED", "SAME VERDICT, DIFFERENT FAILURE")
 
-OTHER_PACKAGES = "an environment made for it would change other packages too: name it in the scenario (environment)"
+OTHER_PACKAGES = (
+    "an environment made for it would change other packages too: name it in the scenario"
+    " (environment)"
+)
 CANNOT = {
     "nix": "enter that environment and reproduce from there",
     "python": "the interpreter takes every package with it: start rankproof with that one",
@@ -96,7 +101,9 @@ class Change:
     @property
     def description(self) -> str:
         """In one line."""
-        before, after = ("not there" if value is None else value for value in (self.before, self.after))
+        before, after = (
+            "not there" if value is None else value for value in (self.before, self.after)
+        )
         return f"{self.what}: {after} instead of {before} ({self.why})"
 
     @contextmanager
@@ -147,14 +154,18 @@ def walk(scenario: Scenario, reproduced: ReproducedRun, here: Here) -> Walk:
         if isinstance(outcome, Change):
             changes.append(outcome)
         else:
-            left.append(Left(what=difference.what, then=difference.then, now=difference.now, reason=outcome))
+            left.append(
+                Left(what=difference.what, then=difference.then, now=difference.now, reason=outcome)
+            )
     differing = {change.what for change in changes} | {difference.what for difference in left}
     settings = _settings(scenario, here.environment, start=here.start, jobs=here.jobs)
     changes += [setting for setting in settings if setting.what not in differing]
     backends = scenario.matrix.axes["backend"]
     if len(backends) > 1:
         names = ", ".join(map(str, backends))
-        left.append(Left(what="backend", then=names, now=names, reason="each is a cell of the run already"))
+        left.append(
+            Left(what="backend", then=names, now=names, reason="each is a cell of the run already")
+        )
     return Walk(changes=changes, left=left, rare=rare)
 
 
@@ -190,19 +201,32 @@ def _towards(
     if one.what == START:
         if reproduced.start == "warm":
             return "ranks cannot start warm here, or not with this scenario"
-        return Change(what=START, before=one.now, after=one.then, why=as_then, overrides=(override(START, one.then),))
+        return Change(
+            what=START,
+            before=one.now,
+            after=one.then,
+            why=as_then,
+            overrides=(override(START, one.then),),
+        )
     if one.what == JOBS:
         if reproduced.jobs < 1:
             return "no run says so"
         if reproduced.jobs > WORLDS_PER_CORE * max(1, here.affinity):
-            return f"more than {WORLDS_PER_CORE} worlds for each usable processor would measure the crowd"
-        return Change(what=JOBS, before=str(jobs), after=one.then, why=as_then, jobs=reproduced.jobs)
+            return (
+                f"more than {WORLDS_PER_CORE} worlds for each usable processor would measure the"
+                " crowd"
+            )
+        return Change(
+            what=JOBS, before=str(jobs), after=one.then, why=as_then, jobs=reproduced.jobs
+        )
     if one.what.startswith("package "):
         return OTHER_PACKAGES
     return CANNOT.get(one.what, "nothing here can change it")
 
 
-def _variable(name: str, scenario: Scenario, reproduced: ReproducedRun, here: Environment) -> Change | str:
+def _variable(
+    name: str, scenario: Scenario, reproduced: ReproducedRun, here: Environment
+) -> Change | str:
     if name in scenario.world.env:
         return f"the scenario sets it for its ranks: {scenario.world.env[name]}"
     if name not in INHERITED:
@@ -214,7 +238,11 @@ def _variable(name: str, scenario: Scenario, reproduced: ReproducedRun, here: En
     if after is not None and not (after.isascii() and after.isprintable()):
         return "its value there is not plain text"
     return Change(
-        what=f"{VARIABLE}{name}", before=before, after=after, why="as in the first run", variables={name: after}
+        what=f"{VARIABLE}{name}",
+        before=before,
+        after=after,
+        why="as in the first run",
+        variables={name: after},
     )
 
 
@@ -223,11 +251,25 @@ def _settings(scenario: Scenario, here: Environment, *, start: str, jobs: int) -
     alike = "both runs had it alike"
     threads = scenario.world.env.get("OMP_NUM_THREADS", DEFAULTS["OMP_NUM_THREADS"])
     other = str(max(2, here.affinity)) if threads == "1" else "1"
-    yield Change(what=THREADS, before=threads, after=other, why=alike, overrides=(override(THREADS, other),))
+    yield Change(
+        what=THREADS, before=threads, after=other, why=alike, overrides=(override(THREADS, other),)
+    )
     if start == "warm":
-        yield Change(what=START, before="warm", after="fresh", why=alike, overrides=(override(START, "fresh"),))
+        yield Change(
+            what=START,
+            before="warm",
+            after="fresh",
+            why=alike,
+            overrides=(override(START, "fresh"),),
+        )
     elif scenario.world.start == "fresh" and scenario.subject.program is None and is_linux():
-        yield Change(what=START, before="fresh", after="warm", why=alike, overrides=(override(START, "warm"),))
+        yield Change(
+            what=START,
+            before="fresh",
+            after="warm",
+            why=alike,
+            overrides=(override(START, "warm"),),
+        )
     # What is measured side by side is each other, and a hub has one world at a time.
     if not scenario.measure and scenario.hub is None:
         worlds = 1 if jobs > 1 else 2
@@ -245,7 +287,9 @@ def _set(variables: dict[str, str | None]) -> None:
 # -- the passes of one reproduction, each a run with a signed report of its own --------------------
 
 
-Seeds = Literal["THE SEEDS DECIDE", "NO SIGN THAT THE SEEDS DECIDE", "CANNOT TELL WHETHER THE SEEDS DECIDE"]
+Seeds = Literal[
+    "THE SEEDS DECIDE", "NO SIGN THAT THE SEEDS DECIDE", "CANNOT TELL WHETHER THE SEEDS DECIDE"
+]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -293,7 +337,9 @@ class Passes:
 
     def fresh(self, first: Finished, *, root: str) -> Finished:
         """A second pass, with seeds that are derived from another root."""
-        change = ChangeFacts(what=SEEDS, before=self.prepared.loaded.scenario.seed, after=root, beside=_digest(first))
+        change = ChangeFacts(
+            what=SEEDS, before=self.prepared.loaded.scenario.seed, after=root, beside=_digest(first)
+        )
         return self._run(another(self.prepared, change, [override(SEEDS, root)]), jobs=self.jobs)
 
     def walk(self, first: Finished | None = None) -> Walk:
@@ -324,12 +370,16 @@ class Passes:
                 yield Outcome(change=change, word="could not run", why=str(error))
 
     def _changed(self, first: Finished, change: Change, *, tests: int) -> Outcome:
-        facts = ChangeFacts(what=change.what, before=change.before, after=change.after, beside=_digest(first))
+        facts = ChangeFacts(
+            what=change.what, before=change.before, after=change.after, beside=_digest(first)
+        )
         with change.in_force():
             prepared = another(self.prepared, facts, change.overrides)
             finished = self._run(prepared, jobs=change.jobs or first.record.run.jobs)
         against = between(self.prepared.loaded.scenario, first, finished, tests=tests)
-        what = word(shown=is_shown(facts, finished.record.run), answer=answer(finished), against=against)
+        what = word(
+            shown=is_shown(facts, finished.record.run), answer=answer(finished), against=against
+        )
         return Outcome(change=change, word=what, answer=answer(finished), report=finished.report)
 
     def _run(self, prepared: Prepared, *, jobs: int) -> Finished:
@@ -359,7 +409,9 @@ def between(scenario: Scenario, one: Finished, other: Finished, *, tests: int = 
 
     `tests` is how many such comparisons are made; they share the level.
     """
-    return reproduction(scenario, _cells(scenario, one), _cells(scenario, other), tests=tests).answer
+    return reproduction(
+        scenario, _cells(scenario, one), _cells(scenario, other), tests=tests
+    ).answer
 
 
 def seeds_word(answer: Answer) -> Seeds:
@@ -379,4 +431,8 @@ def _digest(finished: Finished) -> str:
 
 
 def _cells(scenario: Scenario, finished: Finished) -> list[CellProfile]:
-    return profile(scenario, finished.record.judgement.cells, read=lambda name: (finished.folder / name).read_bytes())
+    return profile(
+        scenario,
+        finished.record.judgement.cells,
+        read=lambda name: (finished.folder / name).read_bytes(),
+    )

@@ -22,7 +22,14 @@ from harness.reproduce.bundle import BESIDE
 from harness.run.replay import RecordReplay
 from harness.scenario import Scenario, parse_scenario
 from harness.stats.profile import profile
-from harness.trust.folder import LARGEST_FILE, LARGEST_MANIFEST, LARGEST_REPORT, Folder, Unreadable, verify_folder
+from harness.trust.folder import (
+    LARGEST_FILE,
+    LARGEST_MANIFEST,
+    LARGEST_REPORT,
+    Folder,
+    Unreadable,
+    verify_folder,
+)
 from harness.trust.signers import SignerPolicy
 from harness.trust.statement import REPORT
 from harness.trust.verification import Verification
@@ -69,7 +76,11 @@ class ReportCopy:
     def arm_files(self, arm: str) -> dict[str, bytes]:
         """The code of an arm as it ran, by path."""
         beginning = f"{SOURCE_FOLDER}/{arm}/"
-        return {name[len(beginning) :]: self.read(name) for name in self.names if name.startswith(beginning)}
+        return {
+            name[len(beginning) :]: self.read(name)
+            for name in self.names
+            if name.startswith(beginning)
+        }
 
     def reproduced(self) -> ReproducedRun:
         """What a reproduction keeps of it."""
@@ -135,9 +146,14 @@ def unpacked(bundle: Path, scratch: Path) -> Path:
         with bundle.open("rb") as file:
             index = unpack(file, target)
     except ArchiveError as error:
-        raise NotTrusted(f"it is not a bundle that may be unpacked: {visible(str(error), 500)}") from None
+        raise NotTrusted(
+            f"it is not a bundle that may be unpacked: {visible(str(error), 500)}"
+        ) from None
     if index.report != _digest(target / "run" / REPORT):
-        raise NotTrusted("it is not a bundle that may be unpacked: its report is not the one that its index names")
+        raise NotTrusted(
+            "it is not a bundle that may be unpacked: its report is not the one that its index"
+            " names"
+        )
     return target
 
 
@@ -169,7 +185,9 @@ def _copied(report: Path, copy: Path, *, policy: SignerPolicy) -> Path:
         # The verifier has the words for what is wrong there.
         checked = verify_folder(report, policy=policy)
         what = (
-            f"{checked.word}: {checked.message}" if checked.word not in ("OK", RefusalWord.NOT_JUDGED) else str(problem)
+            f"{checked.word}: {checked.message}"
+            if checked.word not in ("OK", RefusalWord.NOT_JUDGED)
+            else str(problem)
         )
         raise NotTrusted(what, checked) from None
     return copy
@@ -178,7 +196,9 @@ def _copied(report: Path, copy: Path, *, policy: SignerPolicy) -> Path:
 def _read_copy(folder: Path, inputs: Path | None, found: Verification) -> ReportCopy:
     try:
         names = [*manifest.parse((folder / manifest.NAME).read_bytes())]
-        evidence = [name for name in names if name != RECORD_PATH and not name.startswith(f"{FIGURES}/")]
+        evidence = [
+            name for name in names if name != RECORD_PATH and not name.startswith(f"{FIGURES}/")
+        ]
 
         def read(name: str) -> bytes:
             return (folder / name).read_bytes()
@@ -187,14 +207,22 @@ def _read_copy(folder: Path, inputs: Path | None, found: Verification) -> Report
         text = read(SCENARIO_PATH)
         report = read(REPORT)
     except (OSError, RecordError, manifest.ManifestMalformed) as error:
-        raise NotTrusted(f"it cannot be read, trusted or not: {visible(str(error), 500)}", found) from None
+        raise NotTrusted(
+            f"it cannot be read, trusted or not: {visible(str(error), 500)}", found
+        ) from None
     except Exception as error:
         if found.ok:
             raise
         # Evidence that nobody answers for may be of any form; what was verified was judged once already.
         what = f"{type(error).__name__}: {error}"
-        raise NotTrusted(f"its evidence is not what a run writes ({visible(what, 300)})", found) from None
-    signer = found.signer if found.signer == found.fingerprint else f"{found.signer} ({found.fingerprint})"
+        raise NotTrusted(
+            f"its evidence is not what a run writes ({visible(what, 300)})", found
+        ) from None
+    signer = (
+        found.signer
+        if found.signer == found.fingerprint
+        else f"{found.signer} ({found.fingerprint})"
+    )
     signed = (
         f"verified: signed by {signer}"
         if found.ok

@@ -67,7 +67,9 @@ class Prepared:
 def _top(files: Iterable[str]) -> frozenset[str]:
     """Modules and packages at the top of an arm's code, by the paths of its files."""
     parts = [PurePosixPath(path).parts for path in files]
-    modules = {part[0].removesuffix(".py") for part in parts if len(part) == 1 and part[0].endswith(".py")}
+    modules = {
+        part[0].removesuffix(".py") for part in parts if len(part) == 1 and part[0].endswith(".py")
+    }
     return frozenset(modules | {part[0] for part in parts if part[1:] == ("__init__.py",)})
 
 
@@ -87,17 +89,26 @@ def prepare(copy: ReportCopy, wish: Wish, *, here: Path, scratch: Path) -> Prepa
     scenario = _parsed(copy.text, overrides)
     folder = scratch / "scenario"
     folder.mkdir()
-    given = inputs.find(copy.record.run.inputs, given=wish.inputs, carried=copy.inputs, folder=rebuilt.folder or folder)
+    given = inputs.find(
+        copy.record.run.inputs,
+        given=wish.inputs,
+        carried=copy.inputs,
+        folder=rebuilt.folder or folder,
+    )
     path = folder / Path(SCENARIO_PATH).name
     path.write_bytes(copy.text)
-    loaded = LoadedScenario(scenario, path, folder, copy.text, copy.record.scenario.sha256, tuple(overrides))
+    loaded = LoadedScenario(
+        scenario, path, folder, copy.text, copy.record.scenario.sha256, tuple(overrides)
+    )
     reproduced = copy.reproduced()
     material = Material(
         lay_arms=lambda results: source.lay(copy, rebuilt, results),
         inputs=given,
         source=rebuilt.source,
         patch=rebuilt.patch,
-        reproduces=Reproduces(report=f"sha256:{copy.digest}", source=rebuilt.where, candidate=rebuilt.candidate),
+        reproduces=Reproduces(
+            report=f"sha256:{copy.digest}", source=rebuilt.where, candidate=rebuilt.candidate
+        ),
         reproduced=reproduced.encode(),
         origins=rebuilt.origins,
         supplies=inputs.find_supplies(copy),

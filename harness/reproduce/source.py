@@ -92,7 +92,13 @@ def from_evidence(copy: ReportCopy) -> Rebuilt:
         scenario=None,
         why_unknown="the code was taken from the evidence of the report that is reproduced",
     )
-    return Rebuilt(arms=_kept(copy), source=source, patch=None, where=EVIDENCE, origins=workspace.recorded(copy))
+    return Rebuilt(
+        arms=_kept(copy),
+        source=source,
+        patch=None,
+        where=EVIDENCE,
+        origins=workspace.recorded(copy),
+    )
 
 
 def from_checkout(copy: ReportCopy, here: Path, *, results: Path | None = None) -> Rebuilt | None:
@@ -138,21 +144,30 @@ def from_commit(copy: ReportCopy, repository: Path, scratch: Path) -> Rebuilt:
     source = copy.record.run.source
     if source.commit is None:
         raise SourceError(
-            f"the report names no commit ({source.why_unknown}): run it without --repo, from its evidence"
+            f"the report names no commit ({source.why_unknown}): run it without --repo, from its"
+            " evidence"
         )
     changes = copy.read(PATCH_PATH) if PATCH_PATH in copy.names else None
     try:
         top = workspace.lay_out(repository, source.commit, scratch / "rebuilt", changes=changes)
     except RevisionError as error:
-        raise SourceError(f"{error}. The report's evidence holds the code: run it without --repo") from None
+        raise SourceError(
+            f"{error}. The report's evidence holds the code: run it without --repo"
+        ) from None
     folder = top / (source.scenario or "")
-    where = f"commit {source.commit[:12]} of the repository given" + (" and the run's patch" if changes else "")
+    where = f"commit {source.commit[:12]} of the repository given" + (
+        " and the run's patch" if changes else ""
+    )
     if not folder.is_dir():
-        raise SourceDiffers(where, [f"the scenario's folder {source.scenario} is not there{_untracked(source)}"])
+        raise SourceDiffers(
+            where, [f"the scenario's folder {source.scenario} is not there{_untracked(source)}"]
+        )
     differences = _scenario_differences(copy, folder)
     try:
         # An arm of another repository is looked for in the one that was given, wherever the scenario lay.
-        tried = [_code_differences(copy, _pinned(copy, repo=repo), folder) for repo in (top, repository)]
+        tried = [
+            _code_differences(copy, _pinned(copy, repo=repo), folder) for repo in (top, repository)
+        ]
         nearest: list[str] = min(tried, key=len)
         differences += nearest
     except (RevisionError, staging.ArmError, ScenarioError) as error:
@@ -181,14 +196,19 @@ def from_elsewhere(copy: ReportCopy, folder: Path, *, results: Path | None = Non
     place = folder / (copy.record.run.source.scenario or "")
     place = place if place.is_dir() else folder
     if copy.scenario.subject.candidate.is_laid_out:
-        raise SourceError("the scenario's candidate is a revision of a repository: name another with --candidate REV")
+        raise SourceError(
+            "the scenario's candidate is a revision of a repository: name another with"
+            " --candidate REV"
+        )
     try:
         code = _staged(_alone(copy.scenario), place)["candidate"]
     except (RevisionError, staging.ArmError) as error:
         raise SourceError(f"--source {folder}: {error}") from None
     source = described.describe(place, results=results)
     state = {True: ", changed since", False: "", None: ", unknown whether changed"}[source.dirty]
-    taken_from = "a folder as it stood" + (f", at commit {source.commit[:12]}{state}" if source.commit else "")
+    taken_from = "a folder as it stood" + (
+        f", at commit {source.commit[:12]}{state}" if source.commit else ""
+    )
     return Rebuilt(
         arms={**_kept(copy), "candidate": code},
         source=source,
@@ -200,7 +220,9 @@ def from_elsewhere(copy: ReportCopy, folder: Path, *, results: Path | None = Non
     )
 
 
-def from_revision(copy: ReportCopy, rev: str, repository: Path, *, results: Path | None = None) -> Rebuilt:
+def from_revision(
+    copy: ReportCopy, rev: str, repository: Path, *, results: Path | None = None
+) -> Rebuilt:
     """The candidate from another revision of a repository; the control stays the report's.
 
     Raises:
@@ -239,9 +261,13 @@ def lay(copy: ReportCopy, rebuilt: Rebuilt, results: ResultsFolder) -> dict[str,
     for name, code in rebuilt.arms.items():
         if code.patch is not None:
             results.write(f"{PATCH_FOLDER}/{name}.patch", code.patch)
-        place = staging.lay(name, code.files, results=results, is_program=copy.scenario.subject.program is not None)
+        place = staging.lay(
+            name, code.files, results=results, is_program=copy.scenario.subject.program is not None
+        )
         arguments = copy.record.run.arguments[name]
-        staged[name] = staging.StagedArm(folder=place, arguments=dict(arguments), revision=code.revision)
+        staged[name] = staging.StagedArm(
+            folder=place, arguments=dict(arguments), revision=code.revision
+        )
     return staged
 
 
@@ -265,9 +291,15 @@ def _scenario_in(copy: ReportCopy, here: Path) -> tuple[Path, str] | None:
     except RevisionError:
         return None
     folder = root / (source.scenario or "") if root is not None else None
-    if folder is None or not folder.is_dir() or not real_place(folder).is_relative_to(root or folder):
+    if (
+        folder is None
+        or not folder.is_dir()
+        or not real_place(folder).is_relative_to(root or folder)
+    ):
         return None
-    if any(_may_be(file, copy.scenario.id) for file in sorted(folder.glob("*.yaml")) if file.is_file()):
+    if any(
+        _may_be(file, copy.scenario.id) for file in sorted(folder.glob("*.yaml")) if file.is_file()
+    ):
         return folder, "the checkout, as it stood"
     return None
 
@@ -286,7 +318,12 @@ def _scenario_differences(copy: ReportCopy, folder: Path) -> list[str]:
     files = [file for file in sorted(folder.glob("*.yaml")) if file.is_file()]
     if any(sha256(file.read_bytes()) == wanted for file in files):
         return []
-    return [f"scenario: no file of {copy.record.run.source.scenario or 'the top folder'} has its sha256 {wanted[:12]}"]
+    return [
+        (
+            f"scenario: no file of {copy.record.run.source.scenario or 'the top folder'} has its sha256"
+            f" {wanted[:12]}"
+        )
+    ]
 
 
 def _code_differences(copy: ReportCopy, scenario: Scenario, folder: Path) -> list[str]:
@@ -329,7 +366,8 @@ def _pinned(copy: ReportCopy, *, repo: Path) -> Scenario:
             continue
         if not COMMIT.fullmatch(revision.commit):
             raise RevisionError(
-                f"{copy.scenario.subject.named(name)}'s commit is not a full commit id, as every run records it"
+                f"{copy.scenario.subject.named(name)}'s commit is not a full commit id, as every"
+                " run records it"
             )
         place = ".".join(map(str, copy.scenario.subject.place(name)))
         pins.append(f"{place}.rev={revision.commit}")
@@ -339,12 +377,16 @@ def _pinned(copy: ReportCopy, *, repo: Path) -> Scenario:
 
 
 def _parsed(copy: ReportCopy, overrides: Sequence[str]) -> Scenario:
-    return parse_scenario(copy.text, name="the report's scenario", overrides=[*copy.record.run.overrides, *overrides])
+    return parse_scenario(
+        copy.text, name="the report's scenario", overrides=[*copy.record.run.overrides, *overrides]
+    )
 
 
 def _alone(scenario: Scenario) -> Scenario:
     """The scenario with its candidate only."""
-    return scenario.model_copy(update={"subject": scenario.subject.model_copy(update={"control": None})})
+    return scenario.model_copy(
+        update={"subject": scenario.subject.model_copy(update={"control": None})}
+    )
 
 
 def _lacks_commits(copy: ReportCopy, folder: Path) -> bool:
@@ -362,17 +404,23 @@ def _demand_own_code(copy: ReportCopy) -> None:
     """A ready subject comes with Rankproof, and a comparison names its arms: there is no other candidate to be had."""
     _demand_inside(copy.record.run.source)
     if copy.scenario.subject.compare is not None:
-        raise SourceError("the report compares two arms, a and b, which its scenario names: change it there and run it")
+        raise SourceError(
+            "the report compares two arms, a and b, which its scenario names: change it there and"
+            " run it"
+        )
     if (use := copy.scenario.subject.use) is not None:
         raise SourceError(
-            f"the subject is the ready subject {use}, which comes with Rankproof: no other source holds its candidate"
+            f"the subject is the ready subject {use}, which comes with Rankproof: no other source"
+            " holds its candidate"
         )
 
 
 def _demand_inside(source: Source) -> None:
     """What ends up on git's command line, or as a path, must be what a run writes there."""
     if source.scenario is not None and leaves(source.scenario):
-        raise SourceError("the report says that its scenario lay outside of its repository, which no run says")
+        raise SourceError(
+            "the report says that its scenario lay outside of its repository, which no run says"
+        )
     if source.commit is not None and not COMMIT.fullmatch(source.commit):
         raise SourceError("the report's commit is not a full commit id, as every run records it")
 
@@ -380,4 +428,7 @@ def _demand_inside(source: Source) -> None:
 def _untracked(source: Source) -> str:
     if not source.untracked:
         return ""
-    return f" (the run's tree held {source.untracked} files that git did not know; the evidence holds those that ran)"
+    return (
+        f" (the run's tree held {source.untracked} files that git did not know; the evidence holds"
+        " those that ran)"
+    )

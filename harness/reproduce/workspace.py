@@ -41,9 +41,15 @@ def lay_out(repository: Path, commit: str, target: Path, *, changes: bytes | Non
     """
     source = GitRepository(repository, given=str(repository))
     source.commit(commit)
-    entries = {path: entry for path, entry in source.entries(commit).items() if entry.mode not in (LINK, SUBMODULE)}
+    entries = {
+        path: entry
+        for path, entry in source.entries(commit).items()
+        if entry.mode not in (LINK, SUBMODULE)
+    }
     if sum(entry.size for entry in entries.values()) > LARGEST:
-        raise RevisionError(f"the tree of commit {commit[:12]} has more than {LARGEST // 2**30} GiB")
+        raise RevisionError(
+            f"the tree of commit {commit[:12]} has more than {LARGEST // 2**30} GiB"
+        )
     _borrow(repository, commit, target)
     source.lay_out(entries, target)  # the comparison finds what is not there
     if changes is not None:
@@ -57,14 +63,19 @@ def _borrow(repository: Path, commit: str, target: Path) -> None:
     # No template: it may hold hooks.
     done = git("init", "--quiet", "--template=", f"--object-format={kind}", str(target))
     if done.returncode:
-        raise RevisionError(f"no repository could be made in {target}: {done.stderr.decode(errors='replace').strip()}")
+        raise RevisionError(
+            f"no repository could be made in {target}:"
+            f" {done.stderr.decode(errors='replace').strip()}"
+        )
     own = target / ".git"
     (own / "objects" / "info").mkdir(parents=True, exist_ok=True)
     (own / "objects" / "info" / "alternates").write_text(f"{(repository / objects).resolve()}\n")
     (own / "HEAD").write_text(f"{commit}\n")
     done = git("read-tree", commit, folder=target)
     if done.returncode:
-        raise RevisionError(f"commit {commit[:12]} cannot be read: {done.stderr.decode(errors='replace').strip()}")
+        raise RevisionError(
+            f"commit {commit[:12]} cannot be read: {done.stderr.decode(errors='replace').strip()}"
+        )
 
 
 def _ask(repository: Path, *words: str) -> str:
@@ -100,7 +111,9 @@ def standing_at(copy: ReportCopy, folder: Path) -> dict[str, Origin]:
     return _living(copy, folder, standing(folder))
 
 
-def committed(copy: ReportCopy, repository: Path, commit: str, *, changes: bytes | None) -> dict[str, Origin]:
+def committed(
+    copy: ReportCopy, repository: Path, commit: str, *, changes: bytes | None
+) -> dict[str, Origin]:
     """A commit of a repository, with the changes its tree had, or its revisions for the arms that are one.
 
     Raises:
@@ -126,7 +139,9 @@ def _living(copy: ReportCopy, folder: Path, tree: Tree) -> dict[str, Origin]:
         try:
             code = revision(GitRepository(folder, given=folder.name), arm.revision.commit)
             if arm.revision.patch is not None:
-                code = patched(code, copy.read(f"{PATCH_FOLDER}/{name}.patch"), to=arm.revision.commit)
+                code = patched(
+                    code, copy.read(f"{PATCH_FOLDER}/{name}.patch"), to=arm.revision.commit
+                )
             origins[name] = Living(code, installed)
         except RevisionError:
             continue

@@ -92,7 +92,9 @@ class Artefacts:
         with self._lock:
             if self._spool is None:
                 self._spool = Spool(self.results.path)
-        return found if found.piece is not None else replace(found, piece=self._spool.add(found.path))
+        return (
+            found if found.piece is not None else replace(found, piece=self._spool.add(found.path))
+        )
 
     def write(self) -> None:
         """Write into the evidence what was taken: no rank is left that could read it.
@@ -131,7 +133,9 @@ class Artefacts:
                 world.note(ARTEFACT_FOUND, rank=rank, **values)
         return kept
 
-    def compare(self, world: World, kept: Kept, *, size: int, reference: Kept, alone: bool = False) -> None:
+    def compare(
+        self, world: World, kept: Kept, *, size: int, reference: Kept, alone: bool = False
+    ) -> None:
         """Compare those of a trial as the checks ask, and tell what they differ by.
 
         Args:
@@ -151,7 +155,9 @@ class Artefacts:
                     expected = reference.get((0 if alone else rank, name))
                 self._compare(world, check, rank, kept.get((rank, name)), expected)
 
-    def prick(self, world: World, kept: Kept, *, size: int, reference: Kept, runs: History | None) -> None:
+    def prick(
+        self, world: World, kept: Kept, *, size: int, reference: Kept, runs: History | None
+    ) -> None:
         """Try the tolerances of the checks with wrong arrays, until each has refused one in the cell of this trial.
 
         Args:
@@ -172,9 +178,17 @@ class Artefacts:
                 if (cell, check.id) in self._refused:
                     continue
                 told = list(
-                    note_needles(check, history, file=lambda found: _file(files[found["sha256"]]), known=self._pricked)
+                    note_needles(
+                        check,
+                        history,
+                        file=lambda found: _file(files[found["sha256"]]),
+                        known=self._pricked,
+                    )
                 )
-                if any((found := needles_in(values)) is not None and found.is_refused for values in told):
+                if any(
+                    (found := needles_in(values)) is not None and found.is_refused
+                    for values in told
+                ):
                     self._refused.add((cell, check.id))
             for values in told:
                 world.note(NEEDLES_TRIED, **values)
@@ -188,7 +202,14 @@ class Artefacts:
                     self._compare(world, check, rank, kept.get(place), first.get(place))
 
     def account(
-        self, world: World, kept: Kept, *, checks: Sequence[Check], size: int, reference: Kept, runs: History | None
+        self,
+        world: World,
+        kept: Kept,
+        *,
+        checks: Sequence[Check],
+        size: int,
+        reference: Kept,
+        runs: History | None,
     ) -> None:
         """Make the accounts that checks ask of all that was kept together, and tell them.
 
@@ -202,7 +223,9 @@ class Artefacts:
         """
         files = {one.values["sha256"]: one for one in (*reference.values(), *kept.values())}
         history = History(world.events, size=size, reference=runs)
-        for values in list(note_accounts(checks, history, file=lambda found: _file(files[found["sha256"]]))):
+        for values in list(
+            note_accounts(checks, history, file=lambda found: _file(files[found["sha256"]]))
+        ):
             world.note(ARTEFACTS_ACCOUNTED, **values)
 
     def _store(self, found: KeptFile, *, room: int) -> tuple[KeptFile, int]:
@@ -222,7 +245,12 @@ class Artefacts:
         return kept, many
 
     def _compare(
-        self, world: World, check: AgainstCheck, rank: int, found: KeptFile | None, expected: KeptFile | None
+        self,
+        world: World,
+        check: AgainstCheck,
+        rank: int,
+        found: KeptFile | None,
+        expected: KeptFile | None,
     ) -> None:
         """Compare a rank's array with the one that the check names. What is missing the check itself finds out."""
         if found is None or expected is None:
@@ -281,7 +309,11 @@ def look(folder: Path) -> Iterator[KeptFile]:
             yield KeptFile(Path(entry.path), {"file": shown, "why": why})
             continue
         path = Path(entry.path)
-        values: dict[str, JSON] = {"artefact": match["name"], "file": shown, "bytes": path.stat().st_size}
+        values: dict[str, JSON] = {
+            "artefact": match["name"],
+            "file": shown,
+            "bytes": path.stat().st_size,
+        }
         values["sha256"] = sha256_of(path)
         if match["suffix"] != BYTES:
             try:
@@ -296,19 +328,28 @@ def look(folder: Path) -> Iterator[KeptFile]:
                 continue
             values |= {"dtype": found.dtype, "shape": list(found.shape)}
         if (other := taken.setdefault(match["name"], shown)) != shown:
-            yield KeptFile(path, {"file": shown, "why": f"{match['name']} is kept already, as {other}"})
+            yield KeptFile(
+                path, {"file": shown, "why": f"{match['name']} is kept already, as {other}"}
+            )
             continue
         yield KeptFile(path, values)
     if len(entries) > MANY:
         yield KeptFile(
-            folder, {"file": "", "why": f"the rank left {len(entries)} files, of which {MANY} are looked at"}
+            folder,
+            {
+                "file": "",
+                "why": f"the rank left {len(entries)} files, of which {MANY} are looked at",
+            },
         )
 
 
 def _refusal(entry: os.DirEntry[str], match: re.Match[str] | None) -> str:
     """Why a file is not an artefact; empty where it may be one."""
     if match is None or not is_name(match["name"]):
-        return f"it is not named as an artefact: dotted lower-case words, then {ARRAY}, {BFLOAT16} or {BYTES}"
+        return (
+            f"it is not named as an artefact: dotted lower-case words, then {ARRAY}, {BFLOAT16} or"
+            f" {BYTES}"
+        )
     status = entry.stat(follow_symlinks=False)
     if not stat.S_ISREG(status.st_mode):
         return "it is not a regular file"
@@ -327,7 +368,9 @@ class SpooledFile:
         """All of it, mapped into memory: it may be larger than what is free."""
         if not self.size:
             return b""  # nothing cannot be mapped
-        return mmap.mmap(self._file.fileno(), self.size, access=mmap.ACCESS_READ, offset=self._begin)
+        return mmap.mmap(
+            self._file.fileno(), self.size, access=mmap.ACCESS_READ, offset=self._begin
+        )
 
 
 class Spool:
@@ -418,7 +461,9 @@ def compare_ledgers(
     """
     files = {}
     for rank in range(size):
-        if (found := kept.get((rank, LEDGER))) is not None and int(found.values["bytes"]) <= LARGEST:
+        if (found := kept.get((rank, LEDGER))) is not None and int(
+            found.values["bytes"]
+        ) <= LARGEST:
             files[rank] = found.path.read_bytes()
     asked = asks_ledgers(checks, size=size)
     transferred = asks_digests(checks, size=size)

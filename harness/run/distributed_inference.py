@@ -31,7 +31,13 @@ SAME_TOKENS = {
     "value": "generated.ids",
     "against": "reference",
 }
-MADE_ANEW = {"id": "made-anew", "kind": "at-least", "ranks": [1], "value": "carried.made_anew", "to": 1}
+MADE_ANEW = {
+    "id": "made-anew",
+    "kind": "at-least",
+    "ranks": [1],
+    "value": "carried.made_anew",
+    "to": 1,
+}
 Prompts = Sequence[Sequence[int]]
 BROKEN = {"defect": "dropped-layer"}
 """What a control has: the same question, put to code that is wrong."""
@@ -82,7 +88,9 @@ class DistributedInferenceValidator:
         self._jobs = jobs
         self._progress = progress
 
-    def compare_single_vs_distributed(self, prompts: Prompts, *, max_new_tokens: int = 8) -> Finished:
+    def compare_single_vs_distributed(
+        self, prompts: Prompts, *, max_new_tokens: int = 8
+    ) -> Finished:
         """Does every rank with logits give those of the whole model, but for the noise of its own arithmetic?
 
         In the control a layer is left out. That noise can be measured, 16 positions are needed in all.
@@ -94,15 +102,20 @@ class DistributedInferenceValidator:
         given = {"prompts": _lists(prompts), "max_new_tokens": max_new_tokens}
         return self._run(
             "single-vs-distributed",
-            "Does the split model give the logits of the whole model at every position of prefill and decode?",
+            "Does the split model give the logits of the whole model at every position of prefill"
+            " and decode?",
             candidate={**given, **self._carried, "follow": "reference"},
             control={**given, **self._carried, "follow": "reference", **BROKEN},
             reference={**given, "envelope": "keep"},
             stated={"check": "same-model", "ranks": "every"},
-            checks=[{"id": "same-model", "kind": "equivalent", "ranks": "every", "against": "reference"}],
+            checks=[
+                {"id": "same-model", "kind": "equivalent", "ranks": "every", "against": "reference"}
+            ],
         )
 
-    def run_deterministic_test(self, prompts: Prompts, *, max_new_tokens: int = 32, seed: int = 1) -> Finished:
+    def run_deterministic_test(
+        self, prompts: Prompts, *, max_new_tokens: int = 32, seed: int = 1
+    ) -> Finished:
         """Does every trial, on every rank, draw the tokens that the whole model draws from the same seed?
 
         In the control a layer is left out.
@@ -112,10 +125,16 @@ class DistributedInferenceValidator:
             max_new_tokens: after each.
             seed: that tokens are drawn from.
         """
-        given = {"prompts": _lists(prompts), "max_new_tokens": max_new_tokens, "sampling": "seeded", "seed": seed}
+        given = {
+            "prompts": _lists(prompts),
+            "max_new_tokens": max_new_tokens,
+            "sampling": "seeded",
+            "seed": seed,
+        }
         return self._run(
             "deterministic",
-            "Does every rank of every trial draw the tokens that the whole model draws from the same seed?",
+            "Does every rank of every trial draw the tokens that the whole model draws from the"
+            " same seed?",
             candidate={**given, **self._carried},
             control={**given, **self._carried, **BROKEN},
             reference=given,
@@ -136,7 +155,8 @@ class DistributedInferenceValidator:
         given = {"prompts": _lists(prompts), "max_new_tokens": max_new_tokens}
         return self._run(
             "stress",
-            "Does every rank end with the whole model's tokens, while links are slow and every connection is reset?",
+            "Does every rank end with the whole model's tokens, while links are slow and every"
+            " connection is reset?",
             candidate={**given, "integrity": "full"},
             control={**given, "integrity": "off"},
             reference=given,
@@ -150,7 +170,14 @@ class DistributedInferenceValidator:
             checks=[SAME_TOKENS, MADE_ANEW],
             world={"hosts": max(self._ranks), "after_failure": "8s"},
             faults=[
-                {"id": "slow", "kind": "latency", "ranks": [1], "at": "prefill.begin", "by": "2ms", "jitter": "2ms"},
+                {
+                    "id": "slow",
+                    "kind": "latency",
+                    "ranks": [1],
+                    "at": "prefill.begin",
+                    "by": "2ms",
+                    "jitter": "2ms",
+                },
                 # Before it receives: gloo may never wake one that sends (scenarios/corruption-and-recovery/README.md).
                 {"id": "cut", "kind": "reset", "ranks": [1], "at": "decode.begin", "for": "150ms"},
             ],

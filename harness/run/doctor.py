@@ -68,7 +68,16 @@ def examine(*, results: Path, measure: bool = True) -> list[Answer]:
     costs = _costs() if measure else {}
     sizes = [found.private for found in costs.values() if isinstance(found, cost.Cost)]
     looks = (
-        *(_starts(), _hosts(), _backends(), _faults(), _plugins(), _tools(machine), _signing(), _ranks(costs)),
+        *(
+            _starts(),
+            _hosts(),
+            _backends(),
+            _faults(),
+            _plugins(),
+            _tools(machine),
+            _signing(),
+            _ranks(costs),
+        ),
         *(_limits(sizes), _storage(results), _nix(machine), _environment(machine), _cached()),
     )
     return [answer for look in looks for answer in look]
@@ -80,10 +89,18 @@ def _whether(topic: str, what: str, holds: object, detail: str, remedy: str) -> 
 
 def _starts() -> Iterator[Answer]:
     if is_linux():
-        yield Answer("start", "warm", "yes", "ranks are forked from a server that has imported what they need")
+        yield Answer(
+            "start",
+            "warm",
+            "yes",
+            "ranks are forked from a server that has imported what they need",
+        )
     else:
         yield Answer(
-            "start", "warm", "note", f"not on {sys.platform}: every rank starts fresh, which takes seconds more"
+            "start",
+            "warm",
+            "note",
+            f"not on {sys.platform}: every rank starts fresh, which takes seconds more",
         )
     yield Answer("start", "fresh", "yes", "a new interpreter per rank")
 
@@ -92,11 +109,23 @@ def _hosts() -> Iterator[Answer]:
     why = hosts.refusal()
     if why is not None:
         what, _, remedy = why.text.rpartition(": ")
-        yield Answer("start", "test hosts", "no", what, f"{remedy}; till then, cells with them are SKIPPED")
+        yield Answer(
+            "start", "test hosts", "no", what, f"{remedy}; till then, cells with them are SKIPPED"
+        )
     elif not has_clocks():
-        yield Answer("start", "test hosts", "note", "made here, but this kernel gives them no clocks of their own")
+        yield Answer(
+            "start",
+            "test hosts",
+            "note",
+            "made here, but this kernel gives them no clocks of their own",
+        )
     else:
-        yield Answer("start", "test hosts", "yes", "each with a network, a name, a /tmp and a clock of its own")
+        yield Answer(
+            "start",
+            "test hosts",
+            "yes",
+            "each with a network, a name, a /tmp and a clock of its own",
+        )
 
 
 def _backends() -> Iterator[Answer]:
@@ -107,7 +136,13 @@ def _backends() -> Iterator[Answer]:
             yield Answer("backend", name, "no", str(error), "no cell with it can run")
             continue
         detail = "can join ranks here" if why is None else str(why)
-        yield _whether("backend", name, why is None, detail, "cells with it are SKIPPED; run them where it is there")
+        yield _whether(
+            "backend",
+            name,
+            why is None,
+            detail,
+            "cells with it are SKIPPED; run them where it is there",
+        )
 
 
 def _faults() -> Iterator[Answer]:
@@ -132,7 +167,9 @@ def _tools(machine: Environment) -> Iterator[Answer]:
     if machine.gpu:
         yield Answer("machine", "GPU", "yes", machine.gpu)
     else:
-        yield Answer("machine", "GPU", "note", "no NVIDIA driver answers: everything runs on the CPU")
+        yield Answer(
+            "machine", "GPU", "note", "no NVIDIA driver answers: everything runs on the CPU"
+        )
     for program, what, remedy in (
         ("ssh-keygen", "signs and verifies reports", INSTALL),
         ("git", "names the commit in reports", "install git"),
@@ -140,7 +177,13 @@ def _tools(machine: Environment) -> Iterator[Answer]:
     ):
         yield _whether("machine", program, shutil.which(program), what, remedy)
     absent = missing("xxhash")
-    yield _whether("machine", "xxhash", absent is None, absent or "digests what ranks send (observe: digests)", "")
+    yield _whether(
+        "machine",
+        "xxhash",
+        absent is None,
+        absent or "digests what ranks send (observe: digests)",
+        "",
+    )
 
 
 def _signing() -> Iterator[Answer]:
@@ -182,8 +225,14 @@ def _ranks(costs: Mapping[str, cost.Cost | str]) -> Iterator[Answer]:
             yield Answer("a rank costs", name, "no", found, "see `rankproof run SCENARIO --try`")
             continue
         private, share = (f"{size / 2**20:.1f} MiB" for size in (found.private, found.share))
-        memory = f"; {private} of its own, {share} with its part of what ranks share" if found.private else ""
-        yield Answer("a rank costs", name, "yes", f"{found.seconds:.3f} s of the start of a world{memory}")
+        memory = (
+            f"; {private} of its own, {share} with its part of what ranks share"
+            if found.private
+            else ""
+        )
+        yield Answer(
+            "a rank costs", name, "yes", f"{found.seconds:.3f} s of the start of a world{memory}"
+        )
 
 
 def _limits(sizes: Sequence[int]) -> Iterator[Answer]:
@@ -192,7 +241,9 @@ def _limits(sizes: Sequence[int]) -> Iterator[Answer]:
     for limit in limits.limits(memory=max(sizes, default=limits.LEAST_MEMORY)):
         least[limit.what] = min(limit, least.get(limit.what, limit), key=lambda one: one.bears)
     for what, limit in least.items():
-        word: Literal["yes", "no", "note"] = "yes" if not (why := limit.shortage(MOST_RANKS)) else "note"
+        word: Literal["yes", "no", "note"] = (
+            "yes" if not (why := limit.shortage(MOST_RANKS)) else "note"
+        )
         word = "no" if limit.shortage(FEW_RANKS) else word
         known = f" of {limit.per_rank} MiB" if sizes and what == "MiB of memory" else ""
         bears = f"{limit.left:,} left: a world can have {min(limit.bears, MOST_RANKS)} ranks{known}"
@@ -202,7 +253,13 @@ def _limits(sizes: Sequence[int]) -> Iterator[Answer]:
             ports.take(MOST_RANKS)
         yield Answer("limits", "ports", "yes", f"{MOST_RANKS} loopback ports can be leased")
     except (NoPort, OSError) as error:
-        yield Answer("limits", "ports", "no", str(error), "end what listens there, or other runs of Rankproof")
+        yield Answer(
+            "limits",
+            "ports",
+            "no",
+            str(error),
+            "end what listens there, or other runs of Rankproof",
+        )
 
 
 def _storage(results: Path) -> Iterator[Answer]:
@@ -211,24 +268,38 @@ def _storage(results: Path) -> Iterator[Answer]:
     place = next(folder for folder in folders if os.access(folder, os.F_OK))
     writable = os.access(place, os.W_OK)
     detail = f"{results} can {'' if writable else 'not '}be written"
-    yield _whether("storage", "results", writable, detail, "make it writable, or use --results FOLDER")
+    yield _whether(
+        "storage", "results", writable, detail, "make it writable, or use --results FOLDER"
+    )
     with contextlib.suppress(OSError):
         free = shutil.disk_usage(tempfile.gettempdir()).free
         remedy = "free some space, or set TMPDIR"
-        yield _whether("storage", "temporary files", free >= SCRATCH_BYTES, f"{free / 2**30:.1f} GiB free", remedy)
+        yield _whether(
+            "storage",
+            "temporary files",
+            free >= SCRATCH_BYTES,
+            f"{free / 2**30:.1f} GiB free",
+            remedy,
+        )
 
 
 def _environment(machine: Environment) -> Iterator[Answer]:
     if machine.lock:
         yield Answer("environment", "lock", "yes", f"{machine.lock}, variant {machine.variant}")
     else:
-        yield Answer("environment", "lock", "note", "made by hand: `nox -s validate` makes a locked one")
+        yield Answer(
+            "environment", "lock", "note", "made by hand: `nox -s validate` makes a locked one"
+        )
 
 
 def _cached() -> Iterator[Answer]:
     environments = cached()
     total = sum(one.bytes for one in environments)
-    detail = f"{len(environments)} in the cache, {total / 2**20:.1f} MiB" if environments else "none in the cache"
+    detail = (
+        f"{len(environments)} in the cache, {total / 2**20:.1f} MiB"
+        if environments
+        else "none in the cache"
+    )
     yield Answer("environment", "of arms", "note", detail)
     for one in environments:
         detail = f"{one.description or 'never finished'}, {one.bytes / 2**20:.1f} MiB"
@@ -239,10 +310,18 @@ def _nix(machine: Environment) -> Iterator[Answer]:
     nix = machine.nix
     if nix is None:
         how = "run `nix develop`" if shutil.which("nix") else "Nix is not installed"
-        yield Answer("environment", "Nix", "note", f"not its environment ({how}): scenarios that need it are SKIPPED")
+        yield Answer(
+            "environment",
+            "Nix",
+            "note",
+            f"not its environment ({how}): scenarios that need it are SKIPPED",
+        )
         if os.environ.get("RANKPROOF_ENV"):
             yield Answer(
-                "environment", "RANKPROOF_ENV", "note", "is set, but this Python is not one that Nix built there"
+                "environment",
+                "RANKPROOF_ENV",
+                "note",
+                "is set, but this Python is not one that Nix built there",
             )
         return
     yield Answer("environment", "Nix", "yes", nix.environment)

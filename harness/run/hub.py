@@ -40,7 +40,9 @@ def for_certain_ranks(faults: Sequence[Fault]) -> bool:
 class WorldHub:
     """The hub of one world. Give `begin`, `on_hosts` and `end` to it."""
 
-    def __init__(self, folder: Path, *, port: int, faults: Sequence[Fault], size: int, seed: int) -> None:
+    def __init__(
+        self, folder: Path, *, port: int, faults: Sequence[Fault], size: int, seed: int
+    ) -> None:
         self._apart = for_certain_ranks(faults)
         self._size = size
         self._port = port
@@ -51,7 +53,9 @@ class WorldHub:
             for fault in faults
             if isinstance(fault, HubFault)
         ]
-        self._server = Server(folder, rules=Rules(schema=1, seed=str(seed), rules=tuple(rules)), host=HOST, port=port)
+        self._server = Server(
+            folder, rules=Rules(schema=1, seed=str(seed), rules=tuple(rules)), host=HOST, port=port
+        )
 
     def prepare(self, launch: Launch) -> Launch:
         """Give each rank an address of its own, where its requests must be told from its peers' beforehand."""
@@ -84,7 +88,9 @@ class WorldHub:
             ServerFailed: the folder cannot be used, or the kernel has handed over too few descriptors.
         """
         if len(descriptors) != 2 * self._hosts:
-            raise ServerFailed(f"the hub was handed {len(descriptors)} descriptors for {self._hosts} hosts")
+            raise ServerFailed(
+                f"the hub was handed {len(descriptors)} descriptors for {self._hosts} hosts"
+            )
         sockets = [socket.socket(fileno=descriptor) for descriptor in descriptors]
         pairs = zip(sockets[::2], sockets[1::2], strict=True)
         self._start(world, [GivenSocket(bound, kernel) for bound, kernel in pairs])

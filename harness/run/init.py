@@ -176,7 +176,10 @@ OTHER_FAILURE = """\
     if tokenizer is None:
         {line}"""
 NO_TOKENIZER = "no tokenizer"
-LATER = "  # your line: {source}; with your code in its place, put `source: ...` for `message` in must_fail"
+LATER = (
+    "  # your line: {source}; with your code in its place, put `source: ...` for `message` in"
+    " must_fail"
+)
 OWN_ERROR = """\
 class {error}(Exception):
     pass
@@ -197,15 +200,23 @@ def write(folder: Path, answers: Answers) -> list[Path]:
     """
     if not ID.fullmatch(answers.id):
         raise InitError(
-            f"{answers.id!r} cannot name a scenario: lower-case letters, digits and hyphens, such as --id my-fix"
+            f"{answers.id!r} cannot name a scenario: lower-case letters, digits and hyphens, such"
+            " as --id my-fix"
         )
     if answers.error == "SystemExit":
-        raise InitError("SystemExit ends a rank without an error: name the exception that the bug raises")
+        raise InitError(
+            "SystemExit ends a rank without an error: name the exception that the bug raises"
+        )
     if not answers.error.isidentifier() or keyword.iskeyword(answers.error):
-        raise InitError(f"{answers.error!r} is not the name of an exception: its last part alone, OutOfMemoryError")
+        raise InitError(
+            f"{answers.error!r} is not the name of an exception: its last part alone,"
+            " OutOfMemoryError"
+        )
     try:
         if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
-            raise InitError(f"{folder} is not an empty folder: name another one, nothing was written")
+            raise InitError(
+                f"{folder} is not an empty folder: name another one, nothing was written"
+            )
     except OSError as error:
         raise InitError(f"{folder} cannot be read: {error.strerror}") from None
     subject = ("rank.sh", _program) if answers.kind == "program" else ("subject.py", _subject)
@@ -242,10 +253,14 @@ def ignore_results(here: Path, results: str = "results") -> Path | None:
         before = file.read_bytes() if file.exists() else b""
         line = b"\n" if before and not before.endswith(b"\n") else b""
         file.write_bytes(
-            before + line + f"# What `rankproof run` leaves: one folder for each run\n/{results}/\n".encode()
+            before
+            + line
+            + f"# What `rankproof run` leaves: one folder for each run\n/{results}/\n".encode()
         )
     except OSError as error:
-        raise InitError(f"{file} cannot be written: {error.strerror}; add /{results}/ to it") from None
+        raise InitError(
+            f"{file} cannot be written: {error.strerror}; add /{results}/ to it"
+        ) from None
     return file
 
 
@@ -255,7 +270,11 @@ def _scenario(answers: Answers) -> str:
     backend = f", backend: [{answers.backend}]"
     match answers.kind:
         case "error":
-            line = f"source: {_quoted(answers.source)}" if _plays(answers) else f"message: {NO_TOKENIZER}"
+            line = (
+                f"source: {_quoted(answers.source)}"
+                if _plays(answers)
+                else f"message: {NO_TOKENIZER}"
+            )
             must_fail = f"{must_fail}, error: {answers.error}, {line}"
         case "hang":
             fail, must_fail = (
@@ -266,12 +285,19 @@ def _scenario(answers: Answers) -> str:
         case "program":
             subject, must_fail, backend = OF_A_PROGRAM, f"{must_fail}, code: {CODE}", ""
         case "package":
-            subject, control = _of_package(OF_A_PACKAGE, answers), "environment: {packages: {PACKAGE: CONTROL}}"
+            subject, control = (
+                _of_package(OF_A_PACKAGE, answers),
+                "environment: {packages: {PACKAGE: CONTROL}}",
+            )
             control, backend = _of_package(control, answers), ", backend: [none]"
             line = _quoted(f"assert release != {_quoted(answers.control)}")
             must_fail = f"check: works, ranks: every, error: AssertionError, source: {line}"
     return SCENARIO.format(
-        id=answers.id if answers.id[0].isalpha() and answers.id not in YAML_WORDS else _quoted(answers.id),
+        id=(
+            answers.id
+            if answers.id[0].isalpha() and answers.id not in YAML_WORDS
+            else _quoted(answers.id)
+        ),
         title=_quoted(answers.title),
         question=_quoted(answers.question),
         subject=subject,
@@ -286,12 +312,16 @@ def _scenario(answers: Answers) -> str:
 
 def _of_package(text: str, answers: Answers) -> str:
     text = text.replace("PACKAGE", answers.package)
-    return text.replace("CANDIDATE", _quoted(answers.candidate)).replace("CONTROL", _quoted(answers.control))
+    return text.replace("CANDIDATE", _quoted(answers.candidate)).replace(
+        "CONTROL", _quoted(answers.control)
+    )
 
 
 def _program(answers: Answers) -> str:
     """The shell program, in which the ranks fail that the scenario says."""
-    failing = {"nonzero": "[!0]*", "every": "*"}.get(answers.failing, "|".join(re.findall("[0-9]+", answers.failing)))
+    failing = {"nonzero": "[!0]*", "every": "*"}.get(
+        answers.failing, "|".join(re.findall("[0-9]+", answers.failing))
+    )
     return PROGRAM.format(id=answers.id, failing=failing or "''", code=CODE)
 
 
@@ -330,7 +360,11 @@ def _raises(error: str) -> bool:
     """Whether a built-in exception of this name can be raised with a message alone; UnicodeDecodeError cannot."""
     kind = getattr(builtins, error, None)
     try:
-        return isinstance(kind, type) and type(kind("no tokenizer")) is kind and issubclass(kind, BaseException)
+        return (
+            isinstance(kind, type)
+            and type(kind("no tokenizer")) is kind
+            and issubclass(kind, BaseException)
+        )
     except (TypeError, ValueError):
         return False
 
@@ -345,7 +379,9 @@ def _plays(answers: Answers) -> bool:
         return False
     call = body[0].exc if len(body) == 1 and isinstance(body[0], ast.Raise) else None
     if isinstance(call, ast.Call):
-        plain = all(isinstance(argument, ast.Constant) for argument in call.args) and not call.keywords
+        plain = (
+            all(isinstance(argument, ast.Constant) for argument in call.args) and not call.keywords
+        )
         return plain and isinstance(call.func, ast.Name) and call.func.id == answers.error
     return isinstance(call, ast.Name) and call.id == answers.error
 

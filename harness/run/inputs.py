@@ -48,7 +48,9 @@ def home(given: str, *, folder: Path) -> ResolvedInput:
     if not path.is_dir():
         raise InputError(f"{HOME_INPUT}: {given} is not a folder (looked in the scenario's folder)")
     files = digests(path, name=HOME_INPUT)
-    facts = InputFacts(name=HOME_INPUT, given=given, digest=fold(files), pinned=False, revision=None, files=files)
+    facts = InputFacts(
+        name=HOME_INPUT, given=given, digest=fold(files), pinned=False, revision=None, files=files
+    )
     return ResolvedInput(path=path, facts=facts)
 
 
@@ -58,7 +60,9 @@ def of_scenario(scenario: Scenario, *, folder: Path) -> dict[str, ResolvedInput]
     Raises:
         InputError: as for `resolve` and `home`.
     """
-    resolved = {name: resolve(name, given, folder=folder) for name, given in scenario.inputs.items()}
+    resolved = {
+        name: resolve(name, given, folder=folder) for name, given in scenario.inputs.items()
+    }
     if scenario.world.home is not None and scenario.world.home_is == "copy":
         resolved[HOME_INPUT] = home(scenario.world.home, folder=folder)
     return resolved
@@ -75,7 +79,9 @@ def resolve(name: str, given: Input, *, folder: Path) -> ResolvedInput:
         text = given.path if not leaves(given.path) else f"./{Path(given.path).name}"
         path = real_place(given.path, folder=folder)
         if not path.exists():
-            raise InputError(f"input {name}: {given.path} is not there (looked in the scenario's folder)")
+            raise InputError(
+                f"input {name}: {given.path} is not there (looked in the scenario's folder)"
+            )
     elif given.layouts is not None:
         text = f"{LAYOUTS}{', '.join(given.layouts)}"
         path = _layouts(name, given.layouts)
@@ -90,11 +96,16 @@ def resolve(name: str, given: Input, *, folder: Path) -> ResolvedInput:
     digest = fold(files) if path.is_dir() else next(iter(files.values()))
     if given.sha256 is not None and given.sha256 != digest:
         raise InputError(
-            f"input {name}: {text} has sha256 {digest}, the scenario pins {given.sha256}: restore the files, or pin "
-            "the new digest"
+            f"input {name}: {text} has sha256 {digest}, the scenario pins {given.sha256}: restore"
+            " the files, or pin the new digest"
         )
     facts = InputFacts(
-        name=name, given=text, digest=digest, pinned=given.sha256 is not None, revision=revision, files=files
+        name=name,
+        given=text,
+        digest=digest,
+        pinned=given.sha256 is not None,
+        revision=revision,
+        files=files,
     )
     return ResolvedInput(path=path, facts=facts)
 
@@ -162,7 +173,9 @@ def _from_hub(name: str, given: str) -> tuple[Path, str]:
     # The library raises from several families; all mean the input is not there.
     except Exception as error:  # noqa: BLE001
         reason = f"{type(error).__name__}: {error}".splitlines()[0][:300]
-        raise InputError(f"input {name}: {given} could not be taken from the hub: {reason}") from None
+        raise InputError(
+            f"input {name}: {given} could not be taken from the hub: {reason}"
+        ) from None
     # The snapshot's folder is named by the commit the revision stood for.
     return path, path.name
 
@@ -173,12 +186,17 @@ def digests(path: Path, *, name: str) -> dict[str, str]:
     Raises:
         InputError: nothing there, more than 10,000 files, or one that cannot be read.
     """
-    files = [path] if path.is_file() else sorted(by_path for by_path in path.rglob("*") if by_path.is_file())
+    files = (
+        [path]
+        if path.is_file()
+        else sorted(by_path for by_path in path.rglob("*") if by_path.is_file())
+    )
     if not files:
         raise InputError(f"input {name}: {path.name} holds no file")
     if len(files) > FILES_LIMIT:
         raise InputError(
-            f"input {name}: {path.name} holds more than {FILES_LIMIT} files; name the folder the subject reads"
+            f"input {name}: {path.name} holds more than {FILES_LIMIT} files; name the folder the"
+            " subject reads"
         )
     root = path if path.is_dir() else path.parent
     by_path = {}
@@ -186,5 +204,7 @@ def digests(path: Path, *, name: str) -> dict[str, str]:
         try:
             by_path[file.relative_to(root).as_posix()] = sha256_of(file)
         except OSError as error:
-            raise InputError(f"input {name}: {os.path.relpath(file, root)} cannot be read: {error.strerror}") from None
+            raise InputError(
+                f"input {name}: {os.path.relpath(file, root)} cannot be read: {error.strerror}"
+            ) from None
     return by_path

@@ -181,11 +181,15 @@ def planned(
     """
     scenario = loaded.scenario
     folder.write(SCENARIO_PATH, loaded.text)
-    ingredients = from_scenario(loaded, folder) if material is None else from_material(material, folder)
+    ingredients = (
+        from_scenario(loaded, folder) if material is None else from_material(material, folder)
+    )
     folder.write(sources.PATH, sources.listing(folder.digests))
     if ingredients.patch:
         folder.write(PATCH_PATH, ingredients.patch)
-    preparation = _prepared(scenario, ingredients, folder, progress, over=settings.hostfile is not None)
+    preparation = _prepared(
+        scenario, ingredients, folder, progress, over=settings.hostfile is not None
+    )
     if settings.hostfile is not None:
         over_machines.skip(preparation, settings.hostfile, faults=scenario.faults)
     overrides = tuple(_without_folders(given, folder=loaded.folder) for given in loaded.overrides)
@@ -207,11 +211,22 @@ def planned(
             {arm: environment.named for arm, environment in environments.items()},
         ),
     )
-    return RunPlan(loaded=loaded, settings=settings, ingredients=ingredients, trials=trials, overrides=overrides)
+    return RunPlan(
+        loaded=loaded,
+        settings=settings,
+        ingredients=ingredients,
+        trials=trials,
+        overrides=overrides,
+    )
 
 
 def _prepared(
-    scenario: Scenario, ingredients: Ingredients, folder: ResultsFolder, progress: Progress, *, over: bool
+    scenario: Scenario,
+    ingredients: Ingredients,
+    folder: ResultsFolder,
+    progress: Progress,
+    *,
+    over: bool,
 ) -> Preparation:
     """Make the environments; what they were made from beside an index becomes evidence."""
     for arm, supply in ingredients.supplies.items():

@@ -107,7 +107,11 @@ def recipes_of(
 
 
 def refusals(
-    scenario: Scenario, preparation: Preparation, *, unavailable: Skip | None = None, over: bool = False
+    scenario: Scenario,
+    preparation: Preparation,
+    *,
+    unavailable: Skip | None = None,
+    over: bool = False,
 ) -> dict[str, Skip]:
     """The cells that cannot run on this machine, by id, and why.
 
@@ -127,26 +131,38 @@ def refusals(
 
 
 def _refusal(
-    scenario: Scenario, cell: Cell, preparation: Preparation, *, unavailable: Skip | None, over: bool
+    scenario: Scenario,
+    cell: Cell,
+    preparation: Preparation,
+    *,
+    unavailable: Skip | None,
+    over: bool,
 ) -> Skip | None:
     """Why this cell cannot run here, a reason to skip, never to pass; `unavailable` is why an environment is not."""
     if unfit := unmet(scenario.needs, preparation.machine):
         return unfit
     if (cell.hosts or 1) > 1 and not over:
-        lacks = f"its ranks are on {cell.hosts} machines, and none were named: give a hostfile with --hosts"
+        lacks = (
+            f"its ranks are on {cell.hosts} machines, and none were named: give a hostfile with"
+            " --hosts"
+        )
         return Skip(SkipCode.CELL_HOSTS, lacks)
     if not over and (lacking := faults.for_test_machines(scenario.faults)):
         return Skip(SkipCode.MACHINE_FAULT, lacking)
     if impossible := faults.refusal(scenario.faults):
         return Skip(SkipCode.MACHINE_FAULT, impossible)
-    if (compares_arrays(scenario.checks) or accounted(scenario.checks)) and (absent := missing("numpy")):
+    if (compares_arrays(scenario.checks) or accounted(scenario.checks)) and (
+        absent := missing("numpy")
+    ):
         return Skip(SkipCode.MACHINE_NUMERIC, f"arrays are compared: {absent}")
     if unavailable:
         return unavailable
     if scenario.world.hosts > 1 and (forbidden := hosts.refusal()):
         return forbidden
     # What a program takes is known of none.
-    if lacking := limits.shortage(cell.ranks, memory=1 if scenario.subject.program else limits.LEAST_MEMORY):
+    if lacking := limits.shortage(
+        cell.ranks, memory=1 if scenario.subject.program else limits.LEAST_MEMORY
+    ):
         return Skip(SkipCode.CELL_LIMIT, lacking)
     if (words := scenario.subject.program) is not None:
         staged = [arm.folder for arm in preparation.arms.values()]
@@ -173,7 +189,9 @@ def _engine_refusal(scenario: Scenario, cell: Cell, preparation: Preparation) ->
     return None
 
 
-def _backend_refusal(scenario: Scenario, cell: Cell, environments: Mapping[str, ArmEnvironment]) -> Skip | None:
+def _backend_refusal(
+    scenario: Scenario, cell: Cell, environments: Mapping[str, ArmEnvironment]
+) -> Skip | None:
     backend = BACKENDS[cell.backend]
     arms = scenario.subject.arms
     for arm in arms:
@@ -184,7 +202,11 @@ def _backend_refusal(scenario: Scenario, cell: Cell, environments: Mapping[str, 
                 where = f"the environment of {scenario.subject.named(arm)}"
                 lacking = f"{library} is not in {where}: name it in environment.packages"
                 return Skip(SkipCode.BACKEND_LIBRARY, lacking)
-    if scenario.digests and not all(arm in environments for arm in arms) and (absent := missing("xxhash")):
+    if (
+        scenario.digests
+        and not all(arm in environments for arm in arms)
+        and (absent := missing("xxhash"))
+    ):
         return Skip(SkipCode.BACKEND_LIBRARY, f"what ranks send is digested: {absent}")
     # What the machine lacks beside the library (a GPU, a compiler) is told by the harness' own.
     if all(arm in environments for arm in arms) and backend.properties.portable:

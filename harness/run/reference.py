@@ -67,7 +67,10 @@ class References:
 
     def close(self) -> None:
         """Remove what ranks could read."""
-        if self._scenario.subject.reference is not None or self._scenario.subject.compare is not None:
+        if (
+            self._scenario.subject.reference is not None
+            or self._scenario.subject.compare is not None
+        ):
             shutil.rmtree(self._scratch, ignore_errors=True)
 
     @property
@@ -89,7 +92,9 @@ class References:
         if made is None or made.folder is None or (found := _files(made.folder)) == made.stands:
             return
         name = min(name for name, _ in found.items() ^ made.stands.items())
-        raise NoReference(f"{name} of the reference, which ranks read, was changed by a rank of cell {cell.id}")
+        raise NoReference(
+            f"{name} of the reference, which ranks read, was changed by a rank of cell {cell.id}"
+        )
 
     def make(
         self,
@@ -136,16 +141,28 @@ class References:
                     kept[place] = self._artefacts.spool(one)
 
             says(f"{plan.called}, run {index + 1} of {len(places)}")
-            capture = start(replace(order, about={**order.about, "trial": index}), on_left=left).run()
+            capture = start(
+                replace(order, about={**order.about, "trial": index}), on_left=left
+            ).run()
             keep(plan.arm, place, capture)
-            histories.append(History(capture.events, size=plan.size, reference=histories[0] if histories else None))
-            if failed := [why for why in doubts(self._scenario, histories) if why.code == VerdictCode.REFERENCE_FAILED]:
+            histories.append(
+                History(
+                    capture.events, size=plan.size, reference=histories[0] if histories else None
+                )
+            )
+            if failed := [
+                why
+                for why in doubts(self._scenario, histories)
+                if why.code == VerdictCode.REFERENCE_FAILED
+            ]:
                 setting = "subject.reference.deadline" if plan.offered else "world.deadline"
                 slow = _too_slow(histories[-1], order.watch.deadline, setting=setting)
                 raise NoReference(f"{failed[0]}{slow}{_log(capture)}")
         folder = self._lay(histories[0], kept) if plan.offered else None
         stands = _files(folder) if folder is not None else {}
-        self._made[places] = CellReference(history=histories[0], folder=folder, kept=kept, stands=stands)
+        self._made[places] = CellReference(
+            history=histories[0], folder=folder, kept=kept, stands=stands
+        )
 
     def _order(self, model: Launch, plan: ReferencePlan) -> Launch:
         """A trial of the arm whose code it runs, made a run of the reference."""
@@ -203,10 +220,14 @@ def _too_slow(history: History, deadline: float, *, setting: str) -> str:
     if not history.noted("world.deadline"):
         return ""
     said = [seen.event for seen in history.seen if seen.event.by == "rank"]
-    last = f"; it last said {said[-1].name}, {(said[-1].ns - history.start_ns()) / 1e9:.3g} s in" if said else ""
+    last = (
+        f"; it last said {said[-1].name}, {(said[-1].ns - history.start_ns()) / 1e9:.3g} s in"
+        if said
+        else ""
+    )
     return (
-        f"{last}. A reference that makes variants of its answers takes many times as long as a trial: allow it more, "
-        f"as by --set {setting}={4 * deadline:g}s"
+        f"{last}. A reference that makes variants of its answers takes many times as long as a"
+        f" trial: allow it more, as by --set {setting}={4 * deadline:g}s"
     )
 
 

@@ -61,7 +61,9 @@ class RecordReplay(Replay):
         """The statement of a run."""
         record = self._record(read)
         source_files = sha256(read(sources.PATH))
-        return statement.build(record, report=report_digest, manifest=manifest_digest, source_files=source_files)
+        return statement.build(
+            record, report=report_digest, manifest=manifest_digest, source_files=source_files
+        )
 
     def _describe(self, arrays: str) -> None:
         self.arrays = arrays
@@ -70,7 +72,10 @@ class RecordReplay(Replay):
         record = self._record(read)
         # Looks may change between versions, the report's do not.
         if (drawn := record.run.rankproof) != __version__:
-            why = f"rankproof {drawn} drew it, this is {__version__}; the report stands without it: remove it"
+            why = (
+                f"rankproof {drawn} drew it, this is {__version__}; the report stands without it:"
+                " remove it"
+            )
             raise CannotRender(why)
         basis = Basis(record=record, manifest_digest=manifest_digest, read=read)
         try:

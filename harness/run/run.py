@@ -85,9 +85,9 @@ class RevisionsMissing(RunError):
 
     def __init__(self) -> None:
         super().__init__(
-            "SKIPPED: both arms are the same code with the same arguments until two revisions set them apart: run it "
-            "with --candidate REV --control REV (--repo PATH where the code lies elsewhere), or give it the tag "
-            "on-demand, and it runs only where it is named"
+            "SKIPPED: both arms are the same code with the same arguments until two revisions set"
+            " them apart: run it with --candidate REV --control REV (--repo PATH where the code"
+            " lies elsewhere), or give it the tag on-demand, and it runs only where it is named"
         )
 
 
@@ -149,10 +149,14 @@ def run(
         for path, picture in figures(record, folder.read).items():
             folder.write(path, picture)
         folder.write(RECORD_PATH, record.encode())
-        return Finished(record=record, folder=_sign(record, folder, settings.signer), signer=settings.signer)
+        return Finished(
+            record=record, folder=_sign(record, folder, settings.signer), signer=settings.signer
+        )
 
 
-def _facts(plan: RunPlan, made: MadeTrials, *, reproduces: Reproduces | None, seconds: float) -> RunFacts:
+def _facts(
+    plan: RunPlan, made: MadeTrials, *, reproduces: Reproduces | None, seconds: float
+) -> RunFacts:
     """What the record says of a run beside its trials' events."""
     scenario = plan.scenario
     folder = plan.folder
@@ -183,11 +187,16 @@ def _facts(plan: RunPlan, made: MadeTrials, *, reproduces: Reproduces | None, se
         environment=plan.preparation.machine,
         inputs=[resolved.facts for resolved in ingredients.inputs.values()],
         arguments={name: dict(arm.arguments) for name, arm in ingredients.arms.items()},
-        revisions={name: arm.revision for name, arm in ingredients.arms.items() if arm.revision is not None},
+        revisions={
+            name: arm.revision for name, arm in ingredients.arms.items() if arm.revision is not None
+        },
         environments={name: environment.facts for name, environment in environments.items()},
         reproduces=reproduces,
         room=_room(scenario),
-        plugins=used(scenario, views={name: VIEWS.plugins[name] for name in checked() if name in VIEWS.plugins}),
+        plugins=used(
+            scenario,
+            views={name: VIEWS.plugins[name] for name in checked() if name in VIEWS.plugins},
+        ),
         imported=imported(),
         provenance=provenance,
         machines=made.machines,
@@ -195,7 +204,10 @@ def _facts(plan: RunPlan, made: MadeTrials, *, reproduces: Reproduces | None, se
         texts_left=library.keep(
             folder, loaded, environments, of=plan.trials.differing, arms=compared(ingredients.arms)
         ),
-        cells=[CellFacts(id=cell.id, skipped=skipped.get(cell.id), **made.of(cell)) for cell in plan.preparation.cells],
+        cells=[
+            CellFacts(id=cell.id, skipped=skipped.get(cell.id), **made.of(cell))
+            for cell in plan.preparation.cells
+        ],
     )
 
 
@@ -210,14 +222,18 @@ def _begun(loaded: LoadedScenario, results: Path) -> ResultsFolder:
 
 
 @contextmanager
-def _in_folder(folder: ResultsFolder, loaded: LoadedScenario, progress: Progress) -> Iterator[Interrupt]:
+def _in_folder(
+    folder: ResultsFolder, loaded: LoadedScenario, progress: Progress
+) -> Iterator[Interrupt]:
     """Whatever ends a run early leaves no folder, or one that says so, and is told in one line."""
     try:
         with interruptible() as interrupt:
             yield interrupt
     except (KeyboardInterrupt, Cancelled):
         folder.abandon("The run was interrupted.")
-        raise Interrupted(f"interrupted: {folder.path} is marked unfinished, nothing was signed") from None
+        raise Interrupted(
+            f"interrupted: {folder.path} is marked unfinished, nothing was signed"
+        ) from None
     except staging.NotThere as error:
         folder.discard()
         raise Slip([loaded.problem(error.place, error.message)]) from None
@@ -246,7 +262,10 @@ def _in_folder(folder: ResultsFolder, loaded: LoadedScenario, progress: Progress
     except Contradiction as error:
         why = f"the evidence of this run cannot be true ({error.word}): {error}"
         folder.abandon(why)
-        todo = "Did the subject write into its event channel itself? Is the clock coarser than a microsecond?"
+        todo = (
+            "Did the subject write into its event channel itself? Is the clock coarser than a"
+            " microsecond?"
+        )
         raise RunError(f"{why}. Nothing was signed. {todo}") from None
     except OSError as error:
         folder.abandon(str(error))
@@ -289,7 +308,9 @@ def _sign(record: Record, folder: ResultsFolder, key: Signer | None) -> Path:
         report = footer.attach(body, key.sign(footer.signed_part(body), NAMESPACE_REPORT))
         stated = replay.rebuild(folder.read, sha256(report), digest)
         beside[statement.NAME] = statement.attest(stated, key)
-    return folder.finish(manifest=(manifest.NAME, listing), report=(statement.REPORT, report), beside=beside.items())
+    return folder.finish(
+        manifest=(manifest.NAME, listing), report=(statement.REPORT, report), beside=beside.items()
+    )
 
 
 def _demand_unchanged(plan: RunPlan) -> None:
@@ -301,9 +322,12 @@ def _demand_unchanged(plan: RunPlan) -> None:
     for name, resolved in plan.ingredients.inputs.items():
         if inputs.digests(resolved.path, name=name) != resolved.facts.files:
             raise inputs.InputError(
-                f"input {name}: {resolved.facts.given} changed while the run was going on; run it again"
+                f"input {name}: {resolved.facts.given} changed while the run was going on; run it"
+                " again"
             )
     for arm, environment in plan.preparation.environments.items():
         if plan.runnable and not cache.is_unchanged(environment):
             changed = plan.scenario.subject.named(arm)
-            raise EnvironmentProblem(f"the environment of {changed} changed while the run was going on; run it again")
+            raise EnvironmentProblem(
+                f"the environment of {changed} changed while the run was going on; run it again"
+            )

@@ -66,13 +66,17 @@ class Trials:
         """
         scenario = plan.scenario
         self._scenario = scenario
-        self._stated = scenario.subject.control.must_fail if scenario.subject.control is not None else None
+        self._stated = (
+            scenario.subject.control.must_fail if scenario.subject.control is not None else None
+        )
         self._arms = plan.preparation.arms
         self.loaded: dict[str, dict[str, bytes]] = {arm: {} for arm in self._arms}
         # Trials end in several threads: whether a list is new is asked and decided by one at a time.
         self._lists = threading.Lock()
         self._results = plan.results
-        self._artefacts = Artefacts(plan.results, compares_arrays(scenario.checks), room_of(scenario))
+        self._artefacts = Artefacts(
+            plan.results, compares_arrays(scenario.checks), room_of(scenario)
+        )
         self._references = References(scenario, self._artefacts, results=plan.results)
         self._interrupt = interrupt
         self._progress = progress or Progress()
@@ -91,7 +95,9 @@ class Trials:
             machines=machines,
         )
 
-    def make(self, cells: Sequence[Cell], *, jobs: int, farm: Farm | None = None) -> dict[str, dict[Arm, int]]:
+    def make(
+        self, cells: Sequence[Cell], *, jobs: int, farm: Farm | None = None
+    ) -> dict[str, dict[Arm, int]]:
         """Make every trial of the cells that can run here, `jobs` worlds at a time; void ones are replaced as allowed.
 
         Args:
@@ -103,7 +109,9 @@ class Trials:
             Per cell id and arm, how many trials were made, void ones included.
         """
         self._farm = farm
-        counts: dict[str, dict[Arm, int]] = {cell.id: {"candidate": 0, "control": 0} for cell in cells}
+        counts: dict[str, dict[Arm, int]] = {
+            cell.id: {"candidate": 0, "control": 0} for cell in cells
+        }
         # What used up replacements: a lost node does so once, however many trials it took along.
         voids: dict[tuple[str, Arm], set[tuple[str, int]]] = {}
         planned = self._plan(cells)
@@ -216,20 +224,32 @@ class Trials:
         folder = trial_folder(cell.slug, arm, index)
         self._keep(folder, capture)
         self._keep_lists(arm, capture.loaded)
-        history = History(capture.events, size=cell.ranks, reference=made.history if made is not None else None)
+        history = History(
+            capture.events, size=cell.ranks, reference=made.history if made is not None else None
+        )
         trial, _ = outcome.judge(scenario, cell, arm, index, history)
         ended = trial.outcome
         if arm == "candidate" and ended == "pass":
-            self._silences[cell.id] = max(self._silences.get(cell.id, 0.0), longest_silence(history))
-        must_fail = arm == "control" and self._stated is not None and self._stated.applies(cell.values)
+            self._silences[cell.id] = max(
+                self._silences.get(cell.id, 0.0), longest_silence(history)
+            )
+        must_fail = (
+            arm == "control" and self._stated is not None and self._stated.applies(cell.values)
+        )
         return MadeTrial(
             cell=cell,
             arm=arm,
             void=ended == "void",
             as_expected=(ended == "fail") == must_fail,
-            lost=trial.node if trial.void is not None and trial.void.code == VoidCode.NODE_LOST else None,
+            lost=(
+                trial.node
+                if trial.void is not None and trial.void.code == VoidCode.NODE_LOST
+                else None
+            ),
             watched=watched,
-            hung=ended != "void" and bool(history.noted("world.still")) and not history.noted("world.unproved"),
+            hung=ended != "void"
+            and bool(history.noted("world.still"))
+            and not history.noted("world.unproved"),
         )
 
     def _keep_reference(self, arm: str, folder: str, capture: Capture) -> None:
@@ -320,10 +340,14 @@ def make(plan: RunPlan, *, interrupt: Interrupt, progress: Progress) -> MadeTria
                 planned = plan.counts()
                 lanes = min(jobs, len(runnable) * (planned.candidate + planned.control))
                 trials.worlds.start_servers(lanes=lanes)
-            if wrong := slips(plan.loaded, plan.ingredients.arms, runnable, look=trials.worlds.look):
+            if wrong := slips(
+                plan.loaded, plan.ingredients.arms, runnable, look=trials.worlds.look
+            ):
                 raise ScenarioError(wrong)
             if nodes is not None:
-                farm = stack.enter_context(opened(plan, nodes, interrupt=interrupt, worlds=trials.worlds))
+                farm = stack.enter_context(
+                    opened(plan, nodes, interrupt=interrupt, worlds=trials.worlds)
+                )
                 farm.prepare(says=progress.says)
                 jobs = farm.lanes
         made = MadeTrials(
@@ -337,12 +361,17 @@ def make(plan: RunPlan, *, interrupt: Interrupt, progress: Progress) -> MadeTria
         )
         # Asked before the fleet is closed: afterwards no machine answers.
         if machines is not None and (changed := machines.fleet.changed()):
-            what = "code or inputs that it was given changed there during the run, or it could not be asked at its end"
-            raise ServerFailed(f"machine {', '.join(changed)}: {what}. Nothing was signed: run it again")
+            what = (
+                "code or inputs that it was given changed there during the run, or it could not be"
+                " asked at its end"
+            )
+            raise ServerFailed(
+                f"machine {', '.join(changed)}: {what}. Nothing was signed: run it again"
+            )
     for called, why in machines.fleet.unwritten.items() if machines is not None else ():
         progress.says(
-            f"machine {called} could not write down what happened there: {why}. Free some space in its cache: had it "
-            "been lost, that part would be missing"
+            f"machine {called} could not write down what happened there: {why}. Free some space in"
+            " its cache: had it been lost, that part would be missing"
         )
     for left in pool.left:
         progress.says(f"what ranks left in their room could not be removed: {left}")

@@ -154,12 +154,16 @@ def attempt(loaded: LoadedScenario, *, cell: str | None, jobs: int, progress: Pr
         scenario = loaded.scenario
         matrix = cells(loaded.scenario)
         if cell is not None and cell not in {one.id for one in matrix}:
-            raise NoSuchCell(f"no cell is called {cell}; the cells are {'; '.join(one.id for one in matrix)}")
+            raise NoSuchCell(
+                f"no cell is called {cell}; the cells are {'; '.join(one.id for one in matrix)}"
+            )
         given = inputs.of_scenario(scenario, folder=loaded.folder)
         paths = [resolved.path for resolved in given.values()]
         staged = staging.stage_arms(scenario, folder=loaded.folder, inputs=paths, results=folder)
         supplies = supply.of_scenario(scenario, folder=loaded.folder)
-        preparation = prepare(scenario, arms=staged, inputs=given, supplies=supplies, progress=progress)
+        preparation = prepare(
+            scenario, arms=staged, inputs=given, supplies=supplies, progress=progress
+        )
         skipped = {name: str(why) for name, why in preparation.skipped.items()}
         runnable = preparation.runnable
         chosen = next((one for one in runnable if cell in (None, one.id)), None)
@@ -201,7 +205,9 @@ def attempt(loaded: LoadedScenario, *, cell: str | None, jobs: int, progress: Pr
             cell=chosen,
             skipped=skipped,
             arms=[
-                _judged(loaded, chosen, arm, folder, seconds[arm], reference, code=staged[arm].folder)
+                _judged(
+                    loaded, chosen, arm, folder, seconds[arm], reference, code=staged[arm].folder
+                )
                 for arm in get_args(Arm)
                 if arm in seconds
             ],
@@ -251,7 +257,9 @@ def _judged(
     history = History.read(folder.read(f"{place}/{EVENTS}"), size=cell.ranks, reference=reference)
     files = {path.relative_to(code).as_posix(): "" for path in code.rglob("*") if path.is_file()}
     # Where a hang is stated by its line, the line is looked up.
-    line_of = ArmCode(files=files, arguments={}, source=str(code)).lines(lambda path: Path(path).read_bytes())
+    line_of = ArmCode(files=files, arguments={}, source=str(code)).lines(
+        lambda path: Path(path).read_bytes()
+    )
     trial, findings = outcome.judge(scenario, cell, arm, 0, history, line_of=line_of)
 
     def left(ending: str) -> dict[int, bytes]:
@@ -272,7 +280,9 @@ def _judged(
 
 def _kept(history: History, rank: int, folder: ResultsFolder) -> list[Kept]:
     events = [seen.event.values for seen in history.noted(ARTEFACT_FOUND, rank)]
-    return [Kept(values, _holds(values, folder) if "artefact" in values else "") for values in events]
+    return [
+        Kept(values, _holds(values, folder) if "artefact" in values else "") for values in events
+    ]
 
 
 def _holds(values: Mapping[str, JSON], folder: ResultsFolder) -> str:
@@ -289,7 +299,11 @@ def _holds(values: Mapping[str, JSON], folder: ResultsFolder) -> str:
         return f"not looked at: {lacks}"
     found = spread(ArrayFile(path, content))
     parts = ["" if found.least is None else f"{found.least:.6g} to {found.most:.6g}"]
-    parts += [f"{many} {what}" for many, what in ((found.nans, "NaN"), (found.infinities, "infinite")) if many]
+    parts += [
+        f"{many} {what}"
+        for many, what in ((found.nans, "NaN"), (found.infinities, "infinite"))
+        if many
+    ]
     return ", ".join(filter(None, parts)) or "empty"
 
 
@@ -301,5 +315,7 @@ def _calls(content: bytes) -> str:
         return f"not a ledger: {error}"
     last = "; ".join(in_words(call.values()) for call in ledger.calls[-CALLS_SHOWN:])
     return (
-        plural(ledger.made, "call") + (f", the last: {last}" if last else "") + (f"; {ledger.why}" * bool(ledger.why))
+        plural(ledger.made, "call")
+        + (f", the last: {last}" if last else "")
+        + (f"; {ledger.why}" * bool(ledger.why))
     )

@@ -25,7 +25,14 @@ from harness.stats.measured import BEGIN, END, OF_THE_HUB
 from harness.world.below.preload import PACKAGES
 from harness.world.control.capture import Capture
 from harness.world.control.hang import Hang
-from harness.world.control.launch import Launch, PlaceLaunch, ReportLaunch, StartLaunch, SubjectLaunch, WatchLaunch
+from harness.world.control.launch import (
+    Launch,
+    PlaceLaunch,
+    ReportLaunch,
+    StartLaunch,
+    SubjectLaunch,
+    WatchLaunch,
+)
 from harness.world.control.pool import ServerPool, is_linux, prepare
 from harness.world.control.rank_environment import is_import_time
 from harness.world.control.server_handle import ServerFailed
@@ -98,12 +105,19 @@ class Worlds:
         self._environments = plan.preparation.environments
         inputs = plan.preparation.inputs
         home = inputs.get(HOME_INPUT)
-        self._home = {name: home.path / name for name in home.facts.files} if home is not None else {}
+        self._home = (
+            {name: home.path / name for name in home.facts.files} if home is not None else {}
+        )
         self._shared_home = scenario.world.home_is == "shared"
-        self._inputs = {name: str(resolved.path) for name, resolved in inputs.items() if name != HOME_INPUT}
+        self._inputs = {
+            name: str(resolved.path) for name, resolved in inputs.items() if name != HOME_INPUT
+        }
         self._served = inputs[scenario.hub.serve].path if scenario.hub is not None else None
         # What ranks find the hub by; what the scenario says itself goes before it.
-        self.env = {**(hub.environment(hub_port) if hub_port is not None else {}), **scenario.world.env}
+        self.env = {
+            **(hub.environment(hub_port) if hub_port is not None else {}),
+            **scenario.world.env,
+        }
         # Only what is asked for: a gate at both ends of the subject costs every rank a moment. On a node nothing is
         # measured: its worlds are beside those of others.
         measured = any(row.probe and row.probe not in OF_THE_HUB for row in scenario.measure)
@@ -179,7 +193,9 @@ class Worlds:
                 python=environment.python if environment is not None else None,
                 preload=self._preload,
             ),
-            watch=WatchLaunch(deadline=min(LOOK_WITHIN, scenario.world.deadline), after_failure=0.0),
+            watch=WatchLaunch(
+                deadline=min(LOOK_WITHIN, scenario.world.deadline), after_failure=0.0
+            ),
             reports=ReportLaunch(looks=True),
         )
         capture = World(order, self._pool, cancel=self._cancel).run()
@@ -216,7 +232,10 @@ class Worlds:
                 folder=staged.folder,
                 arguments={**staged.arguments, **cell.axes},
                 inputs=self._inputs,
-                seeds=[derive_seed(scenario.seed, scenario.id, cell.id, sown, rank) for rank in range(cell.ranks)],
+                seeds=[
+                    derive_seed(scenario.seed, scenario.id, cell.id, sown, rank)
+                    for rank in range(cell.ranks)
+                ],
                 env=self.env,
                 program=tuple(scenario.subject.program or ()),
             ),
@@ -238,7 +257,9 @@ class Worlds:
                 distributions=environment.named if environment is not None else (),
                 declared=tuple(sorted(plan.declared.get(arm, ()))),
                 differing=tuple(sorted(plan.differing)),
-                tells_environment=any(check.properties.needs_the_environment for check in scenario.checks),
+                tells_environment=any(
+                    check.properties.needs_the_environment for check in scenario.checks
+                ),
             ),
             places=PlaceLaunch(
                 hosts=Hosts(count=scenario.world.hosts, of=placed) if placed is not None else None,
@@ -252,10 +273,20 @@ class Worlds:
 
     def _pool_of(self, launch: Launch) -> ServerPool | MachinePool:
         """Whose servers fork the ranks: what is one process for its own is on this machine."""
-        return self._machines.fleet if self._machines is not None and launch.places.machines is not None else self._pool
+        return (
+            self._machines.fleet
+            if self._machines is not None and launch.places.machines is not None
+            else self._pool
+        )
 
     def make(
-        self, cell: Cell, arm: str, index: int, *, hang: Hang | None = None, reference: CellReference | None = None
+        self,
+        cell: Cell,
+        arm: str,
+        index: int,
+        *,
+        hang: Hang | None = None,
+        reference: CellReference | None = None,
     ) -> Capture:
         """Make the world of one trial, and return what it left.
 
@@ -274,7 +305,9 @@ class Worlds:
         if reference is not None and reference.folder is not None:
             inputs = {**launch.subject.inputs, INPUT: str(reference.folder)}
             launch = replace(launch, subject=replace(launch.subject, inputs=inputs))
-        reports = replace(launch.reports, observe="collectives" in scenario.observe, digests=scenario.digests)
+        reports = replace(
+            launch.reports, observe="collectives" in scenario.observe, digests=scenario.digests
+        )
         launch = replace(launch, reports=reports)
         faults = of_arm(scenario.faults, arm)
         seed = derive_seed(scenario.seed, scenario.id, cell.id, index)
@@ -282,7 +315,9 @@ class Worlds:
         launch = strikes.prepare(launch)
         served = None
         if self._served is not None and self._hub_port is not None:
-            served = hub.WorldHub(self._served, port=self._hub_port, faults=faults, size=cell.ranks, seed=seed)
+            served = hub.WorldHub(
+                self._served, port=self._hub_port, faults=faults, size=cell.ranks, seed=seed
+            )
             launch = served.prepare(launch)
 
         def begin(world: World) -> None:
@@ -304,7 +339,9 @@ class Worlds:
             runs = reference.history if reference is not None else None
             if arm == "candidate":
                 self._artefacts.prick(world, kept, size=cell.ranks, reference=expected, runs=runs)
-            self._artefacts.account(world, kept, checks=scenario.checks, size=cell.ranks, reference=expected, runs=runs)
+            self._artefacts.account(
+                world, kept, checks=scenario.checks, size=cell.ranks, reference=expected, runs=runs
+            )
             if launch.reports.observe:
                 compare_ledgers(world, kept, size=cell.ranks, checks=scenario.checks)
 

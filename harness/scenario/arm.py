@@ -38,7 +38,9 @@ from harness.scenario.matrix import same
 WITHIN = 10.0
 """Seconds; default of `within`."""
 
-SignalName = Annotated[str, form(r"^SIG[A-Z0-9+]{2,10}$", "must be the name of a signal, like SIGSEGV", most=16)]
+SignalName = Annotated[
+    str, form(r"^SIG[A-Z0-9+]{2,10}$", "must be the name of a signal, like SIGSEGV", most=16)
+]
 LibraryFile = Annotated[
     str,
     form(
@@ -81,10 +83,14 @@ def share(value: Any) -> Share:
     if isinstance(value, int | float) and not isinstance(value, bool) and 0 < value <= 100:
         # A number without a unit is a part of one up to 1, and percent above: 0.3 and 30 are both 30 %.
         hint = f">={percent_of(value)}%"
-    raise complaint('must be every, or a share of more than 0% and at most 100% like ">=20%"', suggestion=hint)
+    raise complaint(
+        'must be every, or a share of more than 0% and at most 100% like ">=20%"', suggestion=hint
+    )
 
 
-ShareField = Annotated[Share, *written(share, {"type": "string", "pattern": rf"^(every|>={NUMBER}%)$"})]
+ShareField = Annotated[
+    Share, *written(share, {"type": "string", "pattern": rf"^(every|>={NUMBER}%)$"})
+]
 
 
 class End(Model):
@@ -94,23 +100,36 @@ class End(Model):
     source: Line | None = Field(None, description=SOURCE)
     file: LibraryFile | None = Field(
         None,
-        description="A file of an installed library, from its package down, such as mlx_lm/models/llama.py: source is "
-        "then the line of the last frame in it.",
+        description=(
+            "A file of an installed library, from its package down, such as mlx_lm/models/llama.py:"
+            " source is then the line of the last frame in it."
+        ),
     )
     message: Message | None = Field(None, description=MESSAGE)
-    signal: SignalName | None = Field(None, description="Signal that ends the rank, such as SIGSEGV.")
+    signal: SignalName | None = Field(
+        None, description="Signal that ends the rank, such as SIGSEGV."
+    )
     code: Annotated[int, Field(ge=1, le=255)] | None = Field(None, description=CODE)
 
     @model_validator(mode="after")
     def _one_end(self) -> Self:
         if self.error is not None and self.source is None and self.message is None:
             raise complaint(
-                "is not enough: any slip may raise it. Name the line too (source), or what the message says", at="error"
+                "is not enough: any slip may raise it. Name the line too (source), or what the"
+                " message says",
+                at="error",
             )
         if self.file is not None and self.source is None:
             raise complaint("is not enough: name the line in it too (source)", at="file")
-        raised = next((name for name in ("error", "source", "message") if getattr(self, name) is not None), None)
-        given = [name for name in (raised, "signal" if self.signal else None, "code" if self.code else None) if name]
+        raised = next(
+            (name for name in ("error", "source", "message") if getattr(self, name) is not None),
+            None,
+        )
+        given = [
+            name
+            for name in (raised, "signal" if self.signal else None, "code" if self.code else None)
+            if name
+        ]
         if len(given) > 1:
             raise complaint(f"cannot stand beside {given[0]}: a rank ends in one way", at=given[1])
         return self
@@ -118,7 +137,10 @@ class End(Model):
     @property
     def says_how(self) -> bool:
         """Whether it names an end at all."""
-        return any(getattr(self, name) is not None for name in ("error", "source", "message", "signal", "code"))
+        return any(
+            getattr(self, name) is not None
+            for name in ("error", "source", "message", "signal", "code")
+        )
 
 
 class AlsoEnds(End):
@@ -129,7 +151,10 @@ class AlsoEnds(End):
     @model_validator(mode="after")
     def _says_how(self) -> Self:
         if not self.says_how:
-            raise complaint("says nothing about how those ranks end; give error with source or message, signal or code")
+            raise complaint(
+                "says nothing about how those ranks end; give error with source or message, signal"
+                " or code"
+            )
         return self
 
 
@@ -137,25 +162,38 @@ class HangsAt(Model):
     """Where a rank stands still for good. Exactly one of source, function and after says where."""
 
     source: Line | None = Field(
-        None, description="A source line of the subject that is on the stack of one of the rank's threads."
+        None,
+        description=(
+            "A source line of the subject that is on the stack of one of the rank's threads."
+        ),
     )
     function: Annotated[Line, Field(max_length=255)] | None = Field(
-        None, description="A function of the subject that is on the stack of one of the rank's threads."
+        None,
+        description="A function of the subject that is on the stack of one of the rank's threads.",
     )
-    after: Event | None = Field(None, description="For programs: the last event that the rank emits.")
+    after: Event | None = Field(
+        None, description="For programs: the last event that the rank emits."
+    )
     fails: Id | None = Field(
         None,
-        description="A check of the ranks' ledgers that fails too, by what was compared: it says why the rank hangs.",
+        description=(
+            "A check of the ranks' ledgers that fails too, by what was compared: it says why the"
+            " rank hangs."
+        ),
     )
     spins: bool = Field(
         False,
-        description="The rank loops instead of waiting: a thread is busy for 90 % of the time, and stays within the "
-        "same lines. A loop that would end later looks the same.",
+        description=(
+            "The rank loops instead of waiting: a thread is busy for 90 % of the time, and stays"
+            " within the same lines. A loop that would end later looks the same."
+        ),
     )
     polls: Listed[Annotated[Line, Field(max_length=255)]] = Field(
         (),
-        description="Functions of Python threads that ask again and again and change nothing by it, such as a "
-        "heartbeat. Any other thread that does is a doubt, and no hang is proved.",
+        description=(
+            "Functions of Python threads that ask again and again and change nothing by it, such as"
+            " a heartbeat. Any other thread that does is a doubt, and no hang is proved."
+        ),
     )
 
     @model_validator(mode="after")
@@ -181,21 +219,29 @@ class MustFail(End):
 
     check: Id | None = Field(None, description="The id of the check that the control must fail.")
     hang: HangsAt | None = Field(None, description="Where the control hangs, in place of check.")
-    ranks: Ranks = Field(description="The ranks on which it fails, matched exactly: every, nonzero, or a list.")
+    ranks: Ranks = Field(
+        description="The ranks on which it fails, matched exactly: every, nonzero, or a list."
+    )
     missing: bool = Field(
         False,
-        description="The ranks fail because they do not report or keep what the check compares. Unless this is stated, "
-        "that counts as a slip of the control.",
+        description=(
+            "The ranks fail because they do not report or keep what the check compares. Unless this"
+            " is stated, that counts as a slip of the control."
+        ),
     )
     shape: bool = Field(
         False,
-        description="The ranks fail because what they give has another shape. Unless this is stated, that counts as a "
-        "slip of the control.",
+        description=(
+            "The ranks fail because what they give has another shape. Unless this is stated, that"
+            " counts as a slip of the control."
+        ),
     )
     nonfinite: bool = Field(
         False,
-        description="The ranks fail because whatever differs is NaN or infinite. Unless this is stated, that counts as "
-        "a slip of the control.",
+        description=(
+            "The ranks fail because whatever differs is NaN or infinite. Unless this is stated,"
+            " that counts as a slip of the control."
+        ),
     )
     within: Duration = Field(
         WITHIN,
@@ -205,12 +251,16 @@ class MustFail(End):
     also: Listed[AlsoEnds] = Field((), description="Ends of other ranks that belong to the bug.")
     cells: dict[str, Annotated[Distinct[Scalar], Field(min_length=1)]] | None = Field(
         None,
-        description="The cells in which it fails: a mapping from axis to values, all of which must match. In every "
-        "other cell it must hold. Default: every cell.",
+        description=(
+            "The cells in which it fails: a mapping from axis to values, all of which must match."
+            " In every other cell it must hold. Default: every cell."
+        ),
     )
     share: ShareField = Field(
         default=EVERY_TRIAL,
-        description='In how many trials the control must fail: every, or for a race a share like ">=20%".',
+        description=(
+            'In how many trials the control must fail: every, or for a race a share like ">=20%".'
+        ),
         json_schema_extra={"default": "every"},
     )
 
@@ -233,18 +283,28 @@ class MustFail(End):
     @model_validator(mode="after")
     def _one_failure(self) -> Self:
         if self.check is None and self.hang is None:
-            raise complaint("says nothing about what fails; give check, or hang for a control that never ends")
+            raise complaint(
+                "says nothing about what fails; give check, or hang for a control that never ends"
+            )
         if self.check is not None and self.hang is not None:
             raise complaint("cannot stand beside check; keep one of them", at="hang")
         if self.hang is not None and self.says_how:
-            raise complaint("does not end a rank that hangs; name the ends of other ranks in also", at="hang")
+            raise complaint(
+                "does not end a rank that hangs; name the ends of other ranks in also", at="hang"
+            )
         wants = [name for name in WANTS if getattr(self, name)]
         if len(wants) > 1:
-            raise complaint(f"cannot stand beside {wants[0]}: a rank fails in one way; keep one of them", at=wants[1])
+            raise complaint(
+                f"cannot stand beside {wants[0]}: a rank fails in one way; keep one of them",
+                at=wants[1],
+            )
         if wants and self.hang is not None:
             raise complaint("is for a check, and a hang fails none; remove it", at=wants[0])
         if wants and self.says_how:
-            what = "is not asked of ranks that end as stated (error, source, message, signal, code); keep one"
+            what = (
+                "is not asked of ranks that end as stated (error, source, message, signal, code);"
+                " keep one"
+            )
             raise complaint(what, at=wants[0])
         if self.hang is None and "within" in self.model_fields_set:
             raise complaint("is for a hang; remove it", at="within")
@@ -257,18 +317,30 @@ class Arm(Model):
     with_: dict[Argument, JsonValue] = Field(
         default_factory=dict,
         alias="with",
-        description="Arguments for the subject's function. Matrix axes other than ranks and backend are added to them.",
+        description=(
+            "Arguments for the subject's function. Matrix axes other than ranks and backend are"
+            " added to them."
+        ),
     )
     file: Inside | None = Field(
-        None, description="A file in the scenario's folder that takes the place of the module that entry names."
+        None,
+        description=(
+            "A file in the scenario's folder that takes the place of the module that entry names."
+        ),
     )
     repo: Repo | None = Field(
         None,
-        description="Path of the git repository that rev and patch refer to, relative to the scenario's folder "
-        "(default: the one the scenario lies in).",
+        description=(
+            "Path of the git repository that rev and patch refer to, relative to the scenario's"
+            " folder (default: the one the scenario lies in)."
+        ),
     )
-    rev: Rev | None = Field(None, description="Revision of the repository that this arm runs (default: HEAD).")
-    patch: Inside | None = Field(None, description="A patch in the scenario's folder, applied to the revision.")
+    rev: Rev | None = Field(
+        None, description="Revision of the repository that this arm runs (default: HEAD)."
+    )
+    patch: Inside | None = Field(
+        None, description="A patch in the scenario's folder, applied to the revision."
+    )
     environment: Environment | None = Field(
         None, description="Interpreter and packages of this arm alone, in place of the subject's."
     )

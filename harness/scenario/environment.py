@@ -35,7 +35,8 @@ ExactVersion = Annotated[
     str,
     form(
         r"^([0-9]+!)?[0-9]+(\.[0-9]+)*((a|b|rc)[0-9]+)?(\.post[0-9]+)?(\.dev[0-9]+)?(\+[a-z0-9]+(\.[a-z0-9]+)*)?$",
-        'must be one exact version, like "5.5.0"; ranges and wildcards would run something else next year',
+        'must be one exact version, like "5.5.0"; ranges and wildcards would run something else'
+        " next year",
         most=64,
     ),
 ]
@@ -50,11 +51,16 @@ class Checkout(Model):
     """A package that is built from a commit of a git repository on this machine."""
 
     path: Relative = Field(
-        description="Folder of the package in a git repository (where its pyproject.toml lies), relative to the "
-        "scenario's folder."
+        description=(
+            "Folder of the package in a git repository (where its pyproject.toml lies), relative to"
+            " the scenario's folder."
+        )
     )
     rev: Rev | None = Field(
-        None, description="Revision that is built (default: HEAD). What is not committed has no part in it."
+        None,
+        description=(
+            "Revision that is built (default: HEAD). What is not committed has no part in it."
+        ),
     )
 
 
@@ -66,27 +72,38 @@ class Environment(Model):
     """The interpreter and packages of an arm."""
 
     python: PythonVersion | None = Field(
-        None, description="Version of the Python interpreter, such as 3.12 (default: the one Rankproof runs in)."
+        None,
+        description=(
+            "Version of the Python interpreter, such as 3.12 (default: the one Rankproof runs in)."
+        ),
     )
     packages: dict[
         PackageName,
         Annotated[
-            Annotated[ExactVersion, Tag("[version]")] | Annotated[Checkout, Tag("[checkout]")], Discriminator(_form_of)
+            Annotated[ExactVersion, Tag("[version]")] | Annotated[Checkout, Tag("[checkout]")],
+            Discriminator(_form_of),
         ],
     ] = Field(
         default_factory=dict,
-        description="Packages, with extras or without, each with its exact version or a git checkout that it is built "
-        "from. What they depend on is added and recorded.",
+        description=(
+            "Packages, with extras or without, each with its exact version or a git checkout that"
+            " it is built from. What they depend on is added and recorded."
+        ),
     )
     requirements: Inside | None = Field(
         None,
-        description="A file of the scenario's folder with every package of the environment, pinned by version and "
-        "sha256, as pip-compile and uv write it. Beside it, packages takes checkouts only.",
+        description=(
+            "A file of the scenario's folder with every package of the environment, pinned by"
+            " version and sha256, as pip-compile and uv write it. Beside it, packages takes"
+            " checkouts only."
+        ),
     )
     torch: Literal["cpu", "any"] | None = Field(
         None,
-        description="cpu: torch's build for the CPU, and never a package of CUDA. any: the build that pip finds first "
-        "(default: cpu where Rankproof itself runs without an NVIDIA driver).",
+        description=(
+            "cpu: torch's build for the CPU, and never a package of CUDA. any: the build that pip"
+            " finds first (default: cpu where Rankproof itself runs without an NVIDIA driver)."
+        ),
     )
 
     @field_validator("packages")
@@ -96,7 +113,9 @@ class Environment(Model):
         for name, version in packages.items():
             if bare(name) in map(bare, by_name):
                 raise complaint(
-                    "is named twice: case, '-', '_' and '.' make no other package, nor do extras; keep one", at=name
+                    "is named twice: case, '-', '_' and '.' make no other package, nor do extras;"
+                    " keep one",
+                    at=name,
                 )
             by_name[_normal(name)] = version
         return by_name
@@ -104,7 +123,9 @@ class Environment(Model):
     @model_validator(mode="after")
     def _not_empty(self) -> Self:
         if self.python is None and not self.packages and self.requirements is None:
-            raise complaint("names neither python nor packages nor requirements; name one, or remove it")
+            raise complaint(
+                "names neither python nor packages nor requirements; name one, or remove it"
+            )
         return self
 
     @model_validator(mode="after")
@@ -112,8 +133,8 @@ class Environment(Model):
         if self.requirements is not None and self.versions:
             name = next(iter(self.versions))
             raise complaint(
-                f"names {name} beside a file of requirements, which has every package; write it there, with its "
-                "version and hash, and keep checkouts alone here",
+                f"names {name} beside a file of requirements, which has every package; write it"
+                " there, with its version and hash, and keep checkouts alone here",
                 at="packages",
             )
         return self
@@ -121,12 +142,18 @@ class Environment(Model):
     @property
     def versions(self) -> dict[str, str]:
         """The packages that are named with a version, by normal name without extras."""
-        return {bare(name): given for name, given in self.packages.items() if isinstance(given, str)}
+        return {
+            bare(name): given for name, given in self.packages.items() if isinstance(given, str)
+        }
 
     @property
     def checkouts(self) -> dict[str, Checkout]:
         """The packages that are built from a checkout, by normal name without extras."""
-        return {bare(name): given for name, given in self.packages.items() if isinstance(given, Checkout)}
+        return {
+            bare(name): given
+            for name, given in self.packages.items()
+            if isinstance(given, Checkout)
+        }
 
     def unmet(self, *, python: str, packages: Mapping[str, str]) -> Iterator[str]:
         """What is asked for and is not there, in words that name it, what was wanted and what is there.
@@ -157,7 +184,11 @@ def bare(name: str) -> str:
 def extras(name: str) -> list[str]:
     """The normal names of the extras that are written behind the name of a package."""
     written = re.match(r"[^\s\[@=;]+\s*\[([^\]]*)\]", name)
-    return sorted({normal(extra.strip()) for extra in written[1].split(",") if extra.strip()}) if written else []
+    return (
+        sorted({normal(extra.strip()) for extra in written[1].split(",") if extra.strip()})
+        if written
+        else []
+    )
 
 
 def _normal(name: str) -> str:
@@ -172,7 +203,9 @@ def for_gpus(packages: Mapping[str, str]) -> list[str]:
     if "torch" not in packages:
         return []
     torch = [f"torch {packages['torch']}"] if FOR_GPUS.fullmatch(packages["torch"]) else []
-    return torch + [f"{name} {version}" for name, version in sorted(packages.items()) if CUDA.fullmatch(name)]
+    return torch + [
+        f"{name} {version}" for name, version in sorted(packages.items()) if CUDA.fullmatch(name)
+    ]
 
 
 def listing(names: Collection[str], *, most: int = 3) -> str:
@@ -248,21 +281,30 @@ def parse_requirements(text: bytes, *, name: str) -> tuple[Requirement, ...]:
         content = text.decode("utf-8-sig")
     except UnicodeDecodeError as error:
         before = text.count(b"\n", 0, error.start)
-        raise ScenarioError([_line_problem(name, before + 1, "is not UTF-8; save the file as UTF-8")]) from None
+        raise ScenarioError(
+            [_line_problem(name, before + 1, "is not UTF-8; save the file as UTF-8")]
+        ) from None
     for number, line in _logical(content):
         try:
             found.append(_requirement(line))
         except ValueError as error:
             problems.append(_line_problem(name, number, str(error)))
     if not found and not problems:
-        problems.append(_line_problem(name, 1, "names no package; write one per line, as name==1.0 --hash=sha256:…"))
+        problems.append(
+            _line_problem(
+                name, 1, "names no package; write one per line, as name==1.0 --hash=sha256:…"
+            )
+        )
     if problems:
         raise ScenarioError(problems)
     return tuple(found)
 
 
 def unmet_requirements(
-    wanted: Iterable[Requirement], installed: Mapping[str, tuple[str, str]], *, built: Collection[str]
+    wanted: Iterable[Requirement],
+    installed: Mapping[str, tuple[str, str]],
+    *,
+    built: Collection[str],
 ) -> Iterator[str]:
     """What a file of requirements asks for and is not there, or is there beside it, in words that name it.
 
@@ -285,7 +327,10 @@ def unmet_requirements(
         if not fitting:
             yield f"{name} {words} was asked for, {version} is there"
         elif not any(digest in line.hashes for line in fitting):
-            yield f"{name} {version} is there, from a file whose sha256 {digest[:12]} was not asked for"
+            yield (
+                f"{name} {version} is there, from a file whose sha256 {digest[:12]} was not"
+                " asked for"
+            )
     for name in sorted(installed.keys() - by_name.keys() - set(built)):
         yield f"{name} {installed[name][0]} is there, which nobody asked for"
 
@@ -311,13 +356,15 @@ def _requirement(line: str) -> Requirement:
     if line.startswith("-"):
         _refuse_option(line)
     if "$" in line:
-        raise ValueError("holds a variable, which is something else on another machine; write the value")
+        raise ValueError(
+            "holds a variable, which is something else on another machine; write the value"
+        )
     hashes = _HASH.findall(line)
     about = _HASH.sub("", line).strip()
     if "@" in about or "://" in about or about.startswith((".", "/")):
         raise ValueError(
-            "is an address or a folder; pin a released version, or name a git checkout in environment.packages, as "
-            "{path: …, rev: …}"
+            "is an address or a folder; pin a released version, or name a git checkout in"
+            " environment.packages, as {path: …, rev: …}"
         )
     if option := _OPTION.search(about):
         raise ValueError(f"has the option {option[1]}; only --hash may follow a package: remove it")
@@ -327,20 +374,25 @@ def _requirement(line: str) -> Requirement:
     version = match["version"]
     if match["comparison"] != "==" or _EXACT.fullmatch(version) is None:
         raise ValueError(
-            f"does not pin one version of {match['name']}; write {match['name']}==… (pip-compile --generate-hashes, or "
-            "uv pip compile --generate-hashes, pins them all)"
+            f"does not pin one version of {match['name']}; write {match['name']}==… (pip-compile"
+            " --generate-hashes, or uv pip compile --generate-hashes, pins them all)"
         )
     if not hashes:
         raise ValueError(
-            f"has no hash; write {match['name']}=={version} --hash=sha256:… (pip-compile --generate-hashes, or uv pip "
-            "compile --generate-hashes, writes it)"
+            f"has no hash; write {match['name']}=={version} --hash=sha256:… (pip-compile"
+            " --generate-hashes, or uv pip compile --generate-hashes, writes it)"
         )
     for given in hashes:
         if re.fullmatch(r"sha256:[0-9a-f]{64}", given) is None:
-            raise ValueError("has a hash that is not sha256: and 64 lower-case hexadecimal digits; write that one")
+            raise ValueError(
+                "has a hash that is not sha256: and 64 lower-case hexadecimal digits; write"
+                " that one"
+            )
     return Requirement(
         name=bare(match["name"]),
-        extras=",".join(part.strip() for part in (match["extras"] or "").split(",") if part.strip()),
+        extras=",".join(
+            part.strip() for part in (match["extras"] or "").split(",") if part.strip()
+        ),
         version=version,
         marker=(match["marker"] or "").strip(),
         hashes=frozenset(given.removeprefix("sha256:") for given in hashes),
@@ -353,9 +405,23 @@ def _refuse_option(line: str) -> NoReturn:
         case "-r" | "--requirement" | "-c" | "--constraint":
             why = "names another file; write its lines here: this file alone is evidence"
         case "-e" | "--editable":
-            why = "is an editable install, whose files nothing proves; name it in environment.packages as {path: …}"
-        case "-i" | "--index-url" | "--extra-index-url" | "-f" | "--find-links" | "--no-index" | "--trusted-host":
-            why = "says where pip looks, which is another place on another machine; remove it: pip's own settings do"
+            why = (
+                "is an editable install, whose files nothing proves; name it in"
+                " environment.packages as {path: …}"
+            )
+        case (
+            "-i"
+            | "--index-url"
+            | "--extra-index-url"
+            | "-f"
+            | "--find-links"
+            | "--no-index"
+            | "--trusted-host"
+        ):
+            why = (
+                "says where pip looks, which is another place on another machine; remove it: pip's"
+                " own settings do"
+            )
         case _:
             why = "is an option; this file has packages only: remove it"
     raise ValueError(f"{why} ({option})")

@@ -84,7 +84,11 @@ def scenario_files(path: Path) -> list[Path]:
     paths: list[Path] = []
     for folder, folders, files in os.walk(path):
         folders[:] = sorted(name for name in folders if not name.startswith("."))
-        paths += [Path(folder, name) for name in files if name.endswith(SUFFIX) and not name.startswith(".")]
+        paths += [
+            Path(folder, name)
+            for name in files
+            if name.endswith(SUFFIX) and not name.startswith(".")
+        ]
     return sorted(paths)
 
 
@@ -94,7 +98,9 @@ def _document(text: bytes, *, name: str, overrides: Sequence[str]) -> Document:
     return document
 
 
-def _parse(text: bytes, *, name: str, overrides: Sequence[str]) -> tuple[Scenario, tuple[Problem, ...], bool]:
+def _parse(
+    text: bytes, *, name: str, overrides: Sequence[str]
+) -> tuple[Scenario, tuple[Problem, ...], bool]:
     document = _document(text, name=name, overrides=overrides)
     _imply(document)
     problems = list(document.problems)
@@ -116,7 +122,11 @@ def _imply(document: Document) -> None:
     """Where the matrix names no backend, it is `none` for a program, and one a ready subject works on."""
     subject = document.tree.get("subject")
     matrix = document.tree.get("matrix")
-    if not isinstance(subject, dict) or not isinstance(matrix, dict) or matrix.get("backend") is not None:
+    if (
+        not isinstance(subject, dict)
+        or not isinstance(matrix, dict)
+        or matrix.get("backend") is not None
+    ):
         return
     use = subject.get("use")
     if subject.get("program") is not None:

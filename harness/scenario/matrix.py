@@ -41,18 +41,27 @@ Backend = Annotated[str, *written(_backend, {"enum": KINDS.names, "type": "strin
 class Matrix(Model):
     """The axes of a scenario. Keys beside ranks, backend, hosts and exclude are axes whose values go into with."""
 
-    model_config = ConfigDict(extra="allow", json_schema_extra={"propertyNames": {"pattern": AXIS_PATTERN}})
+    model_config = ConfigDict(
+        extra="allow", json_schema_extra={"propertyNames": {"pattern": AXIS_PATTERN}}
+    )
     __pydantic_extra__: dict[str, Distinct[Scalar]]
 
-    ranks: Distinct[Annotated[int, Field(ge=1, le=MOST_RANKS)]] = Field(description=f"World sizes, 1 to {MOST_RANKS}.")
+    ranks: Distinct[Annotated[int, Field(ge=1, le=MOST_RANKS)]] = Field(
+        description=f"World sizes, 1 to {MOST_RANKS}."
+    )
     backend: Distinct[Backend] = Field(("gloo",), description="Communication backends.")
     hosts: Distinct[Annotated[int, Field(ge=1, le=MOST_MACHINES)]] | None = Field(
         None,
-        description="On how many machines of a hostfile (--hosts) the ranks of a world are; without one, cells of "
-        "more than 1 are SKIPPED. Default: wherever the run has them.",
+        description=(
+            "On how many machines of a hostfile (--hosts) the ranks of a world are; without one,"
+            " cells of more than 1 are SKIPPED. Default: wherever the run has them."
+        ),
     )
     exclude: Listed[Annotated[dict[str, Scalar], Field(min_length=1)]] = Field(
-        (), description="Combinations that are left out: mappings from axis to value, all of which must match."
+        (),
+        description=(
+            "Combinations that are left out: mappings from axis to value, all of which must match."
+        ),
     )
 
     _order: tuple[str, ...] = PrivateAttr(default=())
@@ -62,7 +71,9 @@ class Matrix(Model):
     def _remember_order(cls, data: Any, handler: ModelWrapValidatorHandler[Self]) -> Self:
         matrix = handler(data)
         # The model keeps its own fields and further axes apart; the cells follow the order of the file.
-        given = [str(name) for name in data if name != "exclude"] if isinstance(data, Mapping) else []
+        given = (
+            [str(name) for name in data if name != "exclude"] if isinstance(data, Mapping) else []
+        )
         # Its own class.
         matrix._order = tuple(given) if "backend" in given else (*given, "backend")  # noqa: SLF001
         return matrix
@@ -72,20 +83,27 @@ class Matrix(Model):
         for name in self.__pydantic_extra__:
             if re.fullmatch(AXIS_PATTERN, name) is None:
                 raise complaint(
-                    "is not a name for an axis; use a lower-case letter, then lower-case letters, digits, _ or -",
+                    "is not a name for an axis; use a lower-case letter, then lower-case letters,"
+                    " digits, _ or -",
                     at=name,
                 )
             # An axis called "rank" would be passed to the subject as an argument, and nobody would notice the slip.
             near = closest(name, RESERVED)
             if near is not None and abs(len(near) - len(name)) <= 1:
-                raise complaint("is too like a key of the matrix to be an axis of its own", at=name, suggestion=near)
+                raise complaint(
+                    "is too like a key of the matrix to be an axis of its own",
+                    at=name,
+                    suggestion=near,
+                )
         return self
 
     @model_validator(mode="after")
     def _bounded(self) -> Self:
         count = math.prod(len(values) for values in self.axes.values())
         if count > CELL_LIMIT:
-            raise complaint(f"has {count} combinations, at most {CELL_LIMIT} are allowed; split the question")
+            raise complaint(
+                f"has {count} combinations, at most {CELL_LIMIT} are allowed; split the question"
+            )
         return self
 
     @property
@@ -106,13 +124,16 @@ class Matrix(Model):
     def excludes(self, values: Mapping[str, str | int | float | bool]) -> bool:
         """Say whether a combination is left out. Values match by type and content, so 1 is neither true nor 1.0."""
         return any(
-            all(name in values and same(values[name], value) for name, value in rule.items()) for rule in self.exclude
+            all(name in values and same(values[name], value) for name, value in rule.items())
+            for rule in self.exclude
         )
 
     def combinations(self) -> tuple[dict[str, str | int | float | bool], ...]:
         """Return every combination that is not excluded, as axis to value, the last axis changing fastest."""
         axes = self.axes
-        products = (dict(zip(axes, values, strict=True)) for values in itertools.product(*axes.values()))
+        products = (
+            dict(zip(axes, values, strict=True)) for values in itertools.product(*axes.values())
+        )
         return tuple(values for values in products if not self.excludes(values))
 
 

@@ -46,28 +46,48 @@ from harness.scenario.subject import Deadline, Subject, control_of, faults_of
 class Needs(Model):
     """What a machine must have. Where it has not, the scenario is SKIPPED with the reason, never PASS."""
 
-    os: Distinct[Literal["linux", "darwin"]] | None = Field(None, description="Operating systems it can run on.")
-    cores: Annotated[int, Field(ge=1)] | None = Field(None, description="Least number of processor cores.")
+    os: Distinct[Literal["linux", "darwin"]] | None = Field(
+        None, description="Operating systems it can run on."
+    )
+    cores: Annotated[int, Field(ge=1)] | None = Field(
+        None, description="Least number of processor cores."
+    )
     memory: Size | None = Field(None, description="Least main memory, with a unit: 2GiB.")
     gpus: Annotated[int, Field(ge=0)] | None = Field(None, description="Least number of GPUs.")
     nix: bool | None = Field(None, description="Whether Nix must be there.")
     shared: Literal["world"] | None = Field(
-        None, description="world: context.shared must be one folder for all ranks, which it is not over machines."
+        None,
+        description=(
+            "world: context.shared must be one folder for all ranks, which it is not over machines."
+        ),
     )
 
 
 class Input(Model):
     """A file or folder that the subject reads. Exactly one of path, hub, layouts and made says where it comes from."""
 
-    path: AnyPath | None = Field(None, description="A file or folder, relative to the scenario's folder.")
-    hub: Hub | None = Field(None, description="A model of the hub with its revision: organisation/model@revision.")
+    path: AnyPath | None = Field(
+        None, description="A file or folder, relative to the scenario's folder."
+    )
+    hub: Hub | None = Field(
+        None, description="A model of the hub with its revision: organisation/model@revision."
+    )
     layouts: Distinct[Line] | None = Field(
-        None, description="Tokenizer repositories that Rankproof makes itself, by name; `rankproof hub layouts` lists."
+        None,
+        description=(
+            "Tokenizer repositories that Rankproof makes itself, by name; `rankproof hub layouts`"
+            " lists."
+        ),
     )
     made: Line | None = Field(
-        None, description="A model that Rankproof makes itself, by name; `rankproof models list` tells them."
+        None,
+        description=(
+            "A model that Rankproof makes itself, by name; `rankproof models list` tells them."
+        ),
     )
-    sha256: Sha256 | None = Field(None, description="Digest of the content; a digest that differs stops the run.")
+    sha256: Sha256 | None = Field(
+        None, description="Digest of the content; a digest that differs stops the run."
+    )
 
     @model_validator(mode="after")
     def _one_source(self) -> Self:
@@ -78,12 +98,16 @@ class Input(Model):
 class HubService(Model):
     """A model hub on this machine, started anew for every world; its ranks find it by HF_ENDPOINT."""
 
-    serve: Name = Field(description="The input that holds its repositories, as folders ORGANISATION/NAME.")
+    serve: Name = Field(
+        description="The input that holds its repositories, as folders ORGANISATION/NAME."
+    )
 
 
 def _home(text: str) -> str:
     if posixpath.normpath(text) == ".":
-        raise complaint("must be a folder inside the scenario's folder, or shared for the user's own")
+        raise complaint(
+            "must be a folder inside the scenario's folder, or shared for the user's own"
+        )
     return text
 
 
@@ -95,54 +119,80 @@ class World(Model):
 
     start: Literal["warm", "fresh"] = Field(
         "warm",
-        description="warm: forked from a server that has imported everything; fresh: a new interpreter per rank.",
+        description=(
+            "warm: forked from a server that has imported everything; fresh: a new interpreter per"
+            " rank."
+        ),
     )
     deadline: Deadline = Field(
         60.0,
-        description="The longest a trial may take, with a unit, at most 1h. A hang is a finding: stacks are taken.",
+        description=(
+            "The longest a trial may take, with a unit, at most 1h. A hang is a finding: stacks are"
+            " taken."
+        ),
         json_schema_extra={"default": "60s"},
     )
     after_failure: Duration = Field(
         2.0,
-        description="How long the other ranks get to end by themselves after the first failure, with a unit.",
+        description=(
+            "How long the other ranks get to end by themselves after the first failure, with a"
+            " unit."
+        ),
         json_schema_extra={"default": "2s"},
     )
     collective_timeout: Duration | None = Field(
         None,
-        description="After how long the backend itself gives up joining the group, and each collective, with a unit. "
-        "Default: longer than any deadline. For backends that have such a bound: gloo.",
+        description=(
+            "After how long the backend itself gives up joining the group, and each collective,"
+            " with a unit. Default: longer than any deadline. For backends that have such a bound:"
+            " gloo."
+        ),
     )
     env: dict[Variable, Plain] = Field(
         default_factory=dict, description="Environment variables of every rank, values in quotes."
     )
     home: HomeFolder | None = Field(
         None,
-        description="What ranks find in their home folder: a copy of this folder of the scenario, or with shared the "
-        "user's own. Default: a room that is empty before each world.",
+        description=(
+            "What ranks find in their home folder: a copy of this folder of the scenario, or with"
+            " shared the user's own. Default: a room that is empty before each world."
+        ),
     )
     artefacts: Size | None = Field(
         None,
-        description="At most so much of what ranks keep goes into the evidence of the run, with a unit, 0B for none. "
-        "Of what is beyond it holds digests and what checks made of them. Default: 256MiB.",
+        description=(
+            "At most so much of what ranks keep goes into the evidence of the run, with a unit, 0B"
+            " for none. Of what is beyond it holds digests and what checks made of them. Default:"
+            " 256MiB."
+        ),
     )
     hosts: Annotated[int, Field(ge=1, le=MOST_HOSTS)] = Field(
         1,
-        description="How many test hosts the ranks are on, each with a network, a name, a /tmp and a monotonic clock "
-        f"of its own, 1 to {MOST_HOSTS}; 1 is this machine as it is.",
+        description=(
+            "How many test hosts the ranks are on, each with a network, a name, a /tmp and a"
+            f" monotonic clock of its own, 1 to {MOST_HOSTS}; 1 is this machine as it is."
+        ),
     )
     placement: Placement = Field(
-        "round-robin", description="Which rank is on which host: round-robin, blocks, or a list with one for each rank."
+        "round-robin",
+        description=(
+            "Which rank is on which host: round-robin, blocks, or a list with one for each rank."
+        ),
     )
 
     @model_validator(mode="after")
     def _hosts_exist(self) -> Self:
         if "placement" in self.model_fields_set and self.hosts == 1:
-            raise complaint("places ranks on test hosts, and there are none; add hosts", at="placement")
+            raise complaint(
+                "places ranks on test hosts, and there are none; add hosts", at="placement"
+            )
         if isinstance(self.placement, tuple):
             for host in self.placement:
                 if host >= self.hosts:
                     last = self.hosts - 1
-                    raise complaint(f"names host {host}, and the hosts are 0 to {last}", at="placement")
+                    raise complaint(
+                        f"names host {host}, and the hosts are 0 to {last}", at="placement"
+                    )
         return self
 
     def hosts_of(self, size: int) -> tuple[int, ...] | None:
@@ -168,11 +218,16 @@ class Accept(Model):
 
     failure_rate_below: Percent = Field(
         0.05,
-        description="The upper bound of the failure rate must be below this, in percent; equal to it is not enough.",
+        description=(
+            "The upper bound of the failure rate must be below this, in percent; equal to it is not"
+            " enough."
+        ),
         json_schema_extra={"default": "5%"},
     )
     confidence: Percent = Field(
-        0.95, description="Confidence of the bound, in percent.", json_schema_extra={"default": "95%"}
+        0.95,
+        description="Confidence of the bound, in percent.",
+        json_schema_extra={"default": "95%"},
     )
 
 
@@ -180,12 +235,21 @@ class Trials(Model):
     """How often each arm is tried in each cell."""
 
     candidate: Annotated[int, Field(ge=1, le=100_000)] = Field(
-        59, description="Trials of the candidate; 59 clean ones put the failure rate below 5% at 95% confidence."
+        59,
+        description=(
+            "Trials of the candidate; 59 clean ones put the failure rate below 5% at 95%"
+            " confidence."
+        ),
     )
-    control: Annotated[int, Field(ge=1, le=100_000)] = Field(5, description="Trials of the control.")
-    accept: Accept = Field(default_factory=Accept, description="The bound that the trials of the candidate must meet.")
+    control: Annotated[int, Field(ge=1, le=100_000)] = Field(
+        5, description="Trials of the control."
+    )
+    accept: Accept = Field(
+        default_factory=Accept, description="The bound that the trials of the candidate must meet."
+    )
     max_voids: Annotated[int, Field(ge=0, le=1000)] = Field(
-        2, description="How many void trials of a cell are replaced; they are counted in the report."
+        2,
+        description="How many void trials of a cell are replaced; they are counted in the report.",
     )
 
 
@@ -196,15 +260,19 @@ class Measure(Model):
     event: Event | None = Field(None, description="Time that this event reports, in seconds.")
     probe: Literal["rss", "peak", "cpu", "read", "written", "requests", "received"] | None = Field(
         None,
-        description="Private memory, peak memory, processor time, bytes read or written, seen from outside; requests "
-        "to the scenario's hub, or bytes received from it, by its log.",
+        description=(
+            "Private memory, peak memory, processor time, bytes read or written, seen from outside;"
+            " requests to the scenario's hub, or bytes received from it, by its log."
+        ),
     )
     ranks: Ranks = Field(
         EVERY_RANK,
         description="The ranks that are measured: every, nonzero, or a list.",
         json_schema_extra={"default": "every"},
     )
-    against: Literal["control"] | None = Field(None, description="Arm that the candidate is compared with.")
+    against: Literal["control"] | None = Field(
+        None, description="Arm that the candidate is compared with."
+    )
 
     @model_validator(mode="after")
     def _one_kind(self) -> Self:
@@ -222,31 +290,54 @@ class Scenario(Model):
     schema_: SchemaVersion = Field(alias="schema", description="Version of this format: 1.")
     id: Id = Field(description="Name of the scenario: in results, reports and gates.")
     title: Title = Field(description="One line that says what a PASS means.")
-    question: Paragraph = Field(description="The question that the verdict answers, printed at the top of the report.")
+    question: Paragraph = Field(
+        description="The question that the verdict answers, printed at the top of the report."
+    )
     role: Literal["claim", "self-test", "upstream"] = Field(
         "claim",
-        description="claim: counts; self-test: the tool on itself; upstream: a finding about other people's code.",
+        description=(
+            "claim: counts; self-test: the tool on itself; upstream: a finding about other people's"
+            " code."
+        ),
     )
     expects: Literal["PASS", "FAIL", "INCONCLUSIVE"] | None = Field(
         None, description="The verdict that a self-test must end with."
     )
     tags: Listed[Id] = Field(
-        (), description="Words to select scenarios by; on-demand and sweep leave one out where it is not named."
+        (),
+        description=(
+            "Words to select scenarios by; on-demand and sweep leave one out where it is not named."
+        ),
     )
     needs: Needs = Field(default_factory=Needs, description="What a machine must have.")
-    inputs: dict[Name, Input] = Field(default_factory=dict, description="Files the subject reads, by name.")
-    hub: HubService | None = Field(None, description="A model hub for the ranks, with a log of every request.")
+    inputs: dict[Name, Input] = Field(
+        default_factory=dict, description="Files the subject reads, by name."
+    )
+    hub: HubService | None = Field(
+        None, description="A model hub for the ranks, with a log of every request."
+    )
     subject: Subject = Field(description="The code under test.")
-    matrix: Matrix = Field(description="The axes whose combinations are the cells; each has a verdict.")
-    world: World = Field(default_factory=World, description="How the ranks are started and stopped.")
-    seed: SeedText = Field("0", description="Root of all seeds, a text of 1 to 64 characters, in quotes.")
+    matrix: Matrix = Field(
+        description="The axes whose combinations are the cells; each has a verdict."
+    )
+    world: World = Field(
+        default_factory=World, description="How the ranks are started and stopped."
+    )
+    seed: SeedText = Field(
+        "0", description="Root of all seeds, a text of 1 to 64 characters, in quotes."
+    )
     trials: Trials = Field(default_factory=Trials, description="How often each arm is tried.")
     faults: Listed[AnyFault] = Field((), description="What is done to the world on purpose.")
-    checks: Annotated[Listed[AnyCheck], Field(min_length=1)] = Field(description="What must be true of every rank.")
+    checks: Annotated[Listed[AnyCheck], Field(min_length=1)] = Field(
+        description="What must be true of every rank."
+    )
     observe: Distinct[Literal["collectives", "digests", "eager-digests"]] = Field(
         (),
-        description="collectives: every rank writes a ledger of its collective and point-to-point calls. digests: "
-        "with what each sends and receives, as digests. eager-digests: with those of MLX too, which is evaluated.",
+        description=(
+            "collectives: every rank writes a ledger of its collective and point-to-point calls."
+            " digests: with what each sends and receives, as digests. eager-digests: with those of"
+            " MLX too, which is evaluated."
+        ),
     )
     show: Listed[EventValue] = Field(
         (), description="Values of events that the report tabulates rank by rank, without a check."
@@ -268,7 +359,9 @@ class Scenario(Model):
             return self
         arms = {"candidate": compare.b, "control": control_of(compare, self.checks)}
         faults = (*self.faults, *faults_of(compare))
-        return self.model_copy(update={"subject": self.subject.model_copy(update=arms), "faults": faults})
+        return self.model_copy(
+            update={"subject": self.subject.model_copy(update=arms), "faults": faults}
+        )
 
 
 DIALECT = "https://json-schema.org/draft/2020-12/schema"
@@ -285,7 +378,11 @@ def json_schema(tree: object = None) -> dict[str, Any]:
     """
     for section, registry in REGISTRIES.items():
         items = tree.get(section) if isinstance(tree, dict) else None
-        kinds = [item.get("kind") for item in items if isinstance(item, dict)] if isinstance(items, list) else []
+        kinds = (
+            [item.get("kind") for item in items if isinstance(item, dict)]
+            if isinstance(items, list)
+            else []
+        )
         for kind in registry.names if tree is None else kinds:
             registry.reason(str(kind))
     return _schema_of(*(tuple(registry.described) for registry in REGISTRIES.values()))

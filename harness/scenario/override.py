@@ -64,7 +64,9 @@ def hub_or_path(text: str) -> dict[str, str]:
 def _apply_one(document: Document, text: str, mark: Mark) -> None:
     name, equals, value = text.partition("=")
     if not equals or _PATH.fullmatch(name) is None:
-        raise _error(mark, "", "must be key.path=value, like trials.candidate=5", found=printable(text))
+        raise _error(
+            mark, "", "must be key.path=value, like trials.candidate=5", found=printable(text)
+        )
     if len(text) > LENGTH_LIMIT:
         raise _error(mark, "", f"is longer than {LENGTH_LIMIT} characters; change the file instead")
     # Python's halves of surrogate pairs for other bytes.
@@ -74,7 +76,10 @@ def _apply_one(document: Document, text: str, mark: Mark) -> None:
     node = _container(document, path, mark)
     if _is_package(path) and isinstance(node, dict):
         # The package that the file names, however it is written there, and with the extras it has there.
-        path = (*path[:-1], next((key for key in node if bare(key) == bare(str(path[-1]))), path[-1]))
+        path = (
+            *path[:-1],
+            next((key for key in node if bare(key) == bare(str(path[-1]))), path[-1]),
+        )
     at = Mark(mark.file, mark.line, len(name) + 2)
     if len(path) == 2 and path[0] == "inputs" and not value.lstrip().startswith("{"):
         part = Document(hub_or_path(value), document.marks, [], set())
@@ -108,7 +113,8 @@ def _is_package(path: Path) -> bool:
 
 def _split(name: str) -> Path:
     return tuple(
-        int(part[1:-1]) if part.startswith("[") else part for part in re.findall(r"\[[0-9]+\]|[^.\[\]]+", name)
+        int(part[1:-1]) if part.startswith("[") else part
+        for part in re.findall(r"\[[0-9]+\]|[^.\[\]]+", name)
     )
 
 
@@ -119,12 +125,18 @@ def _container(document: Document, path: Path, mark: Mark) -> Tree:
         here = path[:depth]
         if isinstance(node, list):
             if not isinstance(part, int) or part >= len(node):
-                raise _error(mark, key_path(path[: depth + 1]), f"names no item; the list has {len(node)}, from [0]")
+                raise _error(
+                    mark,
+                    key_path(path[: depth + 1]),
+                    f"names no item; the list has {len(node)}, from [0]",
+                )
         elif isinstance(node, dict):
             _known(document, here, node, part, mark)
         else:
             raise _error(
-                mark, key_path(path[: depth + 1]), f"cannot be set: {key_path(here)} is one value, not a mapping"
+                mark,
+                key_path(path[: depth + 1]),
+                f"cannot be set: {key_path(here)} is one value, not a mapping",
             )
         if depth == len(path) - 1:
             break
@@ -136,13 +148,19 @@ def _container(document: Document, path: Path, mark: Mark) -> Tree:
     return node
 
 
-def _known(document: Document, here: Path, node: dict[str, Tree], part: str | int, mark: Mark) -> None:
+def _known(
+    document: Document, here: Path, node: dict[str, Tree], part: str | int, mark: Mark
+) -> None:
     """Refuse a key that the scenario cannot have: a slip would otherwise change nothing, or make a new axis."""
     known = allowed_keys(here, document.tree, json_schema(document.tree))
     allowed = sorted({*known, *node}) if here != ("inputs",) else sorted(node)
     free = not known and here != ("inputs",)
     if isinstance(part, int):
-        raise _error(mark, key_path((*here, part)), f"names no item: {key_path(here) or 'the scenario'} is not a list")
+        raise _error(
+            mark,
+            key_path((*here, part)),
+            f"names no item: {key_path(here) or 'the scenario'} is not a list",
+        )
     if free or part in allowed:
         return
     message = f"is not a known key of the scenario; allowed: {', '.join(allowed) or 'nothing'}"
@@ -158,5 +176,9 @@ def _forget(document: Document, path: Path) -> None:
     document.holes -= {old for old in document.holes if old[:size] == path}
 
 
-def _error(mark: Mark, key: str, message: str, *, found: str = "", suggestion: str | None = None) -> ScenarioError:
-    return ScenarioError([Problem(mark.file, mark.line, mark.column, key, found, message, suggestion)])
+def _error(
+    mark: Mark, key: str, message: str, *, found: str = "", suggestion: str | None = None
+) -> ScenarioError:
+    return ScenarioError(
+        [Problem(mark.file, mark.line, mark.column, key, found, message, suggestion)]
+    )

@@ -52,7 +52,9 @@ def machines_of(
         hosts: on how many machines ranks have to be: of a rule, the first ones; None is as many as it comes to.
     """
     if hosts is not None:
-        machines = machines_of(rule, slots=slots[:hosts] if isinstance(rule, str) else slots, size=size)
+        machines = machines_of(
+            rule, slots=slots[:hosts] if isinstance(rule, str) else slots, size=size
+        )
         return machines if machines is not None and len(set(machines)) == hosts else None
     left = list(slots)
     placed = list[int]()
@@ -64,8 +66,12 @@ def machines_of(
                 taken = min(room, 1 if rule == "spread" else size, size - len(placed))
                 placed += [machine] * taken
                 left[machine] -= taken
-    enough = len(placed) == size and all(placed.count(machine) <= room for machine, room in enumerate(slots))
-    return tuple(placed) if enough and all(0 <= machine < len(slots) for machine in placed) else None
+    enough = len(placed) == size and all(
+        placed.count(machine) <= room for machine, room in enumerate(slots)
+    )
+    return (
+        tuple(placed) if enough and all(0 <= machine < len(slots) for machine in placed) else None
+    )
 
 
 _HOST = {"type": "integer", "minimum": 0, "maximum": MOST_HOSTS - 1}

@@ -45,7 +45,10 @@ class Cell:
 def cells(scenario: Scenario) -> tuple[Cell, ...]:
     """Return the cells in the order of the file, the last axis changing fastest, without the excluded ones."""
     combinations = scenario.matrix.combinations()
-    names = [",".join(f"{axis}={_text(value)}" for axis, value in values.items()) for values in combinations]
+    names = [
+        ",".join(f"{axis}={_text(value)}" for axis, value in values.items())
+        for values in combinations
+    ]
     planned = []
     for name, slug, values in zip(names, _slugs(names), combinations, strict=True):
         axes = {axis: value for axis, value in values.items() if axis not in OF_THE_WORLD}
@@ -139,7 +142,14 @@ def derive_seed(root: str, scenario: str, cell: str, trial: int, rank: int | Non
     >>> derive_seed("20260103", "tokenizer-on-every-rank", "ranks=2,backend=gloo", 0, 1)
     16724270901128152303
     """
-    parts = ["rankproof seed 1", root, scenario, cell, str(trial), *([] if rank is None else [str(rank)])]
+    parts = [
+        "rankproof seed 1",
+        root,
+        scenario,
+        cell,
+        str(trial),
+        *([] if rank is None else [str(rank)]),
+    ]
     encoded = [part.encode() for part in parts]
     whole = b"".join([len(data).to_bytes(8, "big") + data for data in encoded])
     return int.from_bytes(hashlib.sha256(whole).digest()[:8], "big")
@@ -147,7 +157,11 @@ def derive_seed(root: str, scenario: str, cell: str, trial: int, rank: int | Non
 
 def _text(value: AxisValue) -> str:
     """Write a value so that no two of them look alike: a text that could be read as something else is quoted."""
-    if isinstance(value, str) and re.fullmatch(r"[A-Za-z][A-Za-z0-9_./+-]*", value) and value not in ("true", "false"):
+    if (
+        isinstance(value, str)
+        and re.fullmatch(r"[A-Za-z][A-Za-z0-9_./+-]*", value)
+        and value not in ("true", "false")
+    ):
         return value
     return json.dumps(value)
 
@@ -163,7 +177,11 @@ def _slugs(names: list[str]) -> list[str]:
     slugs = []
     for name in names:
         slug = _slug(name)
-        if count[slug] > 1 or len(slug) > SLUG_LIMIT or re.fullmatch("[a-z0-9=,._-]+", name) is None:
+        if (
+            count[slug] > 1
+            or len(slug) > SLUG_LIMIT
+            or re.fullmatch("[a-z0-9=,._-]+", name) is None
+        ):
             slug = f"{slug[: SLUG_LIMIT - 9].strip('-')}-{sha256(name.encode())[:8]}"
         slugs.append(slug)
     return slugs

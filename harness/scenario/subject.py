@@ -46,17 +46,25 @@ def _listed(value: Any) -> Any:
 Defects = Annotated[
     Listed[Defect],
     Field(min_length=1),
-    BeforeValidator(_listed, json_schema_input_type=Defect | Annotated[list[Defect], Field(min_length=1)]),
+    BeforeValidator(
+        _listed, json_schema_input_type=Defect | Annotated[list[Defect], Field(min_length=1)]
+    ),
 ]
 
 
 class Compare(Model):
     """Two arms that must give the same values, and what shows that a difference would have been seen."""
 
-    a: Arm = Field(default_factory=Arm, description="What b is compared with (checks: against: a). It runs twice.")
+    a: Arm = Field(
+        default_factory=Arm,
+        description="What b is compared with (checks: against: a). It runs twice.",
+    )
     b: Arm = Field(default_factory=Arm, description="What the verdict is about.")
     defect: Defects = Field(
-        description="What the harness changes of what b reports or keeps, in trials that must fail: one, or a list."
+        description=(
+            "What the harness changes of what b reports or keeps, in trials that must fail: one, or"
+            " a list."
+        )
     )
 
 
@@ -93,7 +101,11 @@ def control_of(compare: Compare, checks: Sequence[AnyCheck]) -> Control | None:
 
 def faults_of(compare: Compare) -> tuple[Fault, ...]:
     """The defects as faults of the control."""
-    ids = ["defect"] if len(compare.defect) == 1 else [f"defect-{number + 1}" for number in range(len(compare.defect))]
+    ids = (
+        ["defect"]
+        if len(compare.defect) == 1
+        else [f"defect-{number + 1}" for number in range(len(compare.defect))]
+    )
     return tuple(
         PerturbFault.model_construct(
             id=name,
@@ -108,7 +120,9 @@ def faults_of(compare: Compare) -> tuple[Fault, ...]:
 
 def against_a(checks: Iterable[Any]) -> list[AgainstCheck]:
     """The checks that compare b with a."""
-    return [check for check in checks if isinstance(check, AgainstCheck) and check.of[0] == "reference"]
+    return [
+        check for check in checks if isinstance(check, AgainstCheck) and check.of[0] == "reference"
+    ]
 
 
 def seen_by(defect: Change, checks: Iterable[AnyCheck]) -> list[AgainstCheck]:
@@ -141,26 +155,39 @@ class Reference(Model):
     with_: dict[Argument, JsonValue] = Field(
         default_factory=dict,
         alias="with",
-        description="Arguments of its function, in place of the candidate's. Further axes are added to them.",
+        description=(
+            "Arguments of its function, in place of the candidate's. Further axes are added to"
+            " them."
+        ),
     )
     entry: Entry | None = Field(
         None,
-        description="module:function in the candidate's code (default: the subject's; of a ready subject that splits a "
-        "model, what holds the whole).",
+        description=(
+            "module:function in the candidate's code (default: the subject's; of a ready subject"
+            " that splits a model, what holds the whole)."
+        ),
     )
     backend: Literal["none", "gloo"] = Field(
         "none",
-        description="gloo: it joins a torch.distributed group of itself alone, for code that calls torch.distributed.",
+        description=(
+            "gloo: it joins a torch.distributed group of itself alone, for code that calls"
+            " torch.distributed."
+        ),
     )
     once: Literal["cell", "scenario"] = Field(
         "cell",
-        description="Whether each cell has a reference of its own, or all share one (with no further axes than "
-        "sharding and prefill_chunk of a ready subject, which say how ranks go about it).",
+        description=(
+            "Whether each cell has a reference of its own, or all share one (with no further axes"
+            " than sharding and prefill_chunk of a ready subject, which say how ranks go about it)."
+        ),
     )
     deadline: Deadline | None = Field(
         None,
-        description="The longest each of its two runs may take, with a unit, at most 1h (default: world.deadline). "
-        "One that makes variants of its answers takes many times as long as a trial.",
+        description=(
+            "The longest each of its two runs may take, with a unit, at most 1h (default:"
+            " world.deadline). One that makes variants of its answers takes many times as long as a"
+            " trial."
+        ),
     )
 
 
@@ -173,42 +200,66 @@ class Subject(Model):
     )
     use: Id | None = Field(
         None,
-        description="Name of a ready subject, whose code comes with Rankproof; `rankproof list --subjects` tells them.",
+        description=(
+            "Name of a ready subject, whose code comes with Rankproof; `rankproof list --subjects`"
+            " tells them."
+        ),
         json_schema_extra={"examples": [*READY.names]},
     )
     beside: Id | None = Field(
         None,
-        description="Name of a ready subject whose code lies beside the entry's, for it to import: a session with an "
-        "engine (package inference), so that an adapter for another engine need not keep and tell it all by itself.",
+        description=(
+            "Name of a ready subject whose code lies beside the entry's, for it to import: a"
+            " session with an engine (package inference), so that an adapter for another engine"
+            " need not keep and tell it all by itself."
+        ),
         json_schema_extra={"examples": ["mlx-tensor", "hf-tensor"]},
     )
-    path: Relative = Field(".", description="Folder of the subject's code, relative to the scenario's folder.")
+    path: Relative = Field(
+        ".", description="Folder of the subject's code, relative to the scenario's folder."
+    )
     of: Literal["installed"] | None = Field(
         None,
-        description="installed: the subject is on purpose what is installed, not the repository's code (two released "
-        "versions of a library, say). No gate takes it.",
+        description=(
+            "installed: the subject is on purpose what is installed, not the repository's code (two"
+            " released versions of a library, say). No gate takes it."
+        ),
     )
-    environment: Environment | None = Field(None, description="Interpreter and packages of both arms.")
+    environment: Environment | None = Field(
+        None, description="Interpreter and packages of both arms."
+    )
     candidate: Arm = Field(default_factory=Arm, description="The arm that the verdict is about.")
     control: Control | None = Field(
-        None, description="The arm that is known to be broken. Required unless the role is upstream."
+        None,
+        description="The arm that is known to be broken. Required unless the role is upstream.",
     )
 
     reference: Reference | None = Field(
         None,
-        description="What checks compare with (against: reference); ranks find what it reported and kept in the folder "
-        "context.inputs['reference'].",
+        description=(
+            "What checks compare with (against: reference); ranks find what it reported and kept in"
+            " the folder context.inputs['reference']."
+        ),
     )
 
     compare: Compare | None = Field(
-        None, description="In place of candidate and control: two arms, a and b, that must give the same values."
+        None,
+        description=(
+            "In place of candidate and control: two arms, a and b, that must give the same values."
+        ),
     )
 
     @model_validator(mode="after")
     def _arms_or_compare(self) -> Self:
-        given = sorted({"candidate", "control", "reference"} & self.model_fields_set) if self.compare else []
+        given = (
+            sorted({"candidate", "control", "reference"} & self.model_fields_set)
+            if self.compare
+            else []
+        )
         if given:
-            raise complaint("cannot stand beside compare, whose a and b are what runs; remove it", at=given[0])
+            raise complaint(
+                "cannot stand beside compare, whose a and b are what runs; remove it", at=given[0]
+            )
         return self
 
     @model_validator(mode="after")
@@ -257,4 +308,6 @@ class Subject(Model):
     def environments(self) -> dict[str, Environment]:
         """The environment of each arm that does not run in the one that Rankproof runs in."""
         by_arm = {name: self.environment_of(arm) for name, arm in self.arms.items()}
-        return {name: environment for name, environment in by_arm.items() if environment is not None}
+        return {
+            name: environment for name, environment in by_arm.items() if environment is not None
+        }

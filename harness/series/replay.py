@@ -37,12 +37,16 @@ class SeriesReplay(Replay, Generic[F, R]):
         """Count again, from the evidence of every part."""
         series = self.series
         try:
-            record = series.assemble(read, [name for name in names if name not in (PATH, series.figure)])
+            record = series.assemble(
+                read, [name for name in names if name not in (PATH, series.figure)]
+            )
         except RecordError as error:
             return str(error)
         if (different := difference(read(PATH), record.encode())) is not None:
             return different
-        if series.figure and (series.figure not in names or read(series.figure) != series.draw(record)):
+        if series.figure and (
+            series.figure not in names or read(series.figure) != series.draw(record)
+        ):
             return f"{series.figure} is not what the record draws"
         facts = series.read(read(series.path))
         if why := refusal(series, facts):
@@ -51,7 +55,11 @@ class SeriesReplay(Replay, Generic[F, R]):
         # A series takes hours, and its evidence stands for the version that made it. But whoever signs could leave a
         # part out, or ask less of one, and say that other code did: so what this version would plan is said too.
         other = series.other_plan(facts)
-        self.arrays = f"its plan is not the one of this version: {other}" if other else "its plan is this version's"
+        self.arrays = (
+            f"its plan is not the one of this version: {other}"
+            if other
+            else "its plan is this version's"
+        )
         if trusted := series.on_trust(facts):
             self.arrays += f"; {trusted}"
         return None
@@ -84,7 +92,9 @@ def refusal(series: Series[F, R], facts: F) -> str:
 # -- its parts -------------------------------------------------------------------------------------
 
 
-def part_record(part: Part, data: bytes, *, facts: SeriesFacts, unlike: Callable[[Scenario, Listed], str]) -> Record:
+def part_record(
+    part: Part, data: bytes, *, facts: SeriesFacts, unlike: Callable[[Scenario, Listed], str]
+) -> Record:
     """The record of one part, worked out from its bundle and held against the plan.
 
     Args:
@@ -122,7 +132,9 @@ def part_record(part: Part, data: bytes, *, facts: SeriesFacts, unlike: Callable
         if why := _misnamed(index, listed, read):
             raise RecordError(f"{part.path}: {why}")
         if sha256(read(SCENARIO_PATH)) != part.scenario:
-            raise RecordError(f"{part.path} is a run of another scenario than the {facts.kind} plans")
+            raise RecordError(
+                f"{part.path} is a run of another scenario than the {facts.kind} plans"
+            )
         try:
             scenario = parse_scenario(read(SCENARIO_PATH), name=part.name)
         except ScenarioError as error:
@@ -145,7 +157,9 @@ def _misnamed(index: Index, listed: Listed, read: Read) -> str:
     if index.report != sha256(read(statement.REPORT)):
         return "its index names another report than the one it holds"
     paths = {member.path for member in index.members if member.path.startswith("run/")}
-    if odd := sorted({path.removeprefix("run/") for path in paths} - {*listed, manifest.NAME, statement.REPORT}):
+    if odd := sorted(
+        {path.removeprefix("run/") for path in paths} - {*listed, manifest.NAME, statement.REPORT}
+    ):
         return f"its manifest does not list {odd[0]}"
     return ""
 
@@ -191,7 +205,11 @@ def other_files(listed: Listed, expected: Listed) -> str:
     """
     for arm in ("candidate", "control"):
         folder = f"{SOURCE_FOLDER}/{arm}/"
-        files = {name.removeprefix(folder): digest for name, digest in listed.items() if name.startswith(folder)}
+        files = {
+            name.removeprefix(folder): digest
+            for name, digest in listed.items()
+            if name.startswith(folder)
+        }
         files.pop(SCENARIO, None)
         if files != expected:
             return arm
@@ -206,7 +224,11 @@ def not_of(record: Record, facts: SeriesFacts) -> str:
         return f"was made for another key than the {facts.kind}"
     if run.overrides or run.rankproof != facts.rankproof:
         return f"was made with overrides, or by another version than the {facts.kind}"
-    return f"was made at {run.made}, before the {facts.kind} was begun" if run.made < facts.made else ""
+    return (
+        f"was made at {run.made}, before the {facts.kind} was begun"
+        if run.made < facts.made
+        else ""
+    )
 
 
 def demand_named(facts: SeriesFacts) -> None:

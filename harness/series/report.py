@@ -52,7 +52,9 @@ def document(
         # The verifier looks for exactly this line.
         Paragraph("Manifest: ", Verbatim("MANIFEST.sha256"), " sha256 ", Verbatim(manifest_digest)),
         Heading(2, "Check it yourself"),
-        Verbatim(f"rankproof verify report.md --signer {key}\nsha256sum --quiet -c MANIFEST.sha256", "sh"),
+        Verbatim(
+            f"rankproof verify report.md --signer {key}\nsha256sum --quiet -c MANIFEST.sha256", "sh"
+        ),
     ]
     return render_markdown(blocks).encode()
 

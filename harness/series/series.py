@@ -128,7 +128,9 @@ class SeriesRecord(Model):
 
     def encode(self) -> bytes:
         """The one way it is written."""
-        return json.dumps(self.model_dump(mode="json"), ensure_ascii=True, indent=1).encode() + b"\n"
+        return (
+            json.dumps(self.model_dump(mode="json"), ensure_ascii=True, indent=1).encode() + b"\n"
+        )
 
     @classmethod
     def decode(cls, data: bytes) -> Self:
@@ -198,7 +200,13 @@ def code() -> str:
     """One digest of Rankproof's own modules: parts of two versions make no series."""
     top = Path(harness.__file__).resolve().parent
     # Links are followed: in a checkout harness/_integrity is one.
-    return fold({name: sha256(path.read_bytes()) for name, path in tree.files_of(top).items() if name.endswith(".py")})
+    return fold(
+        {
+            name: sha256(path.read_bytes())
+            for name, path in tree.files_of(top).items()
+            if name.endswith(".py")
+        }
+    )
 
 
 # -- making one ------------------------------------------------------------------------------------
@@ -276,25 +284,33 @@ def unfinished(series: Series[F, R], path: Path) -> tuple[Path, F]:
     place = real_place(path)
     if not place.name.endswith(UNFINISHED) or place.parent.name != series.name:
         raise SeriesError(
-            f"{path} is not the folder of an unfinished {series.name}: name one that ends with {UNFINISHED}"
+            f"{path} is not the folder of an unfinished {series.name}: name one that ends with"
+            f" {UNFINISHED}"
         )
     try:
         facts = series.read((place / series.path).read_bytes())
     except (OSError, RecordError) as error:
         what = error.strerror if isinstance(error, OSError) else error
         raise SeriesError(
-            f"{path} cannot be gone on with: what it was going to do is not there or not whole ({what}); begin another"
+            f"{path} cannot be gone on with: what it was going to do is not there or not whole"
+            f" ({what}); begin another"
         ) from None
     if facts.rankproof != harness.__version__ or series.is_of_other_code(facts):
         raise SeriesError(
-            f"{path} was begun by other code than this: parts of two versions make no {series.name}. Go back to commit "
-            f"{facts.source.commit or '(not known)'}, or begin another"
+            f"{path} was begun by other code than this: parts of two versions make no"
+            f" {series.name}. Go back to commit {facts.source.commit or '(not known)'}, or begin"
+            " another"
         )
     return place, facts
 
 
 def resume(
-    series: Series[F, R], path: Path, *, signer: Signer | None, jobs: int = 1, account: Account[F] | None = None
+    series: Series[F, R],
+    path: Path,
+    *,
+    signer: Signer | None,
+    jobs: int = 1,
+    account: Account[F] | None = None,
 ) -> FinishedSeries[R]:
     """Go on with a series that did not come to its end: with the parts that are missing.
 
@@ -304,14 +320,22 @@ def resume(
     place, facts = unfinished(series, path)
     key = None if facts.signer is None else facts.signer.key
     if key != (None if signer is None else signer.identity()):
-        raise SeriesError(f"{path} was begun with {f'the key {key}' if key else 'no key'}: go on with the same")
+        raise SeriesError(
+            f"{path} was begun with {f'the key {key}' if key else 'no key'}: go on with the same"
+        )
     with _explained():
         folder = ResultsFolder.reopen(place)
     return _go_on(series, folder, facts, signer=signer, jobs=jobs, account=account or Account())
 
 
 def _go_on(
-    series: Series[F, R], folder: ResultsFolder, facts: F, *, signer: Signer | None, jobs: int, account: Account[F]
+    series: Series[F, R],
+    folder: ResultsFolder,
+    facts: F,
+    *,
+    signer: Signer | None,
+    jobs: int,
+    account: Account[F],
 ) -> FinishedSeries[R]:
     """Make the parts that are missing, count, and sign."""
     # Beside the folder, whose name changes at the end. Nobody waits: two processes never make one series, and the
@@ -347,7 +371,9 @@ def _go_on(
     return finished
 
 
-def _make(series: Series[F, R], part: Part, folder: ResultsFolder, *, signer: Signer | None, jobs: int) -> float:
+def _make(
+    series: Series[F, R], part: Part, folder: ResultsFolder, *, signer: Signer | None, jobs: int
+) -> float:
     """Make one part in a folder of its own, and take it in at once, or not at all; returns how long it took."""
     making = folder.path / MAKING
     shutil.rmtree(making, ignore_errors=True)
@@ -355,7 +381,9 @@ def _make(series: Series[F, R], part: Part, folder: ResultsFolder, *, signer: Si
     place.mkdir(parents=True)
     for name, content in series.files(part).items():
         (place / name).write_bytes(content)
-    finished = run(load_scenario(place), RunSettings(results=making / "results", signer=signer, jobs=jobs))
+    finished = run(
+        load_scenario(place), RunSettings(results=making / "results", signer=signer, jobs=jobs)
+    )
     for view in (*checked(), statement.NAME):  # made of what is signed, and larger than it
         (finished.folder / view).unlink(missing_ok=True)
     packed = making / f"{part.name}.tar.xz"
@@ -384,7 +412,9 @@ def _explained(again: str = "") -> Iterator[None]:
     except Interrupted:
         raise SeriesError(f"interrupted{more}") from None
     except ScenarioError as error:
-        raise SeriesError(f"a part cannot run: {'; '.join(map(str, error.problems))}{more}") from None
+        raise SeriesError(
+            f"a part cannot run: {'; '.join(map(str, error.problems))}{more}"
+        ) from None
     except (ResultsError, RunError, BundleError, RecordError) as error:
         raise SeriesError(f"{error}{more}") from None
     except Timeout:

@@ -82,7 +82,9 @@ class Attribution(Model):
 
 def output_checks(checks: Sequence[Check]) -> list[Check]:
     """Those that compare what ranks computed with what it should be."""
-    compares = [check for check in checks if isinstance(check, AgainstCheck) and check.of[0] is not None]
+    compares = [
+        check for check in checks if isinstance(check, AgainstCheck) and check.of[0] is not None
+    ]
     return [check for check in checks if isinstance(check, EquivalentCheck) or check in compares]
 
 
@@ -97,7 +99,9 @@ def attribute(
     wrong = [
         check
         for check in output_checks(scenario.checks)
-        if any(not (part.passed or part.uncompared or part.missing) for part in by_id[check.id].ranks)
+        if any(
+            not (part.passed or part.uncompared or part.missing) for part in by_id[check.id].ranks
+        )
     ]
     if not wrong:
         return None
@@ -162,16 +166,29 @@ def _of_tokens(said: Sequence[Mapping[int, list[int]]]) -> list[Cause]:
 def _where(check: Check, history: History) -> str:
     """The first layer that differs, of all ranks the least."""
     parity = parity_of(check, history) if isinstance(check, EquivalentCheck) else None
-    found = [(rank, one.layer) for rank, one in enumerate(parity.ranks if parity else ()) if one.layer is not None]
+    found = [
+        (rank, one.layer)
+        for rank, one in enumerate(parity.ranks if parity else ())
+        if one.layer is not None
+    ]
     if not found:
         return ""
-    rank, least = min(found, key=lambda item: (item[1].layer, not item[1].part, item[1].part, item[0]))
+    rank, least = min(
+        found, key=lambda item: (item[1].layer, not item[1].part, item[1].part, item[0])
+    )
     part = f", {least.part}" if least.part else ""
-    return f"layer {least.layer}{part}, on rank {rank}, position {least.at.position} of prompt {least.at.prompt}"
+    return (
+        f"layer {least.layer}{part}, on rank {rank}, position {least.at.position} of prompt"
+        f" {least.at.prompt}"
+    )
 
 
 def on_rungs(
-    found: Attribution, cell: Cell, others: Sequence[tuple[Cell, Tally | None]], *, compared: Mapping[str, Attribution]
+    found: Attribution,
+    cell: Cell,
+    others: Sequence[tuple[Cell, Tally | None]],
+    *,
+    compared: Mapping[str, Attribution],
 ) -> Attribution:
     """Add what smaller worlds of the same run tell.
 
@@ -196,18 +213,32 @@ def on_rungs(
         key=lambda pair: (pair[0].ranks, pair[0].backend != cell.backend),
     )
     failed = {other.id: _wrong(counts, found.checks) for other, counts in below}
-    wrong = {other.id for other, _ in below if other.id in compared and {*compared[other.id].checks} & {*found.checks}}
+    wrong = {
+        other.id
+        for other, _ in below
+        if other.id in compared and {*compared[other.id].checks} & {*found.checks}
+    }
     decided = [other for other, _ in below if other.id in wrong or not failed[other.id]]
     ones = [other for other, _ in below if other.ranks == 1]
     if cell.ranks == 1:
-        cause = Cause(word="found", what=ONE, why="this is one: nothing that crosses between ranks is needed for it")
+        cause = Cause(
+            word="found",
+            what=ONE,
+            why="this is one: nothing that crosses between ranks is needed for it",
+        )
     elif not ones:
         cause = Cause(word="open", what=ONE, why="no world of one ran")
     elif ones[0] not in decided:
         many = plural(failed[ones[0].id], "trial")
-        cause = Cause(word="open", what=ONE, why=f"{many} of cell {ones[0].id} failed with nothing to compare")
+        cause = Cause(
+            word="open", what=ONE, why=f"{many} of cell {ones[0].id} failed with nothing to compare"
+        )
     elif failed[ones[0].id]:
-        cause = Cause(word="found", what=ONE, why=f"{plural(failed[ones[0].id], 'trial')} of cell {ones[0].id} failed")
+        cause = Cause(
+            word="found",
+            what=ONE,
+            why=f"{plural(failed[ones[0].id], 'trial')} of cell {ones[0].id} failed",
+        )
     else:
         cause = Cause(word="excluded", what=ONE, why=f"cell {ones[0].id} computes it right")
     wrong_at = [other.ranks for other in decided if other.id in wrong]
@@ -217,7 +248,9 @@ def on_rungs(
 
 def _wrong(counts: Tally, checks: Sequence[str]) -> int:
     """In how many trials of an arm one of these checks failed."""
-    return sum(any(failure.check in checks for failure in trial.failures) for trial in counts.trials)
+    return sum(
+        any(failure.check in checks for failure in trial.failures) for trial in counts.trials
+    )
 
 
 def climb(

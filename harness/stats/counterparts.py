@@ -55,7 +55,9 @@ class Counterparts:
 
     def distribution(self, name: str | None, version: str | None) -> InstalledCopy | None:
         """A distribution by its name and version; None where nothing is known of its files."""
-        return next((one for one in self.installed if (one.name, one.version) == (name, version)), None)
+        return next(
+            (one for one in self.installed if (one.name, one.version) == (name, version)), None
+        )
 
     def places(self, package: str, files: Iterable[str]) -> list[Place]:
         """The roots of a name of which these files, by their paths as imported, are copies."""
@@ -67,7 +69,9 @@ class Counterparts:
                 found.append(place)
         return found
 
-    def differing(self, files: Mapping[str, str], places: Collection[Place], of: str) -> Iterator[str]:
+    def differing(
+        self, files: Mapping[str, str], places: Collection[Place], of: str
+    ) -> Iterator[str]:
         """Files below a name that are not the repository's: of each a sentence's beginning.
 
         Args:
@@ -99,12 +103,20 @@ class Counterparts:
         """Data that a distribution has installed beside its packages, which is not the repository's."""
         for file, paths in sorted(self._data_places(installed).items()):
             if odd := [path for path in paths if self.files[path] != installed.files[file]]:
-                which = f", one of {len(paths)} files that it may be a copy of" if len(paths) > len(odd) else ""
+                which = (
+                    f", one of {len(paths)} files that it may be a copy of"
+                    if len(paths) > len(odd)
+                    else ""
+                )
                 yield f"{file} is not as {odd[0]}{which}"
 
     def data_made(self, installed: InstalledCopy) -> dict[str, str]:
         """Data that a distribution has installed beside its packages, and that no file is like: path to sha256."""
-        return {file: installed.files[file] for file, paths in self._data_places(installed).items() if not paths}
+        return {
+            file: installed.files[file]
+            for file, paths in self._data_places(installed).items()
+            if not paths
+        }
 
     def _data_places(self, installed: InstalledCopy) -> dict[str, list[str]]:
         """Of each file that is installed beside packages, the paths that it may be a copy of."""
@@ -130,7 +142,9 @@ def top_of(file: str) -> str:
 
 def is_below(file: str, name: str) -> bool:
     """Whether a file is the module of a name, or below its package."""
-    return file.startswith(f"{name}/") or ("/" not in file and top_of(file) == name and not file.endswith(".pth"))
+    return file.startswith(f"{name}/") or (
+        "/" not in file and top_of(file) == name and not file.endswith(".pth")
+    )
 
 
 def is_made(file: str) -> bool:
@@ -143,7 +157,9 @@ def is_data(file: str) -> bool:
     return file.startswith(OUTSIDE) and "/bin/" not in file and not file.endswith(".pyc")
 
 
-def _copies(files: Sequence[str], names: Mapping[str, Sequence[str]]) -> Iterator[tuple[str, list[str]]]:
+def _copies(
+    files: Sequence[str], names: Mapping[str, Sequence[str]]
+) -> Iterator[tuple[str, list[str]]]:
     """The files of a folder, each with the paths that it may be a copy of.
 
     The folders that hold more than half of what is below theirs count, as a whole; where there is none, each folder
@@ -199,7 +215,13 @@ def longest_alike(file: str, paths: Iterable[str]) -> list[str]:
 
 def spread(files: Collection[str]) -> set[str]:
     """Top-level folders of an arm that hold modules and are no packages."""
-    folders = {file.partition("/")[0] for file in files if "/" in file and file.endswith((".py", *COMPILED))}
+    folders = {
+        file.partition("/")[0]
+        for file in files
+        if "/" in file and file.endswith((".py", *COMPILED))
+    }
     whole = {folder for folder in folders if f"{folder}/__init__.py" in files}
-    whole |= {top_of(file) for file in files if "/" not in file and file.endswith((".py", *COMPILED))}
+    whole |= {
+        top_of(file) for file in files if "/" not in file and file.endswith((".py", *COMPILED))
+    }
     return {folder for folder in folders - whole if folder.isidentifier()}

@@ -128,7 +128,11 @@ def ends(history: History, *, faults: Mapping[int, str]) -> dict[int, RankEnd]:
         faults: rank to the fault that provably ended it.
     """
     backend = str(history.about().get("backend"))
-    stopped = {rank for seen in history.noted("world.stopped") for rank in listed(seen.event.values.get("ranks"))}
+    stopped = {
+        rank
+        for seen in history.noted("world.stopped")
+        for rank in listed(seen.event.values.get("ranks"))
+    }
     by_rank = {}
     for rank in range(history.size):
         error, end = history.error(rank), history.exit(rank)
@@ -137,7 +141,10 @@ def ends(history: History, *, faults: Mapping[int, str]) -> dict[int, RankEnd]:
         values = end.event.values if end is not None else {}
         code, signal = values.get("code"), values.get("signal")
         ns = min(seen.event.ns for seen in (error, end) if seen is not None)
-        if rank in faults and (struck := noted(history, STRUCK, fault=faults[rank], rank=rank)) is not None:
+        if (
+            rank in faults
+            and (struck := noted(history, STRUCK, fault=faults[rank], rank=rank)) is not None
+        ):
             ns = struck.event.ns
         by_rank[rank] = RankEnd(
             rank=rank,
@@ -159,11 +166,17 @@ def _tells_of_a_peer(error: Mapping[str, JSON], backend: str) -> bool:
     if known is None:
         return False
     causes = error.get("causes")
-    below = [cause for cause in causes if isinstance(cause, dict)] if isinstance(causes, list) else []
+    below = (
+        [cause for cause in causes if isinstance(cause, dict)] if isinstance(causes, list) else []
+    )
     chain = [(classes(one), str(one.get("message"))) for one in (error, *below)]
     # Whatever the backend is, ranks may talk over sockets of their own.
     kinds = (known, BACKENDS["none"])
-    return any(kind.properties.says_that_a_peer_is_gone(types, message) for types, message in chain for kind in kinds)
+    return any(
+        kind.properties.says_that_a_peer_is_gone(types, message)
+        for types, message in chain
+        for kind in kinds
+    )
 
 
 def listed(value: JSON) -> list[JSON]:
@@ -185,7 +198,11 @@ def how_it_ended(history: History, rank: int) -> str:
             return short(f"{gone}; the rank ended with {how}")
         if end.event.values.get("signal") == "SIGKILL" and not history.noted("world.stopped"):
             how += ", sent by nobody here (the kernel, out of memory, or another process)"
-        return how if history.is_of_programs or history.returned(rank) else f"{how} before the subject returned"
+        return (
+            how
+            if history.is_of_programs or history.returned(rank)
+            else f"{how} before the subject returned"
+        )
     return short(_machine_gone(history, rank)) or "its end was not seen"
 
 
@@ -215,7 +232,9 @@ def _missed(history: History, rank: int) -> str:
 def harness_error(history: History) -> Void | None:
     """What went wrong in the harness, if anything."""
     if not (broken := history.noted("harness.error")):
-        return None if history.noted("world.end") else Void(VoidCode.NO_END, "its events have no end")
+        return (
+            None if history.noted("world.end") else Void(VoidCode.NO_END, "its events have no end")
+        )
     values = broken[0].event.values
     return Void(VoidCode.HARNESS_ERROR, short(f"{values.get('type')}: {values.get('message')}"))
 
@@ -224,11 +243,17 @@ def shown(value: JSON) -> str:
     """A value of an event as a reader wants it: text as it is, names and values in words, the rest as JSON."""
     if isinstance(value, str):
         return short(value)
-    if isinstance(value, dict) and all(isinstance(inner, str | int | float) for inner in value.values()):
+    if isinstance(value, dict) and all(
+        isinstance(inner, str | int | float) for inner in value.values()
+    ):
         return short(", ".join(f"{key} {inner}" for key, inner in value.items()))
     return short(canonical(value))
 
 
 def short(text: str) -> str:
     """At most 300 characters of a text, and how many were left out."""
-    return text if len(text) <= TEXT_LIMIT else text[:TEXT_LIMIT] + f"... ({len(text) - TEXT_LIMIT} more characters)"
+    return (
+        text
+        if len(text) <= TEXT_LIMIT
+        else text[:TEXT_LIMIT] + f"... ({len(text) - TEXT_LIMIT} more characters)"
+    )

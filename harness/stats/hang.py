@@ -45,7 +45,8 @@ def hang_deviation(
     needed = window(silence)
     if needed > must_fail.within:
         text = (
-            f"the candidate is silent for up to {silence:.2f} s, so a hang takes {needed:.1f} s of stillness to prove"
+            f"the candidate is silent for up to {silence:.2f} s, so a hang takes {needed:.1f} s of"
+            " stillness to prove"
         )
         return DeviationCode.HANG_NOT_WITHIN, f"{text}, and within is {must_fail.within:g} s"
     if unproved := history.noted("world.unproved"):
@@ -57,14 +58,23 @@ def hang_deviation(
     still = proved[0].event
     seconds, started = still.values.get("seconds"), history.noted("world.start")
     if not isinstance(seconds, int | float) or seconds < needed:
-        return DeviationCode.HANG_MOVING, f"it stood still for {seconds} s, and {needed:.1f} s are needed"
+        return (
+            DeviationCode.HANG_MOVING,
+            f"it stood still for {seconds} s, and {needed:.1f} s are needed",
+        )
     # Whoever is watched longer has stood still for long enough before.
     enough = still.ns - int((seconds - needed) * 1e9)
     if not started or enough - started[0].event.ns > (must_fail.within + SLACK) * 1e9:
-        return DeviationCode.HANG_NOT_WITHIN, f"the hang was proved later than within {must_fail.within:g} s"
+        return (
+            DeviationCode.HANG_NOT_WITHIN,
+            f"the hang was proved later than within {must_fail.within:g} s",
+        )
     since = still.ns - int(seconds * 1e9) + EDGE_NS
     if any(seen.event.by == "rank" and since < seen.event.ns <= still.ns for seen in history.seen):
-        return DeviationCode.HANG_MOVING, "a rank emitted an event while the world is said to have stood still"
+        return (
+            DeviationCode.HANG_MOVING,
+            "a rank emitted an event while the world is said to have stood still",
+        )
     if WATCHED in still.values and (moved := _moved_since(still, history, since=since)):
         return DeviationCode.HANG_MOVING, moved
     return _elsewhere(must_fail.hang, history, wanted, line_of)
@@ -83,9 +93,16 @@ def _moved_since(still: Event, history: History, *, since: int) -> str:
     for rank in range(history.size):
         samples = samples_of(history, rank)
         # A main thread that waits was asked at the end alone, because a signal might wake it.
-        is_loop = still.values.get("spins") is True and isinstance(waits, dict) and waits.get(str(rank)) == "none"
+        is_loop = (
+            still.values.get("spins") is True
+            and isinstance(waits, dict)
+            and waits.get(str(rank)) == "none"
+        )
         if is_loop and not history.is_of_programs and len(samples) < 2 * FEW:
-            return f"rank {rank} loops, and could be asked only {len(samples)} times where it is; {2 * FEW} are needed"
+            return (
+                f"rank {rank} loops, and could be asked only {len(samples)} times where it is;"
+                f" {2 * FEW} are needed"
+            )
         if line := _moved_on(samples):
             return f"rank {rank} left {line} for good while it was watched"
     return ""
@@ -109,22 +126,37 @@ def _places(threads: Sequence[Sequence[Mapping[str, JSON]]]) -> set[str]:
     return {f"{frame.get('file')}:{frame.get('line')}" for thread in threads for frame in thread}
 
 
-def _elsewhere(stated: HangsAt, history: History, wanted: Sequence[int], line_of: LineOf) -> OtherEnd | None:
+def _elsewhere(
+    stated: HangsAt, history: History, wanted: Sequence[int], line_of: LineOf
+) -> OtherEnd | None:
     """Why the ranks that hang there are not those that must."""
     there = [rank for rank in range(history.size) if _stands(stated, history, rank, line_of)]
     if there == list(wanted):
         return None
     lost = [rank for rank in wanted if rank not in there]
-    place = repr(stated.source) if stated.source else f"function {stated.function}" if stated.function else stated.after
+    place = (
+        repr(stated.source)
+        if stated.source
+        else f"function {stated.function}"
+        if stated.function
+        else stated.after
+    )
     if lost:
         where = standing(history, lost[0], line_of) or how_it_ended(history, lost[0])
         return DeviationCode.HANG_ELSEWHERE, f"rank {lost[0]} does not hang at {place}: {where}"
-    return DeviationCode.OTHER_RANKS, f"{numbered('rank', there)} hang at {place} instead of {numbered('rank', wanted)}"
+    return (
+        DeviationCode.OTHER_RANKS,
+        f"{numbered('rank', there)} hang at {place} instead of {numbered('rank', wanted)}",
+    )
 
 
 def _stands(stated: HangsAt, history: History, rank: int, line_of: LineOf) -> bool:
     if stated.after is not None:
-        own = [seen.event.name for seen in history.seen if seen.event.by == "rank" and seen.event.rank == rank]
+        own = [
+            seen.event.name
+            for seen in history.seen
+            if seen.event.by == "rank" and seen.event.rank == rank
+        ]
         return bool(own) and own[-1] == stated.after and rank in living(history)
     samples = samples_of(history, rank)
     if rank not in living(history) or len(samples) < 2 or len({len(one) for one in samples}) != 1:
@@ -137,7 +169,10 @@ def _stands(stated: HangsAt, history: History, rank: int, line_of: LineOf) -> bo
 
 def samples_of(history: History, rank: int) -> list[list[list[Mapping[str, JSON]]]]:
     """The stacks of a rank's threads, each time that it was asked."""
-    return [list(threads_at(history, rank, number + 1)) for number in range(len(history.noted("rank.stack", rank)))]
+    return [
+        list(threads_at(history, rank, number + 1))
+        for number in range(len(history.noted("rank.stack", rank)))
+    ]
 
 
 def _is_at(stated: HangsAt, frame: Mapping[str, JSON], line_of: LineOf) -> bool:
@@ -169,7 +204,11 @@ def threads_at(history: History, rank: int, sample: int) -> Iterator[list[Mappin
             continue
         for thread in threads:
             frames = thread.get("frames") if isinstance(thread, dict) else None
-            yield [frame for frame in frames if isinstance(frame, dict)] if isinstance(frames, list) else []
+            yield (
+                [frame for frame in frames if isinstance(frame, dict)]
+                if isinstance(frames, list)
+                else []
+            )
 
 
 def standing(history: History, rank: int, line_of: LineOf) -> str:
@@ -179,7 +218,10 @@ def standing(history: History, rank: int, line_of: LineOf) -> str:
             if frame.get("subject") is True:
                 text = text_of(frame, line_of)
                 code = f": {text}" if text else ""
-                return f"it stands in {frame.get('function')}, {frame.get('file')}:{frame.get('line')}{code}"
+                return (
+                    f"it stands in {frame.get('function')},"
+                    f" {frame.get('file')}:{frame.get('line')}{code}"
+                )
     return ""
 
 

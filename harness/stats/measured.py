@@ -13,7 +13,12 @@ from harness.stats.outcome import Arm
 
 BEGIN, END = "subject.begin", "subject.end"
 PROBED = "rank.measured"
-FIELDS = {"rss": "private_bytes", "cpu": "cpu_seconds", "read": "read_bytes", "written": "written_bytes"}
+FIELDS = {
+    "rss": "private_bytes",
+    "cpu": "cpu_seconds",
+    "read": "read_bytes",
+    "written": "written_bytes",
+}
 WORDS = {
     "rss": "private memory grown by the end of the subject",
     "cpu": "processor time of the subject",
@@ -80,13 +85,21 @@ def rows(measures: Iterable[Measure], *, size: int, arms: Mapping[Arm, Values]) 
     for row in measures:
         for rank in row.ranks.of(size):
             summaries = {
-                arm: summarise(known[row.id, rank]) for arm, known in arms.items() if known.get((row.id, rank))
+                arm: summarise(known[row.id, rank])
+                for arm, known in arms.items()
+                if known.get((row.id, rank))
             }
             if row.against is None:
-                summaries = {arm: summary for arm, summary in summaries.items() if arm == "candidate"}
+                summaries = {
+                    arm: summary for arm, summary in summaries.items() if arm == "candidate"
+                }
             unit = "s" if row.event is not None or row.probe == "cpu" else "bytes"
             unit = "requests" if row.probe == "requests" else unit
-            what = f"time from {row.event}.begin to {row.event}.end" if row.event else WORDS[row.probe or "rss"]
+            what = (
+                f"time from {row.event}.begin to {row.event}.end"
+                if row.event
+                else WORDS[row.probe or "rss"]
+            )
             table.append(Measured(id=row.id, what=what, unit=unit, rank=rank, arms=summaries))
     return table
 
@@ -104,7 +117,9 @@ def summarise(values: Sequence[float]) -> Summary:
         outside += 1
         chance += math.comb(count, outside) * 0.5**count
     outside = max(0, outside - 1)
-    return Summary(count=count, median=median(ordered), low=ordered[outside], high=ordered[count - 1 - outside])
+    return Summary(
+        count=count, median=median(ordered), low=ordered[outside], high=ordered[count - 1 - outside]
+    )
 
 
 def _between(row: Measure, history: History, rank: int) -> float | None:
@@ -116,9 +131,16 @@ def _between(row: Measure, history: History, rank: int) -> float | None:
 
 def _growth(row: Measure, history: History, rank: int) -> float | None:
     field = FIELDS[row.probe or "rss"]
-    probes = {seen.event.values.get("at"): seen.event.values.get(field) for seen in history.noted(PROBED, rank)}
+    probes = {
+        seen.event.values.get("at"): seen.event.values.get(field)
+        for seen in history.noted(PROBED, rank)
+    }
     begin, end = probes.get(BEGIN), probes.get(END)
-    return float(end - begin) if isinstance(begin, int | float) and isinstance(end, int | float) else None
+    return (
+        float(end - begin)
+        if isinstance(begin, int | float) and isinstance(end, int | float)
+        else None
+    )
 
 
 def _peak(history: History, rank: int) -> float | None:

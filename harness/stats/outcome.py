@@ -142,7 +142,9 @@ def judge(
     ended = {rank: one.fault for one in enders for rank in one.proof.beside}
     ended |= {one.rank: one.fault for one in enders}
     struck = [_as_asked(one, history) for one in proved]
-    struck += [_as_asked(one, history)._replace(rank=rank) for one in enders for rank in one.proof.beside]
+    struck += [
+        _as_asked(one, history)._replace(rank=rank) for one in enders for rank in one.proof.beside
+    ]
     history = history.with_faults(struck)
     findings = judge_trial(scenario.checks, history, ended_by_fault=ended)
     failed = [finding for finding in findings if not finding.passed]
@@ -162,9 +164,14 @@ def judge(
     must_fail = scenario.subject.control.must_fail if scenario.subject.control else None
     if arm == "control" and must_fail is not None:
         if must_fail.applies(cell.values):
-            otherwise = deviation(must_fail, findings, history, faults=ended, silence=silence, line_of=line_of)
+            otherwise = deviation(
+                must_fail, findings, history, faults=ended, silence=silence, line_of=line_of
+            )
         elif failed:
-            what = f"check {failed[0].check} failed, in a cell in which must_fail.cells says that the control holds"
+            what = (
+                f"check {failed[0].check} failed, in a cell in which must_fail.cells says that the"
+                " control holds"
+            )
             otherwise = Deviation(DeviationCode.FAILED_ELSEWHERE, what)
         as_stated = otherwise is None
     trial = Trial(
@@ -173,7 +180,8 @@ def judge(
         failures=[_failure(finding) for finding in failed],
         first=moments[0] if failed and moments else None,
         consequences=moments[1:] if failed else [],
-        apart=failed != [] and len({machine_of(history, one.rank) for one in moments if one.rank is not None}) > 1,
+        apart=failed != []
+        and len({machine_of(history, one.rank) for one in moments if one.rank is not None}) > 1,
         as_stated=as_stated,
         otherwise=otherwise,
     )
@@ -194,7 +202,9 @@ def unproved(arm: Arm, proved: Sequence[Proved], *, failed: bool) -> Void | None
     if not missing:
         return None
     first = missing[0]
-    reason = short(f"fault {first.fault} on rank {first.rank} has no proof: {first.proof.description}")
+    reason = short(
+        f"fault {first.fault} on rank {first.rank} has no proof: {first.proof.description}"
+    )
     return Void(VoidCode.FAULT_NOT_PROVED, reason)
 
 
@@ -228,7 +238,9 @@ def void_reason(history: History) -> Void | None:
     not stay nothing is known of its ranks: it is void where the node itself was lost, never where only our process
     there ended (docs/adr/0098).
     """
-    if any(history.said(rank, "rank.begin") or history.executed(rank) for rank in range(history.size)):
+    if any(
+        history.said(rank, "rank.begin") or history.executed(rank) for rank in range(history.size)
+    ):
         return None
     error = harness_error(history)
     if error is None or not history.about().get(LOST):
@@ -241,7 +253,9 @@ def _duration(history: History) -> float:
     return round((history.seen[-1].event.ns - history.start_ns()) / 1e6, 3) if history.seen else 0.0
 
 
-def moments_of(history: History, *, ended_by_fault: Mapping[int, str] | None = None) -> list[Moment]:
+def moments_of(
+    history: History, *, ended_by_fault: Mapping[int, str] | None = None
+) -> list[Moment]:
     """When each rank failed, by the monotonic clock: the first is the cause, the rest may follow from it.
 
     A rank that a fault ended failed when it was struck: that it is dead is seen later, often after its peers noticed.
@@ -249,7 +263,11 @@ def moments_of(history: History, *, ended_by_fault: Mapping[int, str] | None = N
     begin = history.start_ns()
     faults = ended_by_fault or {}
     moments: list[tuple[int, Moment]] = []
-    stopped = {rank for seen in history.noted("world.stopped") for rank in seen.event.values.get("ranks", ())}
+    stopped = {
+        rank
+        for seen in history.noted("world.stopped")
+        for rank in seen.event.values.get("ranks", ())
+    }
     for rank in range(history.size):
         seen = history.error(rank)
         end = history.exit(rank)
@@ -265,7 +283,9 @@ def moments_of(history: History, *, ended_by_fault: Mapping[int, str] | None = N
                     ns = struck.event.ns
                 how = ended(end.event.values) if end else what
                 what = short(f"ended by fault {faults[rank]}: {how}")
-            moments.append((ns, Moment(rank=rank, ms=round((ns - begin) / 1e6, 3), what=what, line=seen.line)))
+            moments.append(
+                (ns, Moment(rank=rank, ms=round((ns - begin) / 1e6, 3), what=what, line=seen.line))
+            )
     for seen in history.noted("world.deadline"):
         ms = round((seen.event.ns - begin) / 1e6, 3)
         what = f"deadline: {numbered('rank', tuple(seen.event.values.get('ranks', ())))} still ran"
@@ -278,10 +298,14 @@ def _failure(finding: Finding) -> Failure:
     reasons = [finding.reason] if finding.reason else []
     reasons += [f"rank {part.rank}: {_reason(part)}" for part in failed]
     line = finding.line or next((part.line for part in failed if part.line), None)
-    return Failure(check=finding.check, ranks=[part.rank for part in failed], reasons=reasons, line=line)
+    return Failure(
+        check=finding.check, ranks=[part.rank for part in failed], reasons=reasons, line=line
+    )
 
 
 def _reason(part: RankFinding) -> str:
     observed = "" if part.observed is None else shown(part.observed)
     # A comparison of arrays is both: what was found, and the reason.
-    return short(part.reason if part.reason.endswith(observed) else f"{part.reason} (found {observed})")
+    return short(
+        part.reason if part.reason.endswith(observed) else f"{part.reason} (found {observed})"
+    )

@@ -50,7 +50,10 @@ class Signature(Model):
 
     def description(self) -> str:
         """In one line."""
-        parts = [self.cause + (f" on {numbered('rank', self.ranks)}" if self.ranks and self.cause else "")]
+        parts = [
+            self.cause
+            + (f" on {numbered('rank', self.ranks)}" if self.ranks and self.cause else "")
+        ]
         parts += [f"checks: {', '.join(self.checks)}" if self.checks else "", *self.faults]
         return "; ".join(part for part in parts if part)
 
@@ -75,7 +78,9 @@ class CellProfile(Model):
     control: list[TrialProfile]
 
 
-def profile(scenario: Scenario, cells: Sequence[CellVerdict], *, read: Callable[[str], bytes]) -> list[CellProfile]:
+def profile(
+    scenario: Scenario, cells: Sequence[CellVerdict], *, read: Callable[[str], bytes]
+) -> list[CellProfile]:
     """The profile of every cell.
 
     Args:
@@ -121,18 +126,29 @@ def signature_of(trial: Trial, history: History) -> Signature | None:
             cause = "the deadline"
             hung = [seen.event.values.get("ranks") for seen in history.noted("world.deadline")]
             ranks = (
-                sorted({rank for rank in hung[0] if type(rank) is int}) if hung and isinstance(hung[0], list) else []
+                sorted({rank for rank in hung[0] if type(rank) is int})
+                if hung and isinstance(hung[0], list)
+                else []
             )
         else:
             cause = _cause(history, trial.first.rank)
-            failed = [moment.rank for moment in (trial.first, *trial.consequences) if moment.rank is not None]
+            failed = [
+                moment.rank
+                for moment in (trial.first, *trial.consequences)
+                if moment.rank is not None
+            ]
             ranks = sorted(rank for rank in failed if _cause(history, rank) == cause)
             if trial.apart:
                 # Which machine was first is nobody's to say: all that failed is told, whatever their clocks.
-                cause, ranks = "; ".join(sorted({_cause(history, rank) for rank in failed})), sorted(failed)
+                cause, ranks = (
+                    "; ".join(sorted({_cause(history, rank) for rank in failed})),
+                    sorted(failed),
+                )
     checks = []
     for failure in trial.failures:
-        where = failure.ranks if ranks is None else [rank for rank in failure.ranks if rank in ranks]
+        where = (
+            failure.ranks if ranks is None else [rank for rank in failure.ranks if rank in ranks]
+        )
         if where or not failure.ranks:
             checks.append(failure.check + (f" on {numbered('rank', where)}" if where else ""))
     own = [check for check in checks if not check.startswith("world:")]
@@ -140,7 +156,10 @@ def signature_of(trial: Trial, history: History) -> Signature | None:
         cause=cause,
         ranks=ranks or [],
         checks=sorted(own or checks),
-        faults=[f"fault {one.fault} on rank {one.rank}: {_state(one.struck, one.proved)}" for one in trial.strikes],
+        faults=[
+            f"fault {one.fault} on rank {one.rank}: {_state(one.struck, one.proved)}"
+            for one in trial.strikes
+        ],
     )
 
 
@@ -208,13 +227,19 @@ def _tokens(value: JSON) -> Iterator[int | str]:
 
 def _close(one: JSON, other: JSON, *, rtol: float, atol: float) -> bool:
     if isinstance(one, dict) and isinstance(other, dict):
-        return one.keys() == other.keys() and all(_close(one[key], other[key], rtol=rtol, atol=atol) for key in one)
+        return one.keys() == other.keys() and all(
+            _close(one[key], other[key], rtol=rtol, atol=atol) for key in one
+        )
     if isinstance(one, list) and isinstance(other, list):
         pairs = zip(one, other, strict=False)
-        return len(one) == len(other) and all(_close(left, right, rtol=rtol, atol=atol) for left, right in pairs)
+        return len(one) == len(other) and all(
+            _close(left, right, rtol=rtol, atol=atol) for left, right in pairs
+        )
     if _is_number(one) and _is_number(other):
         # As numpy.allclose: relative to the second value.
-        return one == other or (math.isfinite(one - other) and abs(one - other) <= atol + rtol * abs(other))
+        return one == other or (
+            math.isfinite(one - other) and abs(one - other) <= atol + rtol * abs(other)
+        )
     return canonical(one) == canonical(other)
 
 

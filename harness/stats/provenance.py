@@ -78,7 +78,9 @@ class Source:
     checkouts: Mapping[str, Checkout] = field(default_factory=dict)
     installed: bool = False
     differing: Collection[str] = ()
-    counterparts: Counterparts = field(default_factory=lambda: Counterparts(roots={}, files={}, installed=()))
+    counterparts: Counterparts = field(
+        default_factory=lambda: Counterparts(roots={}, files={}, installed=())
+    )
 
     def holds(self, file: str, sha256: str) -> bool:
         """Whether the repository has this content under a path that ends like this one."""
@@ -86,12 +88,18 @@ class Source:
 
     def holds_alone(self, file: str, sha256: str) -> bool:
         """Whether it has no other content under such a path: nobody knows which of them a file was copied from."""
-        return self.holds(file, sha256) and all(self.files[path] == sha256 for path in self.like(file))
+        return self.holds(file, sha256) and all(
+            self.files[path] == sha256 for path in self.like(file)
+        )
 
     def like(self, file: str) -> list[str]:
         """Paths of the repository that end like this one."""
         ends = f"/{file}"
-        return [path for path in self._by_name.get(posixpath.basename(file), ()) if f"/{path}".endswith(ends)]
+        return [
+            path
+            for path in self._by_name.get(posixpath.basename(file), ())
+            if f"/{path}".endswith(ends)
+        ]
 
     @cached_property
     def _by_name(self) -> Mapping[str, Sequence[str]]:
@@ -142,7 +150,8 @@ class Ran:
     def summary(self) -> Summary:
         """For the record."""
         return Summary(
-            lists={arm: sorted(digests) for arm, digests in sorted(self.lists.items())}, children=sorted(self.children)
+            lists={arm: sorted(digests) for arm, digests in sorted(self.lists.items())},
+            children=sorted(self.children),
         )
 
     def hear(self, arm: str, source: Source, history: History) -> set[str]:
@@ -195,7 +204,9 @@ def judge(listing: bytes, source: Source) -> Judgement:
             unproven.add(f"{loaded['more']} more files that a rank loaded are not listed")
     except (KeyError, TypeError, ValueError, AttributeError):
         unproven.add("the list of what a rank had loaded cannot be read")
-    return Judgement(unproven=frozenset(unproven), beside=frozenset(beside), made=frozenset(made.items()))
+    return Judgement(
+        unproven=frozenset(unproven), beside=frozenset(beside), made=frozenset(made.items())
+    )
 
 
 def packages(listing: bytes) -> set[str]:
@@ -249,7 +260,9 @@ def told(listing: bytes) -> tuple[list[tuple[str, str, str]], int]:
         found = strict_json(listing)
         for one in (*found["others"], *found.get("in_full", ())):
             if isinstance(name := one["distribution"], str):
-                files += [(name, str(file), str(sha256)) for file, sha256 in dict(one["files"]).items()]
+                files += [
+                    (name, str(file), str(sha256)) for file, sha256 in dict(one["files"]).items()
+                ]
         return files, max(0, int(found.get("left_out", 0)))
     except (KeyError, TypeError, ValueError, AttributeError):
         return [], 0
@@ -261,14 +274,27 @@ def _silent(package: str, names: Iterable[str], source: Source) -> Iterator[str]
         distribution = normal(name.rpartition(" ")[0])
         if distribution in source.checkouts:
             yield f"{package} was built from a checkout ({name}), and its files are not told"
-        elif distribution in source.declared and not source.installed and distribution not in source.named:
-            yield f"{package} came from an installed copy ({name}) whose files are not told: {REMEDY}"
+        elif (
+            distribution in source.declared
+            and not source.installed
+            and distribution not in source.named
+        ):
+            yield (
+                f"{package} came from an installed copy ({name}) whose files are not told: {REMEDY}"
+            )
 
 
-def _untold(loaded: Mapping[str, Any], installed: Mapping[str, str], source: Source) -> Iterator[str]:
+def _untold(
+    loaded: Mapping[str, Any], installed: Mapping[str, str], source: Source
+) -> Iterator[str]:
     """Distributions that differ between the arms, and whose files the list does not hold in full; or others than it."""
-    in_full = {(str(one["package"]), f"{one['distribution']} {one['version']}") for one in loaded.get("in_full", ())}
-    releases = {(package, name) for package, names in installed.items() for name in str(names).split(", ")}
+    in_full = {
+        (str(one["package"]), f"{one['distribution']} {one['version']}")
+        for one in loaded.get("in_full", ())
+    }
+    releases = {
+        (package, name) for package, names in installed.items() for name in str(names).split(", ")
+    }
     for package, name in sorted(in_full - releases):
         yield f"files of {name} are told for {package}, which came from elsewhere"
     for package, name in sorted(releases - in_full):
@@ -276,7 +302,9 @@ def _untold(loaded: Mapping[str, Any], installed: Mapping[str, str], source: Sou
             yield f"which files of {name} a rank loaded for {package} is not told"
 
 
-def _came(installed: Mapping[str, str], others: Iterable[Mapping[str, Any]]) -> list[tuple[str, str, str]]:
+def _came(
+    installed: Mapping[str, str], others: Iterable[Mapping[str, Any]]
+) -> list[tuple[str, str, str]]:
     """What was loaded from installed distributions: import name, distribution and version of each."""
     told = {
         (str(package), normal(release.rpartition(" ")[0]), release.rpartition(" ")[2])
@@ -291,15 +319,25 @@ def _came(installed: Mapping[str, str], others: Iterable[Mapping[str, Any]]) -> 
     return sorted(told)
 
 
-def _not_the_repositorys(came: Iterable[tuple[str, str, str]], source: Source, made: dict[str, str]) -> Iterator[str]:
+def _not_the_repositorys(
+    came: Iterable[tuple[str, str, str]], source: Source, made: dict[str, str]
+) -> Iterator[str]:
     """InstalledCopy distributions that are the repository's by their import names, and are not as it has them."""
     known = source.counterparts
     if source.installed:
         return
     for package, name, version in came:
-        if name in source.named or name in source.checkouts or (name == TOOL and TOOL not in source.declared):
+        if (
+            name in source.named
+            or name in source.checkouts
+            or (name == TOOL and TOOL not in source.declared)
+        ):
             continue
-        if package not in known.roots and package not in known.hidden and name not in source.declared:
+        if (
+            package not in known.roots
+            and package not in known.hidden
+            and name not in source.declared
+        ):
             continue
         what = f"the installed {name} {version}"
         found = known.distribution(name, version)
@@ -307,13 +345,19 @@ def _not_the_repositorys(came: Iterable[tuple[str, str, str]], source: Source, m
             yield f"{package} came from {what}, whose files are not told: {REMEDY}"
             continue
         if package in known.hidden and _is_whole(found, package):
-            yield f"{package} of the arm's folder is hidden by {what}: rename it, or give it an __init__.py"
+            yield (
+                f"{package} of the arm's folder is hidden by {what}: rename it, or give it an"
+                " __init__.py"
+            )
         places = known.places(package, found.files)
         if not any(is_below(file, package) and file.endswith(CODE) for file in found.files):
             continue  # an editable install: its files are told one by one
         if not places:
             if name in source.declared:
-                yield f"{package} came from {what}, and the repository has it at no place that is known: {REMEDY}"
+                yield (
+                    f"{package} came from {what}, and the repository has it at no place that is"
+                    f" known: {REMEDY}"
+                )
             continue
         believed = {*source.inputs, *source.plugins}
         files = {file: sha256 for file, sha256 in found.files.items() if sha256 not in believed}
@@ -326,7 +370,8 @@ def _not_the_repositorys(came: Iterable[tuple[str, str, str]], source: Source, m
 def _is_whole(installed: InstalledCopy, package: str) -> bool:
     """Whether a distribution brings a module or a package of this name, which hides folders of the name."""
     return any(
-        file == f"{package}/__init__.py" or ("/" not in file and top_of(file) == package and file.endswith(CODE))
+        file == f"{package}/__init__.py"
+        or ("/" not in file and top_of(file) == package and file.endswith(CODE))
         for file in installed.files
     )
 
@@ -339,7 +384,9 @@ def _changed(other: Mapping[str, Any], files: Mapping[str, str], source: Source)
             yield f"{file} of {found.name} {found.version} is not what it was when a rank loaded it"
 
 
-def _judge(other: Mapping[str, Any], files: Mapping[str, str], source: Source) -> tuple[list[str], dict[str, str]]:
+def _judge(
+    other: Mapping[str, Any], files: Mapping[str, str], source: Source
+) -> tuple[list[str], dict[str, str]]:
     """The files of one package that are not proved; and those that need no proof, with why."""
     record, distribution = other["record"], other["distribution"]
     if (built := source.checkouts.get(distribution)) is not None:
@@ -385,12 +432,16 @@ def _places_of(other: Mapping[str, Any], files: Mapping[str, str], source: Sourc
         return []
     package = str(other["package"])
     found = known.distribution(distribution, other["version"])
-    if found is not None and any(is_below(file, package) and file.endswith(CODE) for file in found.files):
+    if found is not None and any(
+        is_below(file, package) and file.endswith(CODE) for file in found.files
+    ):
         return known.places(package, found.files)
     return known.places(package, files)
 
 
-def _held(file: str, sha256: str, other: Mapping[str, Any], places: Collection[Place], source: Source) -> str | None:
+def _held(
+    file: str, sha256: str, other: Mapping[str, Any], places: Collection[Place], source: Source
+) -> str | None:
     """Whether a file is the repository's: None where it is not; where only its build wrote it, words that say so."""
     known, package = source.counterparts, top_of(file)
     if not places:
@@ -401,10 +452,16 @@ def _held(file: str, sha256: str, other: Mapping[str, Any], places: Collection[P
         return None
     if not known.made({file: sha256}, places, package):
         return ""
-    return None if other["record"] == "differs" else f", made by the build of {other['distribution'] or package}"
+    return (
+        None
+        if other["record"] == "differs"
+        else f", made by the build of {other['distribution'] or package}"
+    )
 
 
-def _built(distribution: str, built: Checkout, files: Mapping[str, str]) -> tuple[list[str], dict[str, str]]:
+def _built(
+    distribution: str, built: Checkout, files: Mapping[str, str]
+) -> tuple[list[str], dict[str, str]]:
     """Of a package from a checkout each file is of its wheel, and the commit's if that has such a one."""
     tree = Source(declared=(), files=built.files)
     failed: list[str] = []
@@ -415,7 +472,9 @@ def _built(distribution: str, built: Checkout, files: Mapping[str, str]) -> tupl
         if sha256 not in built.wheel or (tree.like(file) and not tree.holds(file, sha256)):
             failed.append(file)
         elif not tree.like(file):
-            accepted[file] = f", made by the build of {distribution}, in no file of commit {built.commit[:12]}"
+            accepted[file] = (
+                f", made by the build of {distribution}, in no file of commit {built.commit[:12]}"
+            )
     return sorted(failed), accepted
 
 
@@ -426,18 +485,25 @@ def _words(other: Mapping[str, Any], failed: list[str], source: Source) -> str:
         if other["files"][failed[0]] not in built.wheel:
             return f"{what} is not in the wheel that was built of {name} {version}"
         return (
-            f"{what} is not as commit {built.commit[:12]} has it: the build of {name} {version} changed it; commit it "
-            "as it is built, or name a release"
+            f"{what} is not as commit {built.commit[:12]} has it: the build of {name} {version}"
+            " changed it; commit it as it is built, or name a release"
         )
     theirs = "its own differs" if source.like(failed[0]) else "it has no such file"
     if name is None:
         return f"{what} came from outside, and is not the repository's ({theirs}): {STRANGER}"
     if name in source.declared:
-        how = "the Rankproof that runs" if record == "tool" else f"an installed copy ({name} {version})"
+        how = (
+            "the Rankproof that runs"
+            if record == "tool"
+            else f"an installed copy ({name} {version})"
+        )
         return f"{what} came from {how}, and is not the repository's ({theirs}): {REMEDY}"
     if record == "differs":
         return f"{what} is not as the RECORD of {name} {version} says: install {name} again"
-    return f"{what} came from an editable install ({name} {version}), which no RECORD proves: install a wheel of {name}"
+    return (
+        f"{what} came from an editable install ({name} {version}), which no RECORD proves: install"
+        f" a wheel of {name}"
+    )
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -474,12 +540,18 @@ def unproven(arm: str, made: ArmEnvironment | None, reported: Any) -> Iterator[s
     if not isinstance(reported, dict) or reported.get("apart") is not True:
         yield f"{arm}: a rank did not run in the arm's environment"
         return
-    if (reported.get("python"), reported.get("implementation")) != (made.python, made.implementation):
+    if (reported.get("python"), reported.get("implementation")) != (
+        made.python,
+        made.implementation,
+    ):
         there = f"{reported.get('implementation')} {reported.get('python')}"
         yield f"{arm}: a rank ran in {there}, not in Python {made.python}"
     packages = reported.get("packages")
     for name, (version, record) in made.named.items():
         package = packages.get(name) if isinstance(packages, dict) else None
-        if not isinstance(package, dict) or (package.get("version"), package.get("record")) != (version, record):
+        if not isinstance(package, dict) or (package.get("version"), package.get("record")) != (
+            version,
+            record,
+        ):
             seen = package.get("version") if isinstance(package, dict) else "no such package"
             yield f"{arm}: {name} {version} was installed, a rank found {seen} or other files of it"

@@ -101,7 +101,9 @@ def pairs_to_tell(only_a: int, only_b: int, pairs: int) -> int | None:
     if difference == 0:
         return None
     apart = (only_a + only_b) / pairs
-    spread = _z(1 - SIGNIFICANT / 2) * math.sqrt(apart) + _z(POWER) * math.sqrt(max(0.0, apart - difference**2))
+    spread = _z(1 - SIGNIFICANT / 2) * math.sqrt(apart) + _z(POWER) * math.sqrt(
+        max(0.0, apart - difference**2)
+    )
     # The exact test cannot be passed with fewer than six discordant pairs.
     return max(math.ceil((spread / difference) ** 2), math.ceil(6 / apart))
 
@@ -162,7 +164,9 @@ def fisher(failed_a: int, trials_a: int, failed_b: int, trials_b: int) -> float:
     total, failed = trials_a + trials_b, failed_a + failed_b
     ways = math.comb(total, failed)
     most = min(trials_a, failed)
-    more = sum(math.comb(trials_a, k) * math.comb(trials_b, failed - k) for k in range(failed_a, most + 1))
+    more = sum(
+        math.comb(trials_a, k) * math.comb(trials_b, failed - k) for k in range(failed_a, most + 1)
+    )
     return more / ways
 
 
@@ -191,6 +195,8 @@ def _bisect(is_low: Callable[[float], bool]) -> float:
 
 def _demand(failures: int, trials: int, confidence: float) -> None:
     if not 0 <= failures <= trials:
-        raise ValueError(f"{failures} failures in {trials} trials: failures lie between 0 and the trials")
+        raise ValueError(
+            f"{failures} failures in {trials} trials: failures lie between 0 and the trials"
+        )
     if not 0 < confidence < 1:
         raise ValueError(f"confidence {confidence} does not lie between 0 and 1")

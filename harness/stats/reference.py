@@ -23,8 +23,23 @@ from harness.stats.outcome import EVENTS, reference_folders
 # What the runtime emits for every rank is not the reference's answer.
 RUNTIME = frozenset(
     {
-        *("rank.begin", "backend.ready", "subject.loaded", "subject.begin", "subject.end", "rank.error", "ready"),
-        *("group.made", ARTEFACT_KEPT, ENVIRONMENT_TOLD, "fault.env", "fault.skewed", "fault.torch-set"),
+        *(
+            "rank.begin",
+            "backend.ready",
+            "subject.loaded",
+            "subject.begin",
+            "subject.end",
+            "rank.error",
+            "ready",
+        ),
+        *(
+            "group.made",
+            ARTEFACT_KEPT,
+            ENVIRONMENT_TOLD,
+            "fault.env",
+            "fault.skewed",
+            "fault.torch-set",
+        ),
     }
 )
 
@@ -72,7 +87,9 @@ def read_reference(
     try:
         return histories, _summary(histories)
     except ValidationError as error:  # no harness wrote these
-        raise EventError(f"what the reference kept is not told: {error.errors()[0]['msg']}") from None
+        raise EventError(
+            f"what the reference kept is not told: {error.errors()[0]['msg']}"
+        ) from None
 
 
 def doubts(scenario: Scenario, histories: Sequence[History]) -> list[VerdictReason]:
@@ -82,20 +99,32 @@ def doubts(scenario: Scenario, histories: Sequence[History]) -> list[VerdictReas
         scenario: whose checks compare with it.
         histories: its runs.
     """
-    who = "the reference" if scenario.subject.compare is None else scenario.subject.called("reference")
+    who = (
+        "the reference"
+        if scenario.subject.compare is None
+        else scenario.subject.called("reference")
+    )
     reasons = []
     for history in histories:
         broken = [finding for finding in world.judge(history) if not finding.passed]
         if (error := harness_error(history)) is not None:
-            reasons.append(VerdictReason(VerdictCode.REFERENCE_FAILED, f"{who} did not run: {error}"))
+            reasons.append(
+                VerdictReason(VerdictCode.REFERENCE_FAILED, f"{who} did not run: {error}")
+            )
         elif broken:
             why = broken[0].reason or broken[0].ranks[0].reason
-            reasons.append(VerdictReason(VerdictCode.REFERENCE_FAILED, f"{who} failed: {broken[0].check}: {why}"))
+            reasons.append(
+                VerdictReason(
+                    VerdictCode.REFERENCE_FAILED, f"{who} failed: {broken[0].check}: {why}"
+                )
+            )
     if reasons:
         return list(dict.fromkeys(reasons))
     last = histories[-1]
     for accounted_check in accounted(scenario.checks):
-        reasons += [VerdictReason(code, f"{who} {why}") for code, why in accounted_check.doubts(last)]
+        reasons += [
+            VerdictReason(code, f"{who} {why}") for code, why in accounted_check.doubts(last)
+        ]
     for check in scenario.checks:
         if not isinstance(check, AgainstCheck) or check.of[0] != "reference":
             continue
@@ -103,10 +132,15 @@ def doubts(scenario: Scenario, histories: Sequence[History]) -> list[VerdictReas
         for rank in (0,) if scenario.subject.compare is None else check.ranks.of(last.size):
             part, where = check.judge_rank(last, rank), f" on rank {rank}" if last.size > 1 else ""
             if part.missing:
-                why = f"{who} did not give what check {check.id} compares with{where}: {part.reason}"
+                why = (
+                    f"{who} did not give what check {check.id} compares with{where}: {part.reason}"
+                )
                 reasons.append(VerdictReason(VerdictCode.REFERENCE_FAILED, why))
             elif not part.passed and part.uncompared and _said_alike(check, last, rank):
-                why = f"{who} gave nothing that check {check.id} could compare with{where}: {part.reason}"
+                why = (
+                    f"{who} gave nothing that check {check.id} could compare with{where}:"
+                    f" {part.reason}"
+                )
                 reasons.append(VerdictReason(VerdictCode.REFERENCE_FAILED, why))
             elif not part.passed:
                 why = f"{who} gave two answers in two runs{where}: check {check.id}: {part.reason}"
@@ -138,7 +172,10 @@ def values_of(history: History) -> dict[str, list[JSON]]:
 def _summary(histories: Sequence[tuple[str, History]]) -> Reference:
     first = histories[0][1]
     arrays: list[Any] = [
-        {"name": values.get("artefact"), **{key: values.get(key) for key in ("dtype", "shape", "sha256")}}
+        {
+            "name": values.get("artefact"),
+            **{key: values.get(key) for key in ("dtype", "shape", "sha256")},
+        }
         for values in (seen.event.values for seen in first.noted(ARTEFACT_FOUND, 0))
         if "dtype" in values
     ]
@@ -146,10 +183,12 @@ def _summary(histories: Sequence[tuple[str, History]]) -> Reference:
         {
             "evidence": [path for path, _ in histories],
             "ms": [
-                round((one.seen[-1].event.ns - one.start_ns()) / 1e6, 3) if one.seen else 0.0 for _, one in histories
+                round((one.seen[-1].event.ns - one.start_ns()) / 1e6, 3) if one.seen else 0.0
+                for _, one in histories
             ],
             "reported": {
-                name: shown(values[0] if len(values) == 1 else values) for name, values in values_of(first).items()
+                name: shown(values[0] if len(values) == 1 else values)
+                for name, values in values_of(first).items()
             },
             "arrays": arrays,
         }

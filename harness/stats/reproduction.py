@@ -22,7 +22,12 @@ from harness.stats.tally import Word
 
 Answer = Literal["REPRODUCED", "SAME VERDICT, DIFFERENT FAILURE", "NOT REPRODUCED", "CANNOT TELL"]
 # The first of these that any cell has is the run's.
-ORDER: tuple[Answer, ...] = ("NOT REPRODUCED", "SAME VERDICT, DIFFERENT FAILURE", "CANNOT TELL", "REPRODUCED")
+ORDER: tuple[Answer, ...] = (
+    "NOT REPRODUCED",
+    "SAME VERDICT, DIFFERENT FAILURE",
+    "CANNOT TELL",
+    "REPRODUCED",
+)
 
 
 class Counts(Model):
@@ -108,9 +113,15 @@ def reproduction(
     return Reproduction(answer=answer, cells=cells)
 
 
-def _cell(scenario: Scenario, then: CellProfile, now: CellProfile | None, *, level: float) -> CellAnswer:
+def _cell(
+    scenario: Scenario, then: CellProfile, now: CellProfile | None, *, level: float
+) -> CellAnswer:
     if now is None or "SKIPPED" in (then.verdict, now.verdict):
-        reasons = ["the cell was not run here"] if now is None else [f"here: {why}" for why in now.reasons]
+        reasons = (
+            ["the cell was not run here"]
+            if now is None
+            else [f"here: {why}" for why in now.reasons]
+        )
         if then.verdict == "SKIPPED":
             reasons = [f"then: {why}" for why in then.reasons]
         return CellAnswer(
@@ -163,13 +174,23 @@ def _answer(
         if not different.failures_now or not different.failures_then:
             # Both verdicts can bear a failure that is rare, and one of the two runs did not meet it.
             if different.p_value >= level:
-                return "REPRODUCED", [f"{_in_words(different)}: the counts do not set them apart"], None
+                return (
+                    "REPRODUCED",
+                    [f"{_in_words(different)}: the counts do not set them apart"],
+                    None,
+                )
             return "NOT REPRODUCED", [f"{_in_words(different)}, {_p(different.p_value)}"], None
-        return "SAME VERDICT, DIFFERENT FAILURE", [f"the {different.arm} fails in another way"], None
+        return (
+            "SAME VERDICT, DIFFERENT FAILURE",
+            [f"the {different.arm} fails in another way"],
+            None,
+        )
     if excluded := [arm for arm in arms if arm.p_value < level]:
         return "NOT REPRODUCED", [f"{_in_words(arm)}, {_p(arm.p_value)}" for arm in excluded], None
     reasons = [
-        f"{_in_words(arm)}, {_p(arm.p_value)}, not below {level:.2g}: they do not exclude each other" for arm in arms
+        f"{_in_words(arm)}, {_p(arm.p_value)}, not below {level:.2g}: they do not exclude each"
+        " other"
+        for arm in arms
     ]
     reasons += [f"here: {why}" for why in now.reasons]
     candidate = arms[0]
@@ -191,8 +212,12 @@ def more_trials(counts: Counts, *, level: float) -> int | None:
 
 
 def _counts(arm: Arm, then: Sequence[TrialProfile], now: Sequence[TrialProfile]) -> Counts:
-    counted_then, counted_now = ([trial for trial in side if trial.outcome != "void"] for side in (then, now))
-    failed_then, failed_now = (sum(trial.outcome == "fail" for trial in side) for side in (counted_then, counted_now))
+    counted_then, counted_now = (
+        [trial for trial in side if trial.outcome != "void"] for side in (then, now)
+    )
+    failed_then, failed_now = (
+        sum(trial.outcome == "fail" for trial in side) for side in (counted_then, counted_now)
+    )
     return Counts(
         arm=arm,
         failed_then=failed_then,
@@ -208,7 +233,11 @@ def _counts(arm: Arm, then: Sequence[TrialProfile], now: Sequence[TrialProfile])
 
 def _failures(trials: Sequence[TrialProfile]) -> dict[str, int]:
     return dict(
-        sorted(Counter(trial.signature.description() for trial in trials if trial.signature is not None).items())
+        sorted(
+            Counter(
+                trial.signature.description() for trial in trials if trial.signature is not None
+            ).items()
+        )
     )
 
 
@@ -216,7 +245,9 @@ def _numbers(
     scenario: Scenario, arm: Arm, then: Sequence[TrialProfile], now: Sequence[TrialProfile]
 ) -> list[ValueComparison]:
     """Only trials with the same seed, and the same outcome: a trial that failed did not get as far."""
-    before: Mapping[str, TrialProfile] = {trial.seed: trial for trial in then if trial.outcome != "void"}
+    before: Mapping[str, TrialProfile] = {
+        trial.seed: trial for trial in then if trial.outcome != "void"
+    }
     pairs = [
         (before[trial.seed], trial)
         for trial in now
@@ -225,7 +256,9 @@ def _numbers(
     rows = []
     for check in scenario.checks:
         if isinstance(check, WithinCheck):
-            rows.append(ValueComparison(arm=arm, check=check.id, level="statistical", same=0, compared=0))
+            rows.append(
+                ValueComparison(arm=arm, check=check.id, level="statistical", same=0, compared=0)
+            )
         elif isinstance(check, ValueCheck):
             numbers = [
                 (one.numbers[check.id], other.numbers[check.id])
@@ -233,7 +266,11 @@ def _numbers(
                 if check.id in one.numbers and check.id in other.numbers
             ]
             same = sum(same_numbers(check, *both) for both in numbers)
-            rows.append(ValueComparison(arm=arm, check=check.id, level=check.level, same=same, compared=len(numbers)))
+            rows.append(
+                ValueComparison(
+                    arm=arm, check=check.id, level=check.level, same=same, compared=len(numbers)
+                )
+            )
     return rows
 
 
@@ -245,9 +282,16 @@ def _word(rows: Sequence[ValueComparison]) -> Literal["yes", "no", "not compared
 
 
 def _in_words(arm: Counts) -> str:
-    return f"{arm.arm}: {arm.failed_then} of {arm.counted_then} failed then, {arm.failed_now} of {arm.counted_now} here"
+    return (
+        f"{arm.arm}: {arm.failed_then} of {arm.counted_then} failed then, {arm.failed_now} of"
+        f" {arm.counted_now} here"
+    )
 
 
 def _p(value: float) -> str:
-    shown = f"{value:.2g}" if value >= 1e-4 else f"1e{math.ceil(math.log10(value)) if value > 0 else -300}"
+    shown = (
+        f"{value:.2g}"
+        if value >= 1e-4
+        else f"1e{math.ceil(math.log10(value)) if value > 0 else -300}"
+    )
     return f"Fisher's two-sided p {'<' if value < 1e-4 else '='} {shown}"

@@ -129,7 +129,9 @@ def _shown_value(name: str, history: History) -> ShownRow:
         reports = history.values(rank, event, key)
         texts = [value for value, _ in reports]
         text = "not reported" if not texts else shown(texts[0] if len(texts) == 1 else texts)
-        cells.append(ShownCell(rank=rank, passed=True, shown=text, line=reports[0][1] if reports else None))
+        cells.append(
+            ShownCell(rank=rank, passed=True, shown=text, line=reports[0][1] if reports else None)
+        )
     return ShownRow(check=name, kind="show", passed=True, cells=cells)
 
 
@@ -151,15 +153,25 @@ def lifelines(history: History) -> list[Lifeline]:
     for rank in (*range(history.size), None):
         events = [seen.event for seen in history.seen if seen.event.rank == rank]
         end = None if rank is None else history.exit(rank)
-        how = ended(end.event.values) if end is not None else "" if rank is None else "its end was not seen"
-        alike.setdefault((how, tuple((event.by, event.name) for event in events)), {})[rank] = events
+        how = (
+            ended(end.event.values)
+            if end is not None
+            else ""
+            if rank is None
+            else "its end was not seen"
+        )
+        alike.setdefault((how, tuple((event.by, event.name) for event in events)), {})[rank] = (
+            events
+        )
 
     def ms(ns: int) -> float:
         return round((ns - history.start_ns()) / 1e6, 1)
 
     lines = []
     for (how, path), of_ranks in alike.items():
-        moments = zip(*([event.ns for event in events] for events in of_ranks.values()), strict=True)
+        moments = zip(
+            *([event.ns for event in events] for events in of_ranks.values()), strict=True
+        )
         steps = [
             Step(name=name, by=by, first_ms=ms(min(times)), last_ms=ms(max(times)))
             for (by, name), times in zip(path, moments, strict=True)
@@ -226,7 +238,12 @@ class HungTrial(Model):
 
 
 def hung_trial(
-    arm: Literal["candidate", "control"], history: History, *, index: int, evidence: str, line_of: LineOf
+    arm: Literal["candidate", "control"],
+    history: History,
+    *,
+    index: int,
+    evidence: str,
+    line_of: LineOf,
 ) -> HungTrial | None:
     """Where the ranks of a trial stood, or None where the trial ended by itself."""
     if not any(history.noted(name) for name in HUNG):
@@ -239,13 +256,23 @@ def hung_trial(
             verb = "looped, busy for 90 % of the time or more and within the same lines,"
         proof, line = f"The world {verb} for {values.get('seconds')} s.", proved[0].line
     if unproved := history.noted("world.unproved"):
-        proof, line = f"That it hangs is not proved: {unproved[0].event.values.get('why')}.", unproved[0].line
-    ranks = [standing for rank in range(history.size) if (standing := _standing(history, rank, line_of)) is not None]
+        proof, line = (
+            f"That it hangs is not proved: {unproved[0].event.values.get('why')}.",
+            unproved[0].line,
+        )
+    ranks = [
+        standing
+        for rank in range(history.size)
+        if (standing := _standing(history, rank, line_of)) is not None
+    ]
     return HungTrial(arm=arm, index=index, evidence=evidence, proof=proof, line=line, ranks=ranks)
 
 
 def _standing(history: History, rank: int, line_of: LineOf) -> Standing | None:
-    seen = next((one for one in history.noted("rank.stack", rank) if one.event.values.get("sample") == 1), None)
+    seen = next(
+        (one for one in history.noted("rank.stack", rank) if one.event.values.get("sample") == 1),
+        None,
+    )
     if seen is None:
         return None
     calls: list[str] = []
@@ -254,7 +281,8 @@ def _standing(history: History, rank: int, line_of: LineOf) -> Standing | None:
         for frame in thread[:FRAMES_SHOWN]:
             text = text_of(frame, line_of) if frame.get("subject") is True else None
             calls.append(
-                f"{frame.get('file')}:{frame.get('line')} in {frame.get('function')}" + (f": {text}" if text else "")
+                f"{frame.get('file')}:{frame.get('line')} in {frame.get('function')}"
+                + (f": {text}" if text else "")
             )
     for noted in history.noted(LEDGERS_COMPARED):
         if place := ledger.standing(noted.event.values, rank):

@@ -55,17 +55,24 @@ def deviation(
         line_of: the text of a line of the arm's files, without indentation; None where there is none.
     """
     expected = must_fail.expected(history.size)
-    wanted = tuple(sorted({rank for one in expected for rank in one.ranks})) or must_fail.ranks.of(history.size)
+    wanted = tuple(sorted({rank for one in expected for rank in one.ranks})) or must_fail.ranks.of(
+        history.size
+    )
     by_rank = ends(history, faults=faults)
     if lost := harness_error(history):
-        return Deviation(DeviationCode.HARNESS_FAILED, f"the harness failed while its ranks ran: {lost}")
+        return Deviation(
+            DeviationCode.HARNESS_FAILED, f"the harness failed while its ranks ran: {lost}"
+        )
     for finding in findings:
         if finding.check in UNTRUSTED and not finding.passed:
             return Deviation(
-                DeviationCode.EVIDENCE_NOT_WHOLE, f"its evidence is not whole: {finding.check} does not hold"
+                DeviationCode.EVIDENCE_NOT_WHOLE,
+                f"its evidence is not whole: {finding.check} does not hold",
             )
     if must_fail.hang is not None:
-        deviation = hang_deviation(must_fail, history, wanted=wanted, silence=silence, line_of=line_of)
+        deviation = hang_deviation(
+            must_fail, history, wanted=wanted, silence=silence, line_of=line_of
+        )
         lacks = Deviation(*deviation) if deviation else does_not_say_why(must_fail.hang, findings)
         return lacks or _other_cause(must_fail, history, by_rank, wanted=(), before=None)
     moments = []
@@ -75,13 +82,17 @@ def deviation(
             others = [found.check for found in findings if not found.passed]
             instead = f"; {', '.join(others)} failed instead" if others else ""
             held = f": {one.held}" if one.held else ""
-            return Deviation(DeviationCode.CHECK_HELD, f"check {one.check} held on every rank{held}{instead}")
+            return Deviation(
+                DeviationCode.CHECK_HELD, f"check {one.check} held on every rank{held}{instead}"
+            )
         if history.noted("world.deadline"):
             return Deviation(DeviationCode.DEADLINE, "it ran into the deadline")
         if finding.failed_ranks != one.ranks:
             text = f"check {one.check} failed on {numbered('rank', finding.failed_ranks)}"
             held = f" ({one.held})" if one.held else ""
-            return Deviation(DeviationCode.OTHER_RANKS, f"{text} instead of {numbered('rank', one.ranks)}{held}")
+            return Deviation(
+                DeviationCode.OTHER_RANKS, f"{text} instead of {numbered('rank', one.ranks)}{held}"
+            )
         for rank in one.ranks:
             at = _failed_as_stated(must_fail, finding, history, by_rank, rank)
             if isinstance(at, Deviation):
@@ -89,7 +100,10 @@ def deviation(
             if at is not None:
                 moments.append(at)
     if not moments:
-        return Deviation(DeviationCode.PEER_GONE_ONLY, f"{numbered('rank', wanted)} only noticed that a peer was gone")
+        return Deviation(
+            DeviationCode.PEER_GONE_ONLY,
+            f"{numbered('rank', wanted)} only noticed that a peer was gone",
+        )
     return _other_cause(must_fail, history, by_rank, wanted=wanted, before=min(moments))
 
 
@@ -99,19 +113,30 @@ def does_not_say_why(hang: HangsAt, findings: Sequence[Finding]) -> Deviation | 
         return None
     finding = next(one for one in findings if one.check == hang.fails)
     if finding.passed:
-        return Deviation(DeviationCode.CHECK_HELD, f"it hung, and check {hang.fails} held on every rank")
+        return Deviation(
+            DeviationCode.CHECK_HELD, f"it hung, and check {hang.fails} held on every rank"
+        )
     if not any(not part.passed and not part.want(compares=False) for part in finding.ranks):
         reason = next((part.reason for part in finding.ranks if not part.passed), finding.reason)
-        return Deviation(DeviationCode.NOT_COMPARED, f"it hung, and check {hang.fails} compared nothing: {reason}")
+        return Deviation(
+            DeviationCode.NOT_COMPARED,
+            f"it hung, and check {hang.fails} compared nothing: {reason}",
+        )
     return None
 
 
-def stated_ends(must_fail: MustFail, findings: Sequence[Finding], history: History) -> list[StatedEnd]:
+def stated_ends(
+    must_fail: MustFail, findings: Sequence[Finding], history: History
+) -> list[StatedEnd]:
     """How the stated ranks of a trial failed that failed as stated: ranks that failed in one way are one entry."""
     wanted = must_fail.ranks.of(history.size)
     if (hang := must_fail.hang) is not None:
         place = hang.source or hang.function or hang.after or ""
-        return [StatedEnd("hang", "in" if hang.function else "after" if hang.after else "at", place, wanted)]
+        return [
+            StatedEnd(
+                "hang", "in" if hang.function else "after" if hang.after else "at", place, wanted
+            )
+        ]
     if isinstance(must_fail, SeesDefects):  # each trial has its own element, and so its own numbers
         return [
             StatedEnd(f"check {one.check} sees the defect", "", "", one.ranks)
@@ -123,11 +148,22 @@ def stated_ends(must_fail: MustFail, findings: Sequence[Finding], history: Histo
     for rank in wanted:
         error, end = history.error(rank), history.exit(rank)
         if not must_fail.says_how:
-            way = (f"check {must_fail.check} does not hold", "because", short(reasons.get(rank, "")))
+            way = (
+                f"check {must_fail.check} does not hold",
+                "because",
+                short(reasons.get(rank, "")),
+            )
         elif error is not None:
-            source, message = source_of(error.event.values, must_fail.file), error.event.values.get("message")
+            source, message = (
+                source_of(error.event.values, must_fail.file),
+                error.event.values.get("message"),
+            )
             where = "at" if source else "saying" if message else ""
-            way = (short(str(error.event.values.get("type"))), where, short(str(source or message or "")))
+            way = (
+                short(str(error.event.values.get("type"))),
+                where,
+                short(str(source or message or "")),
+            )
         else:
             way = (ended(end.event.values) if end else "its end was not seen", "", "")
         ways.setdefault(way if way[2] else (way[0], "", ""), []).append(rank)
@@ -142,15 +178,24 @@ def _failed_as_stated(
     properties = KINDS[finding.kind].properties
     moment = properties.fails(missing=part.missing)
     end = found.get(rank)
-    if not must_fail.says_how and (lacking := _want(must_fail, part, end, compares=properties.compares)):
+    if not must_fail.says_how and (
+        lacking := _want(must_fail, part, end, compares=properties.compares)
+    ):
         return lacking
     how = how_it_ended(history, rank)
     if must_fail.says_how:
         if end is None or end.stopped:
-            return Deviation(DeviationCode.STOPPED, f"rank {rank} had not ended when the harness stopped it")
+            return Deviation(
+                DeviationCode.STOPPED, f"rank {rank} had not ended when the harness stopped it"
+            )
         if deviation := end.differs(must_fail):
             return Deviation(deviation[0], f"rank {rank} {deviation[1]}: {how}")
-    if properties.demands_an_error and not must_fail.says_how and end is not None and not _ignored(end):
+    if (
+        properties.demands_an_error
+        and not must_fail.says_how
+        and end is not None
+        and not _ignored(end)
+    ):
         code = DeviationCode.SLIP if end.is_slip else DeviationCode.UNSTATED_END
         return Deviation(code, f"rank {rank} ended by an error that must_fail does not name: {how}")
     if moment is FailsAt.EVENT and part.line is not None:
@@ -163,19 +208,25 @@ def _failed_as_stated(
         return end.ns
     # What it should have said is missing, or its code is wrong, because it ended: by an end that nobody stated.
     if end.stopped:
-        return Deviation(DeviationCode.STOPPED, f"rank {rank} had not failed when the harness stopped it")
+        return Deviation(
+            DeviationCode.STOPPED, f"rank {rank} had not failed when the harness stopped it"
+        )
     if end.peer_gone:
         return None
     if end.error is None:
         code = DeviationCode.SLIP if end.is_slip else DeviationCode.UNSTATED_END
-        return Deviation(code, f"rank {rank} ended by what must_fail does not name (signal, code): {how}")
+        return Deviation(
+            code, f"rank {rank} ended by what must_fail does not name (signal, code): {how}"
+        )
     return Deviation(
         DeviationCode.SLIP if end.is_slip else DeviationCode.UNSTATED_END,
         f"rank {rank} ended by an error that must_fail does not name: {how}",
     )
 
 
-def _want(must_fail: MustFail, part: RankFinding, end: RankEnd | None, *, compares: bool) -> Deviation | None:
+def _want(
+    must_fail: MustFail, part: RankFinding, end: RankEnd | None, *, compares: bool
+) -> Deviation | None:
     """How a rank fails for want of a comparison and that is not stated, or does not and it is; None where all is well.
 
     A control that keeps nothing, another shape or NaN shows nothing of how far apart the two may be: any slip does it.
@@ -187,7 +238,10 @@ def _want(must_fail: MustFail, part: RankFinding, end: RankEnd | None, *, compar
         # It is missing because the rank ended, and whether that was stated is told by its end.
         return None
     if not want:
-        text = f"rank {part.rank} failed by what was compared, and must_fail states {must_fail.want}: {part.reason}"
+        text = (
+            f"rank {part.rank} failed by what was compared, and must_fail states {must_fail.want}:"
+            f" {part.reason}"
+        )
         return Deviation(DeviationCode.NOT_COMPARED, text)
     text = f"rank {part.rank} failed for want of a comparison: {part.reason}"
     if want in WANTS:
@@ -201,7 +255,12 @@ def _ignored(end: RankEnd) -> bool:
 
 
 def _other_cause(
-    must_fail: MustFail, history: History, found: Mapping[int, RankEnd], *, wanted: Sequence[int], before: int | None
+    must_fail: MustFail,
+    history: History,
+    found: Mapping[int, RankEnd],
+    *,
+    wanted: Sequence[int],
+    before: int | None,
 ) -> Deviation | None:
     """An end that nobody stated and that may be why the stated ranks failed; None where there is none.
 
@@ -213,7 +272,9 @@ def _other_cause(
         before: when the first of them did; None where whatever ended is a cause, as in a world that hangs.
     """
     # Where what is stated is "my peer is gone", the cause is whatever made the peer go.
-    stated_is_peer_gone = must_fail.says_how and any(found[rank].peer_gone for rank in wanted if rank in found)
+    stated_is_peer_gone = must_fail.says_how and any(
+        found[rank].peer_gone for rank in wanted if rank in found
+    )
     for end in sorted(found.values(), key=lambda one: one.ns):
         # What became of a stated rank after it failed as stated is a consequence.
         if end.is_clean or end.fault or end.stopped or end.rank in wanted:
@@ -221,10 +282,17 @@ def _other_cause(
         # The stated end on a rank that the check does not ask is the bug too, and no other cause.
         if must_fail.says_how and not stated_is_peer_gone and end.differs(must_fail) is None:
             continue
-        if any(end.rank in also.ranks.of(history.size) and end.differs(also) is None for also in must_fail.also):
+        if any(
+            end.rank in also.ranks.of(history.size) and end.differs(also) is None
+            for also in must_fail.also
+        ):
             continue
-        apart = bool(wanted) and all(machine_of(history, end.rank) != machine_of(history, rank) for rank in wanted)
-        if why := _why_a_cause(end, before=before, stated_is_peer_gone=stated_is_peer_gone, apart=apart):
+        apart = bool(wanted) and all(
+            machine_of(history, end.rank) != machine_of(history, rank) for rank in wanted
+        )
+        if why := _why_a_cause(
+            end, before=before, stated_is_peer_gone=stated_is_peer_gone, apart=apart
+        ):
             code, text = why
             return Deviation(code, f"rank {end.rank} {text}: {how_it_ended(history, end.rank)}")
     return None
@@ -248,9 +316,15 @@ def _why_a_cause(
     if end.peer_gone:
         return None
     if stated_is_peer_gone:
-        return DeviationCode.CAUSE_ELSEWHERE, "ended otherwise, and the stated error only says that a peer is gone"
+        return (
+            DeviationCode.CAUSE_ELSEWHERE,
+            "ended otherwise, and the stated error only says that a peer is gone",
+        )
     if apart:
-        return DeviationCode.CAUSE_ELSEWHERE, "ended on another machine, before or after, by what nobody stated"
+        return (
+            DeviationCode.CAUSE_ELSEWHERE,
+            "ended on another machine, before or after, by what nobody stated",
+        )
     if end.ns < before:
         return DeviationCode.CAUSE_ELSEWHERE, "ended before, by what nobody stated"
     return None

@@ -114,11 +114,22 @@ def tally_control(
         for what, count in sorted(counted.items(), key=lambda item: item[0].text)
     ]
     how = [
-        Way(what=end.what, where=end.where, place=end.place, ranks=list(end.ranks), first=of[0], count=len(of))
+        Way(
+            what=end.what,
+            where=end.where,
+            place=end.place,
+            ranks=list(end.ranks),
+            first=of[0],
+            count=len(of),
+        )
         for end, of in sorted(ends.items(), key=lambda item: (-len(item[1]), item[0]))
     ]
-    p_value = None if holds else fisher(as_stated, counts.counted, candidate.failed, candidate.counted)
-    return counts.model_copy(update={"as_stated": as_stated, "how": how, "otherwise": otherwise, "p_value": p_value})
+    p_value = (
+        None if holds else fisher(as_stated, counts.counted, candidate.failed, candidate.counted)
+    )
+    return counts.model_copy(
+        update={"as_stated": as_stated, "how": how, "otherwise": otherwise, "p_value": p_value}
+    )
 
 
 def decide(
@@ -140,20 +151,23 @@ def decide(
     limit = accept.failure_rate_below
     if candidate.failed and candidate.upper >= limit:
         reason = (
-            f"{candidate.failed} of {candidate.counted} trials failed: the failure rate may be as high as "
-            f"{candidate.upper:.1%}, and less than {limit:.1%} is asked"
+            f"{candidate.failed} of {candidate.counted} trials failed: the failure rate may be as"
+            f" high as {candidate.upper:.1%}, and less than {limit:.1%} is asked"
         )
         return "FAIL", [VerdictReason(VerdictCode.FAILURE_RATE, reason)]
     reasons: list[VerdictReason] = []
     if candidate.upper >= limit:
         reason = (
-            f"{candidate.counted} trials without a failure leave the failure rate below {candidate.upper:.1%} only, "
-            f"and less than {limit:.1%} is asked"
+            f"{candidate.counted} trials without a failure leave the failure rate below"
+            f" {candidate.upper:.1%} only, and less than {limit:.1%} is asked"
         )
         reasons.append(VerdictReason(VerdictCode.TOO_FEW_TRIALS, reason))
     if candidate.counted < scenario.trials.candidate:
         whose = scenario.subject.called("candidate")
-        reason = f"{candidate.counted} of {scenario.trials.candidate} {whose} trials counted{_why_void(candidate)}"
+        reason = (
+            f"{candidate.counted} of {scenario.trials.candidate} {whose} trials"
+            f" counted{_why_void(candidate)}"
+        )
         reasons.append(VerdictReason(VerdictCode.TRIALS_VOID, reason))
     reasons += _doubt(scenario, control, holds=holds, shows=shows)
     return ("INCONCLUSIVE", reasons) if reasons else ("PASS", [])
@@ -164,7 +178,9 @@ def _why_void(tally: Tally) -> str:
     return f"; void: {usual[0][0]} ({usual[0][1]} times)" if usual else ""
 
 
-def _doubt(scenario: Scenario, control: Tally | None, *, holds: bool, shows: bool) -> Iterator[VerdictReason]:
+def _doubt(
+    scenario: Scenario, control: Tally | None, *, holds: bool, shows: bool
+) -> Iterator[VerdictReason]:
     """Why the control does not show that the checks can fail."""
     if control is None or scenario.subject.control is None:
         reason = "the scenario has no control: nothing shows that these checks can fail"
@@ -173,7 +189,10 @@ def _doubt(scenario: Scenario, control: Tally | None, *, holds: bool, shows: boo
     as_stated, share = control.as_stated or 0, scenario.subject.control.must_fail.share
     who = scenario.subject.named("control")
     if control.counted < scenario.trials.control:
-        counted = f"{control.counted} of {scenario.trials.control} {scenario.subject.called('control')} trials counted"
+        counted = (
+            f"{control.counted} of {scenario.trials.control} {scenario.subject.called('control')}"
+            " trials counted"
+        )
         reason = f"{counted}{_why_void(control)}"
         yield VerdictReason(VerdictCode.CONTROL_TRIALS_VOID, reason)
     if control.counted and not control.failed and not holds:

@@ -61,7 +61,9 @@ class Tried:
         self.scale = max(self.scale, found.scale or 0.0)
         if found.elements >= LEAST:
             telling = max((one.telling for one in found.tried), default=0)
-            self.telling = max(self.telling, (telling, found.elements), key=lambda of: of[0] / of[1])
+            self.telling = max(
+                self.telling, (telling, found.elements), key=lambda of: of[0] / of[1]
+            )
             self.constant = self.constant and found.constant
             self.hollow = self.hollow and 2 * found.hollow > found.elements
 
@@ -79,7 +81,9 @@ class Teeth:
     _departures: defaultdict[str, set[float]] = field(default_factory=lambda: defaultdict(set))
     _cells: dict[str, None] = field(default_factory=dict)
     # Ranks that passed with more than half of an array NaN or infinite on both sides.
-    _unbounded: defaultdict[tuple[str, str], set[int]] = field(default_factory=lambda: defaultdict(set))
+    _unbounded: defaultdict[tuple[str, str], set[int]] = field(
+        default_factory=lambda: defaultdict(set)
+    )
 
     @property
     def _checks(self) -> list[Tolerant]:
@@ -87,7 +91,8 @@ class Teeth:
         return [
             check
             for check in self.scenario.checks
-            if isinstance(check, EquivalentCheck) or (isinstance(check, AgainstCheck) and check.tolerates)
+            if isinstance(check, EquivalentCheck)
+            or (isinstance(check, AgainstCheck) and check.tolerates)
         ]
 
     def take_reference(self, cell: Cell, history: History) -> None:
@@ -97,14 +102,20 @@ class Teeth:
             if parity is not None and parity.needles is not None:
                 self._tried[cell.id, check.id].take(parity.needles)
 
-    def take(self, cell: Cell, arm: Arm, trial: Trial, findings: Sequence[Finding], history: History) -> None:
+    def take(
+        self, cell: Cell, arm: Arm, trial: Trial, findings: Sequence[Finding], history: History
+    ) -> None:
         """Take one trial; of a void one nothing."""
         if trial.outcome == "void":
             return
         self._cells[cell.id] = None
         for close in self.scenario.checks if arm == "candidate" else ():
             if isinstance(close, CloseCheck) and close.nonfinite is not None:
-                ranks = {rank for rank in close.ranks.of(history.size) if close.is_mostly_unbounded(history, rank)}
+                ranks = {
+                    rank
+                    for rank in close.ranks.of(history.size)
+                    if close.is_mostly_unbounded(history, rank)
+                }
                 self._unbounded[cell.id, close.id] |= ranks
         for check in self._checks:
             if arm == "control":
@@ -113,7 +124,9 @@ class Teeth:
                 for found in self._needles(check, cell, history):
                     self._tried[cell.id, check.id].take(found)
 
-    def _take_departures(self, check: Tolerant, findings: Sequence[Finding], history: History) -> None:
+    def _take_departures(
+        self, check: Tolerant, findings: Sequence[Finding], history: History
+    ) -> None:
         """By how much the ranks were off that failed a check, where that can be told."""
         finding = next(one for one in findings if one.check == check.id)
         for part in finding.ranks:
@@ -138,7 +151,9 @@ class Teeth:
                     continue
                 known.append(one)
                 try:
-                    yield try_values(one, [*expected[:number], *expected[number + 1 :]], check.tolerance)
+                    yield try_values(
+                        one, [*expected[:number], *expected[number + 1 :]], check.tolerance
+                    )
                 except TypeError:
                     continue
 
@@ -150,20 +165,32 @@ class Teeth:
                 continue
             if tried.hollow:
                 why = (
-                    f"more than half of every array that check {check.id} compares is NaN, infinite or in a row of such"
+                    f"more than half of every array that check {check.id} compares is NaN, infinite"
+                    " or in a row of such"
                 )
-                yield VerdictReason(VerdictCode.TOOTHLESS, f"{why}, and to agree on nothing is not agreement")
+                yield VerdictReason(
+                    VerdictCode.TOOTHLESS, f"{why}, and to agree on nothing is not agreement"
+                )
             elif tried.refused:
                 continue
             elif tried.constant:
-                why = f"every array that check {check.id} compares is one number throughout ({tried.scale:.4g} in size)"
-                what = f"{why}, and it allows {allowed(check)}: nothing in them could be at the wrong place"
-                yield VerdictReason(VerdictCode.TOOTHLESS, what)
-            elif tried.needles and not any(one <= tried.scale for one in self._departures[check.id]):
                 why = (
-                    f"check {check.id} accepts every wrong array that the harness tried in place of the right one "
-                    f"({tried.words}): it allows {allowed(check)}, the largest number compared is {tried.scale:.4g} "
-                    "in size, and no control failed it by that or less"
+                    f"every array that check {check.id} compares is one number throughout"
+                    f" ({tried.scale:.4g} in size)"
+                )
+                what = (
+                    f"{why}, and it allows {allowed(check)}: nothing in them could be at the wrong"
+                    " place"
+                )
+                yield VerdictReason(VerdictCode.TOOTHLESS, what)
+            elif tried.needles and not any(
+                one <= tried.scale for one in self._departures[check.id]
+            ):
+                why = (
+                    f"check {check.id} accepts every wrong array that the harness tried in place of"
+                    f" the right one ({tried.words}): it allows {allowed(check)}, the largest"
+                    f" number compared is {tried.scale:.4g} in size, and no control failed it by"
+                    " that or less"
                 )
                 yield VerdictReason(VerdictCode.TOOTHLESS, why)
 
@@ -171,10 +198,14 @@ class Teeth:
         """What wrong arrays do not show of the tolerances of a cell, one sentence each."""
         if cell not in self._cells:
             return []
-        left = [one for check in self._checks for one in self._left_open(check, self._tried.get((cell, check.id)))]
+        left = [
+            one
+            for check in self._checks
+            for one in self._left_open(check, self._tried.get((cell, check.id)))
+        ]
         left += [
-            f"more than half of what check {check} compared on {numbered('rank', sorted(ranks))} is NaN or infinite on "
-            "both sides"
+            f"more than half of what check {check} compared on {numbered('rank', sorted(ranks))} is"
+            " NaN or infinite on both sides"
             for (where, check), ranks in self._unbounded.items()
             if where == cell and ranks
         ]
@@ -186,23 +217,29 @@ class Teeth:
             if tried is not None and tried.most >= LEAST:
                 why = "no other array of the same shape was there"
             yield (
-                f"no wrong array was tried on check {check.id}, so this run does not show that {allowed(check)} "
-                f"refuses one: {why}"
+                f"no wrong array was tried on check {check.id}, so this run does not show that"
+                f" {allowed(check)} refuses one: {why}"
             )
         elif tried.needles and not tried.refused:
-            apart = min((one for one in self._departures[check.id] if one <= tried.scale), default=None)
+            apart = min(
+                (one for one in self._departures[check.id] if one <= tried.scale), default=None
+            )
             if apart is not None:  # else the cell is told to be toothless
                 yield (
-                    f"check {check.id} accepts every wrong array that the harness tried in place of the right one "
-                    f"({tried.words}): it allows {allowed(check)}, and the largest number compared is "
-                    f"{tried.scale:.4g} in size. Only the control shows that the check can fail, where it was off by "
-                    f"{apart:.4g}"
+                    f"check {check.id} accepts every wrong array that the harness tried in place of"
+                    f" the right one ({tried.words}): it allows {allowed(check)}, and the largest"
+                    f" number compared is {tried.scale:.4g} in size. Only the control shows that"
+                    f" the check can fail, where it was off by {apart:.4g}"
                 )
-        elif tried.refused and isinstance(check, CloseCheck) and 2 * tried.telling[0] < tried.telling[1]:
+        elif (
+            tried.refused
+            and isinstance(check, CloseCheck)
+            and 2 * tried.telling[0] < tried.telling[1]
+        ):
             yield (
-                f"of {tried.telling[1]} elements that check {check.id} compares, no wrong array that was tried differs "
-                f"in more than {tried.telling[0]}: the others are equal or masked, and this run does not show "
-                "that they were computed"
+                f"of {tried.telling[1]} elements that check {check.id} compares, no wrong array"
+                f" that was tried differs in more than {tried.telling[0]}: the others are equal or"
+                " masked, and this run does not show that they were computed"
             )
 
 

@@ -29,7 +29,9 @@ MOSTLY = 0.5
 """The share of a checkpoint that lies on several ranks from which it is told."""
 
 
-def unseen(scenario: Scenario, history: History, *, axes: Mapping[str, object] | None = None) -> list[str]:
+def unseen(
+    scenario: Scenario, history: History, *, axes: Mapping[str, object] | None = None
+) -> list[str]:
     """What a trial of the candidate that passed leaves open, one sentence each; of each cell one trial is looked at.
 
     Args:
@@ -44,7 +46,11 @@ def unseen(scenario: Scenario, history: History, *, axes: Mapping[str, object] |
     for check in parity:
         found += [_size(check, history)]
         found += [words] if (words := wide(check)) else []
-    found += [sentence] if parity and axes is not None and (sentence := _extent(scenario, history, axes)) else []
+    found += (
+        [sentence]
+        if parity and axes is not None and (sentence := _extent(scenario, history, axes))
+        else []
+    )
     found += _prompts(history) if parity else []
     found += [sentence] if parity and (sentence := _chunks(history)) else []
     found += [sentence] if parity and (sentence := _wider(history)) else []
@@ -56,8 +62,15 @@ def unseen(scenario: Scenario, history: History, *, axes: Mapping[str, object] |
 
 def left_out(scenario: Scenario) -> str:
     """Which combinations `matrix.exclude` leaves out; empty where there are none."""
-    rules = [", ".join(f"{axis}={value}" for axis, value in rule.items()) for rule in scenario.matrix.exclude]
-    return f"matrix.exclude leaves out what nothing is shown about: {'; '.join(rules)}" if rules else ""
+    rules = [
+        ", ".join(f"{axis}={value}" for axis, value in rule.items())
+        for rule in scenario.matrix.exclude
+    ]
+    return (
+        f"matrix.exclude leaves out what nothing is shown about: {'; '.join(rules)}"
+        if rules
+        else ""
+    )
 
 
 def _size(check: EquivalentCheck, history: History) -> str:
@@ -66,11 +79,14 @@ def _size(check: EquivalentCheck, history: History) -> str:
     parity = parity_of(check, history)
     if parity is None or not parity.sensitivity:
         return (
-            f"the reference tried no defect of known size: nothing shows how small a one check {check.id} sees, or "
-            "that the noise it allows is noise"
+            "the reference tried no defect of known size: nothing shows how small a one check"
+            f" {check.id} sees, or that the noise it allows is noise"
         )
     if not (smallest := smallest_seen(history.reference, parity)):
-        return f"of the defects of known size that the reference tried, check {check.id} would have seen none"
+        return (
+            f"of the defects of known size that the reference tried, check {check.id} would have"
+            " seen none"
+        )
     # What is off at every position shows in the middle distance too, what is off at one in the largest alone.
     few = "one of few positions may be larger, and unseen"
     return f"check {check.id} is shown to see no smaller defect than {smallest}; {few}"
@@ -93,7 +109,10 @@ def _prompts(history: History) -> Iterator[str]:
             rows.append(shape[0] if isinstance(shape, list) and shape else None)
     for alike in digests.values():
         if len(alike) > 1:
-            yield f"{numbered('prompt', sorted(alike))} gave the same logits to the bit: they are one prompt"
+            yield (
+                f"{numbered('prompt', sorted(alike))} gave the same logits to the bit: they are one"
+                " prompt"
+            )
     if rows and all(many == 1 for many in rows):
         yield "of each prompt one position was compared"
     for phase in PHASES:
@@ -127,7 +146,10 @@ def _how_asked(scenario: Scenario, axes: Mapping[str, object]) -> str:
     """In what batches and by which sampling, and that this is all; only a ready subject is known to ask one by one."""
     names = {scenario.subject.use, scenario.subject.beside} & READY.own.keys()
     if not any("sampling" in READY.own[name].arguments for name in names if name is not None):
-        return ": nothing beyond that was looked at, and how requests were batched and sampled is not told"
+        return (
+            ": nothing beyond that was looked at, and how requests were batched and sampled is not"
+            " told"
+        )
     stated = scenario.subject.arms["candidate"].with_.get("sampling", "greedy")
     sampling = axes.get("sampling", stated)
     return f", at batch size 1 with {sampling} sampling: nothing beyond that was looked at"
@@ -137,18 +159,27 @@ def _chunks(history: History) -> str:
     """That no rank read a prompt in more than one chunk, as far as it told."""
     if any(history.said(rank, BOUNDARY) for rank in range(history.size)):
         return ""
-    return f"no rank told of a boundary between two chunks of a prompt ({BOUNDARY}): nothing shows that any was longer"
+    return (
+        f"no rank told of a boundary between two chunks of a prompt ({BOUNDARY}): nothing shows"
+        " that any was longer"
+    )
 
 
 def _wider(history: History) -> str:
     """That ranks computed in float32 what is kept, and so most likely served, in a dtype of half the width."""
     for rank in range(history.size):
         dtypes = [seen.event.values.get("dtypes") for seen in history.said(rank, "shards")]
-        kept = {HALF.get(str(one)) for some in dtypes if isinstance(some, list) for one in some} - {None}
-        if kept and any(seen.event.values.get("dtype") == "float32" for seen in history.said(rank, "engine.ready")):
+        kept = {HALF.get(str(one)) for some in dtypes if isinstance(some, list) for one in some} - {
+            None
+        }
+        if kept and any(
+            seen.event.values.get("dtype") == "float32"
+            for seen in history.said(rank, "engine.ready")
+        ):
             named = " and ".join(sorted(map(str, kept)))
             return (
-                f"the checkpoint is kept in {named} and was computed with in float32: what {named} rounds is not seen"
+                f"the checkpoint is kept in {named} and was computed with in float32: what {named}"
+                " rounds is not seen"
             )
     return ""
 
@@ -162,35 +193,53 @@ def _replicated(check: object, history: History) -> str:
         for one in shards_of(history, rank) or ():
             held[one.tensor, one.bounds].add(rank)
     sizes = {place: math.prod(end - begin for begin, end in place[1]) for place in held}  # type: ignore[attr-defined]
-    total, shared = sum(sizes.values()), sum(size for place, size in sizes.items() if len(held[place]) > 1)
+    total, shared = (
+        sum(sizes.values()),
+        sum(size for place, size in sizes.items() if len(held[place]) > 1),
+    )
     if not total or shared / total < MOSTLY:
         return ""
     # Of a trial that passed: what is no plan would have failed.
     plan = plan_of(history) if check.plan is not None else None
-    by = f"the plan of {plan.engine} has it (check {check.id})" if plan else f"replicated of check {check.id} allows"
+    by = (
+        f"the plan of {plan.engine} has it (check {check.id})"
+        if plan
+        else f"replicated of check {check.id} allows"
+    )
     return f"{shared / total:.0%} of the checkpoint lie on several ranks, as {by}"
 
 
 def _own_word(scenario: Scenario) -> str:
     """What ranks say of themselves, and nothing else shows."""
-    said = {InfluenceCheck: "that it changed its share alone", ShardsCoverCheck: "which bytes it computes with"}
+    said = {
+        InfluenceCheck: "that it changed its share alone",
+        ShardsCoverCheck: "which bytes it computes with",
+    }
     asked = [(check.id, said[type(check)]) for check in scenario.checks if type(check) in said]
     if not asked:
         return ""
     checks = ("check " if len(asked) == 1 else "checks ") + ", ".join(name for name, _ in asked)
-    return f"{' and '.join(dict.fromkeys(what for _, what in asked))}, a rank says itself ({checks})"
+    return (
+        f"{' and '.join(dict.fromkeys(what for _, what in asked))}, a rank says itself ({checks})"
+    )
 
 
 def _same_code(history: History) -> str:
     """Files that the reference ran too: what is wrong in them is wrong on both sides."""
     assert history.reference is not None
-    sides = [{file for rank in range(one.size) for file in _files(one, rank)} for one in (history.reference, history)]
+    sides = [
+        {file for rank in range(one.size) for file in _files(one, rank)}
+        for one in (history.reference, history)
+    ]
     both = sorted({name for name, _ in sides[0] & sides[1]})
     if not both:
         return ""
     more = f" and {plural(len(both) - FILES_NAMED, 'file')} more" if len(both) > FILES_NAMED else ""
     named = ", ".join(both[:FILES_NAMED])
-    return f"the reference ran {named}{more} as well as the ranks: what is wrong there on both sides is not seen"
+    return (
+        f"the reference ran {named}{more} as well as the ranks: what is wrong there on both sides"
+        " is not seen"
+    )
 
 
 def _files(history: History, rank: int) -> Iterator[tuple[str, str]]:

@@ -151,12 +151,20 @@ class Unshown:
         left: list[str] = []
         left += self._left_unseen()
         left += self._each_by_cell(tolerances or {})
-        left += self._by_cell({cell.id: unasked(self._scenario.checks, cell.ranks) for cell in self._cells.values()})
-        left += self._by_cell({cell.id: unsplit(self._scenario.checks, cell.ranks) for cell in self._cells.values()})
+        left += self._by_cell(
+            {cell.id: unasked(self._scenario.checks, cell.ranks) for cell in self._cells.values()}
+        )
+        left += self._by_cell(
+            {cell.id: unsplit(self._scenario.checks, cell.ranks) for cell in self._cells.values()}
+        )
         left += self._by_cell({cell.id: OF_ONE for cell in self._cells.values() if cell.ranks == 1})
-        left += self._by_cell({name: self._unfailed(name) for name in self._cells if self._controls[name]})
+        left += self._by_cell(
+            {name: self._unfailed(name) for name in self._cells if self._controls[name]}
+        )
         left += self._by_cell({name: self._wanted(name) for name in self._cells})
-        left += self._by_cell({name: self._silent(name) for name, talked in self._talked.items() if not talked})
+        left += self._by_cell(
+            {name: self._silent(name) for name, talked in self._talked.items() if not talked}
+        )
         left += [sentence for name in self._scenario.show if (sentence := self._not_reported(name))]
         left += [sentence for axis in self._axes if (sentence := self._changed_nothing(axis))]
         left += [
@@ -169,25 +177,33 @@ class Unshown:
         if sentence := self._never_varied():
             left.append(sentence)
         left += [
-            f"fault {fault} struck after the last event that a check asks for, in {count} of {self._struck[fault]} "
-            "trials of the candidate: what it was to disturb was over"
+            f"fault {fault} struck after the last event that a check asks for, in {count} of"
+            f" {self._struck[fault]} trials of the candidate: what it was to disturb was over"
             for fault, count in sorted(self._after.items())
             if count
         ]
         left += self._alike_at_both_ends()
         if self._scenario.digests == "eager":
-            left.append("calls of MLX were evaluated one by one to be digested: how they run lazily is not shown")
+            left.append(
+                "calls of MLX were evaluated one by one to be digested: how they run lazily is not"
+                " shown"
+            )
         if self._not_held:
             many = plural(self._not_held, "artefact")
             left.append(
-                f"{many} of ranks are not in the evidence, whose room was limited: what checks made of them stands in "
-                "it, and whoever verifies cannot work it out again"
+                f"{many} of ranks are not in the evidence, whose room was limited: what checks made"
+                " of them stands in it, and whoever verifies cannot work it out again"
             )
         if self._tracebacks:
             trials = "trial" if self._tracebacks == 1 else "trials"
             of = self._scenario.subject.named("candidate")
-            left.append(f"in {self._tracebacks} {trials} of {of} that passed, a rank printed a traceback")
-        return [f"{sentence[0].upper()}{sentence[1:]}{'' if sentence.endswith('?') else '.'}" for sentence in left]
+            left.append(
+                f"in {self._tracebacks} {trials} of {of} that passed, a rank printed a traceback"
+            )
+        return [
+            f"{sentence[0].upper()}{sentence[1:]}{'' if sentence.endswith('?') else '.'}"
+            for sentence in left
+        ]
 
     def _of_hangs(self) -> list[str]:
         """What the proof of a hang leaves open, where one was proved."""
@@ -195,18 +211,21 @@ class Unshown:
             return []
         told = [
             (
-                "that the control hangs is shown as far as the kernel shows what ends a wait. Among what it does not "
-                "show are memory that a process outside of the world shares, a device that still computes, somebody "
-                "who may still connect, open a named pipe or send a signal, an alarm that nobody handles, and, where "
-                "it hides the sockets of ranks from us, their timeouts (SO_RCVTIMEO)"
+                "that the control hangs is shown as far as the kernel shows what ends a wait. Among"
+                " what it does not show are memory that a process outside of the world shares, a"
+                " device that still computes, somebody who may still connect, open a named pipe or"
+                " send a signal, an alarm that nobody handles, and, where it hides the sockets of"
+                " ranks from us, their timeouts (SO_RCVTIMEO)"
             ),
             (
-                "a thread of a library that renews a wait shorter than a window is taken to wait for somebody in the "
-                "world, whatever it counts meanwhile"
+                "a thread of a library that renews a wait shorter than a window is taken to wait"
+                " for somebody in the world, whatever it counts meanwhile"
             ),
         ]
         if self._spun:
-            told.append("a loop that would end later than it was watched looks like one that never does")
+            told.append(
+                "a loop that would end later than it was watched looks like one that never does"
+            )
         return told
 
     def _left_unseen(self) -> list[str]:
@@ -218,17 +237,23 @@ class Unshown:
     def _each_by_cell(self, told: Mapping[str, Sequence[str]]) -> list[str]:
         """Each sentence of each cell once, with the cells it is about."""
         every = dict.fromkeys(sentence for own in told.values() for sentence in own)
-        by_cell = [self._by_cell({cell: one for cell, own in told.items() if one in own}) for one in every]
+        by_cell = [
+            self._by_cell({cell: one for cell, own in told.items() if one in own}) for one in every
+        ]
         return [sentence for own in by_cell for sentence in own]
 
     def _alike_at_both_ends(self) -> list[str]:
         """What ledgers and digests do not see: arrays for another purpose."""
         checks = self._scenario.checks
-        asked = ", ".join(check.id for check in checks if isinstance(check, LedgerAgreesCheck | TransfersIntactCheck))
+        asked = ", ".join(
+            check.id
+            for check in checks
+            if isinstance(check, LedgerAgreesCheck | TransfersIntactCheck)
+        )
         places = (
-            f"two receives without tags, of one shape and type, that the subject swapped are not seen by {asked}: "
-            "every call has its other end, and every byte arrives as it was sent; of payloads that the subject codes, "
-            "collective-correct tells whose they are"
+            "two receives without tags, of one shape and type, that the subject swapped are not"
+            f" seen by {asked}: every call has its other end, and every byte arrives as it was"
+            " sent; of payloads that the subject codes, collective-correct tells whose they are"
         )
         return [places] if asked else []
 
@@ -249,16 +274,20 @@ class Unshown:
             return ""  # what one rank changes, another one computes with
         if self._called[cell]:
             return (
-                "ranks made collective calls, and no check held the calls of one rank against those of another "
-                "(ledger-agrees does): each of them may have called in a group of its own"
+                "ranks made collective calls, and no check held the calls of one rank against those"
+                " of another (ledger-agrees does): each of them may have called in a group of"
+                " its own"
             )
         if "collectives" in self._scenario.observe:
             return (
-                "the ledgers hold no collective call or transfer between ranks: each rank may have worked alone, and "
-                "nothing is shown about what happens between ranks"
+                "the ledgers hold no collective call or transfer between ranks: each rank may have"
+                " worked alone, and nothing is shown about what happens between ranks"
             )
         hint = "" if self._scenario.subject.program else " (observe: collectives does)"
-        return f"nothing recorded whether the ranks exchanged anything{hint}: each of them may have worked alone"
+        return (
+            f"nothing recorded whether the ranks exchanged anything{hint}: each of them may have"
+            " worked alone"
+        )
 
     def _take_failed(self, cell: Cell, findings: Sequence[Finding], history: History) -> None:
         """Which checks a trial of the control failed: by what they look at, or for want of something to compare."""
@@ -273,7 +302,9 @@ class Unshown:
             compared = check is not None and check.properties.compares
             is_want = not finding.reason and all(part.want(compares=compared) for part in parts)
             is_want = is_want and finding.check != stated
-            is_empty = not finding.reason and all(_says_nothing(check, history, part.rank) for part in parts)
+            is_empty = not finding.reason and all(
+                _says_nothing(check, history, part.rank) for part in parts
+            )
             if is_want or is_empty:
                 self._wanting[cell.id].add(finding.check)
             else:
@@ -287,17 +318,22 @@ class Unshown:
         noun, who = ("the check", "it sees") if len(names) == 1 else ("the checks", "they see")
         control = self._scenario.subject.named("control")
         return (
-            f"{control} failed {noun} {', '.join(names)} only because it gave nothing to compare: nothing here shows "
-            f"that {who} a wrong value"
+            f"{control} failed {noun} {', '.join(names)} only because it gave nothing to compare:"
+            f" nothing here shows that {who} a wrong value"
         )
 
     def _unfailed(self, cell: str) -> str:
-        left = [name for name in self._names if name not in self._failed[cell] | self._wanting[cell]]
+        left = [
+            name for name in self._names if name not in self._failed[cell] | self._wanting[cell]
+        ]
         if not left:
             return ""
         noun, who = ("the check", "it") if len(left) == 1 else ("the checks", "they")
         control = self._scenario.subject.named("control")
-        return f"no trial of {control} failed {noun} {', '.join(left)}: nothing here shows that {who} can fail"
+        return (
+            f"no trial of {control} failed {noun} {', '.join(left)}: nothing here shows that {who}"
+            " can fail"
+        )
 
     def _not_reported(self, name: str) -> str:
         """That no rank reported a value that is to be shown; empty where one did, or nothing counted."""
@@ -305,7 +341,10 @@ class Unshown:
             return ""
         meant = closest(name, sorted(self._values))
         hint = f"; did you mean {meant}?" if meant else ""
-        return f"no rank of {self._scenario.subject.named('candidate')} reported {name}, which show names{hint}"
+        return (
+            f"no rank of {self._scenario.subject.named('candidate')} reported {name}, which show"
+            f" names{hint}"
+        )
 
     def _changed_nothing(self, axis: str) -> str:
         """Why nothing shows that an axis had an effect; empty where something does, or it has one value."""
@@ -317,10 +356,17 @@ class Unshown:
         if not groups:
             return ""
         arms: tuple[Arm, ...] = ("candidate", "control")
-        if all(len({self._reported.get((cell.id, arm)) for cell in group}) == 1 for group in groups for arm in arms):
+        if all(
+            len({self._reported.get((cell.id, arm)) for cell in group}) == 1
+            for group in groups
+            for arm in arms
+        ):
             # No other trial was looked at for this.
             where = "in the first trial of each cell"
-            return f"the axis {axis} changed nothing that ranks reported {where}: nothing shows that it was used"
+            return (
+                f"the axis {axis} changed nothing that ranks reported {where}: nothing shows that"
+                " it was used"
+            )
         if any(name == axis for _, name in self._swallowed):
             return _swallowed(None, axis)
         return ""
@@ -334,7 +380,8 @@ class Unshown:
     def _take_artefacts(self, history: History) -> None:
         for rank in range(history.size):
             self._not_held += sum(
-                seen.event.values.get("stored") is False for seen in history.noted(ARTEFACT_FOUND, rank)
+                seen.event.values.get("stored") is False
+                for seen in history.noted(ARTEFACT_FOUND, rank)
             )
 
     def _take_values(self, history: History) -> None:
@@ -360,13 +407,15 @@ class Unshown:
 
     def _never_varied(self) -> str:
         """That what checks compare was one value throughout: whoever gives a constant passes them."""
-        names = [name for name, count in self._same.items() if count > 1 and name not in self._varied]
+        names = [
+            name for name, count in self._same.items() if count > 1 and name not in self._varied
+        ]
         if not names:
             return ""
         noun, verb = ("the check", "compares") if len(names) == 1 else ("the checks", "compare")
         return (
-            f"what {noun} {', '.join(names)} {verb} was one value in every report of this run: a subject that always "
-            "gives this one would pass"
+            f"what {noun} {', '.join(names)} {verb} was one value in every report of this run: a"
+            " subject that always gives this one would pass"
         )
 
     def _take_strikes(self, trial: Trial, history: History) -> None:
@@ -389,8 +438,8 @@ class Unshown:
         noun, what = ("check", "it compares") if len(names) == 1 else ("checks", "they compare")
         # Of a trial that failed a check, the others may have differed too.
         return (
-            f"b gave the bits of a in every trial that passed, by the {noun} {', '.join(names)}: nothing shows that "
-            f"what {what} depends on what differs between a and b"
+            f"b gave the bits of a in every trial that passed, by the {noun} {', '.join(names)}:"
+            f" nothing shows that what {what} depends on what differs between a and b"
         )
 
     def _take_alike(self, history: History) -> None:
@@ -412,7 +461,9 @@ class Unshown:
                     times += [seen.event.ns for seen in history.noted("hub.request", rank)]
         return max(times, default=None)
 
-    def _take_logs(self, cell: Cell, trial: Trial, *, read: Callable[[str], bytes], names: Collection[str]) -> None:
+    def _take_logs(
+        self, cell: Cell, trial: Trial, *, read: Callable[[str], bytes], names: Collection[str]
+    ) -> None:
         first = True
         for rank in range(cell.ranks):
             path = log_path(trial.evidence, rank)
@@ -423,7 +474,9 @@ class Unshown:
             first = False
             if len(self.printed) < PRINTED_MOST:
                 line, text = traceback
-                printed = Printed(cell=cell.id, index=trial.index, rank=rank, path=path, line=line, text=text)
+                printed = Printed(
+                    cell=cell.id, index=trial.index, rank=rank, path=path, line=line, text=text
+                )
                 self.printed.append(printed)
 
 
@@ -432,12 +485,18 @@ def _has_called(history: History) -> bool:
     noted = history.noted(LEDGERS_COMPARED)
     ranks = [one for seen in noted for one in _mappings(seen.event.values.get("ranks"))]
     are_held = any(_held(seen.event.values.get("checks")) for seen in noted)
-    return not are_held and any(isinstance(many := one.get("calls"), int) and many > 0 for one in ranks)
+    return not are_held and any(
+        isinstance(many := one.get("calls"), int) and many > 0 for one in ranks
+    )
 
 
 def _has_talked(history: History) -> bool:
     """Whether an exchange between ranks is shown: calls held against another rank's, or payloads that say whose."""
-    counts = [seen.event.values.get("calls") for rank in range(history.size) for seen in history.said(rank, CODED_END)]
+    counts = [
+        seen.event.values.get("calls")
+        for rank in range(history.size)
+        for seen in history.said(rank, CODED_END)
+    ]
     for seen in history.noted(LEDGERS_COMPARED):
         counts += [many for some in _held(seen.event.values.get("checks")) for many in some]
     return any(isinstance(many, int) and many > 0 for many in counts)
@@ -458,13 +517,18 @@ def _says_nothing(check: object, history: History, rank: int) -> bool:
 
 
 def _mappings(values: object) -> list[dict[str, JSON]]:
-    every = values.values() if isinstance(values, dict) else values if isinstance(values, list) else ()
+    every = (
+        values.values() if isinstance(values, dict) else values if isinstance(values, list) else ()
+    )
     return [one for one in every if isinstance(one, dict)]
 
 
 def _swallowed(arm: str | None, name: str) -> str:
     what = f"the axis {name}" if arm is None else f"the argument {name} of {arm}"
-    return f"{what} is not a parameter of the entry, which takes it among others in **: nothing shows that it was used"
+    return (
+        f"{what} is not a parameter of the entry, which takes it among others in **: nothing shows"
+        " that it was used"
+    )
 
 
 def _texts(values: object) -> Iterable[str]:
@@ -481,7 +545,11 @@ def _reported(history: History) -> str:
     reports: list[list[object]] = [[] for _ in range(history.size)]
     for seen in history.seen:
         event = seen.event
-        if event.by == "rank" and event.rank is not None and not event.name.startswith(OF_EVERY_RANK):
+        if (
+            event.by == "rank"
+            and event.rank is not None
+            and not event.name.startswith(OF_EVERY_RANK)
+        ):
             reports[event.rank].append([event.name, dict(event.values)])
     return sha256(canonical(reports).encode())
 
@@ -502,7 +570,10 @@ def _traceback(log: bytes) -> tuple[int, str] | None:
     # What a library writes before each of its lines, `[rank1]: ` for one, hides which are indented.
     prefix = lines[head].partition(mark.decode())[0]
     inner = [line.removeprefix(prefix) for line in lines[head + 1 :]]
-    end = next((index for index, line in enumerate(inner) if line and not line[0].isspace()), len(inner) - 1)
+    end = next(
+        (index for index, line in enumerate(inner) if line and not line[0].isspace()),
+        len(inner) - 1,
+    )
     kept = lines[: head + 2 + end] if mark == TRACEBACKS[0] else lines[:LINES_MOST]
     if len(kept) > LINES_MOST:
         half = LINES_MOST // 2

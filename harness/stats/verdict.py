@@ -107,7 +107,9 @@ class ArmCode:
             if file not in self.files:
                 return None
             if file not in known:
-                known[file] = read(f"{self.source}/{file}").decode("utf-8", "backslashreplace").splitlines()
+                known[file] = (
+                    read(f"{self.source}/{file}").decode("utf-8", "backslashreplace").splitlines()
+                )
             return known[file][line - 1].strip() if 0 < line <= len(known[file]) else None
 
         return line_of
@@ -176,7 +178,10 @@ def judge(
         [one.attributions for one in verdicts],
         [one.arms for one in verdicts],
     )
-    verdicts = [one.model_copy(update={"attributions": own}) for one, own in zip(verdicts, climbed, strict=True)]
+    verdicts = [
+        one.model_copy(update={"attributions": own})
+        for one, own in zip(verdicts, climbed, strict=True)
+    ]
     verdicts = [_toothless(one, teeth) for one in verdicts]
     tolerances = {one.id: teeth.left_open(one.id) for one in verdicts}
     word = merge(cell.verdict for cell in verdicts)
@@ -226,9 +231,17 @@ def _judge_cell(
     shows: bool,
     measures: Sequence[Measure],
 ) -> CellVerdict:
-    common = {"id": cell.id, "slug": cell.slug, "ranks": cell.ranks, "backend": cell.backend, "hosts": cell.hosts}
+    common = {
+        "id": cell.id,
+        "slug": cell.slug,
+        "ranks": cell.ranks,
+        "backend": cell.backend,
+        "hosts": cell.hosts,
+    }
     if facts.skipped is not None:
-        return CellVerdict.model_validate({**common, "verdict": "SKIPPED", "reasons": [facts.skipped]})
+        return CellVerdict.model_validate(
+            {**common, "verdict": "SKIPPED", "reasons": [facts.skipped]}
+        )
     unproven = set(_alike(scenario, arms))
 
     def trials(arm: Arm, count: int) -> list[Trial]:
@@ -244,7 +257,9 @@ def _judge_cell(
             judged.append(trial)
             watches.take(arm, trial, history)
             if arm not in hung:
-                stood = shown_trial.hung_trial(arm, history, index=index, evidence=evidence, line_of=line_of)
+                stood = shown_trial.hung_trial(
+                    arm, history, index=index, evidence=evidence, line_of=line_of
+                )
                 hung.update({arm: stood} if stood is not None else {})
             if trial.as_stated and scenario.subject.control is not None:
                 for end in stated_ends(scenario.subject.control.must_fail, findings, history):
@@ -262,8 +277,12 @@ def _judge_cell(
                 for key, value in measured.values(measures, history).items():
                     values[arm].setdefault(key, []).append(value)
             # A trial that failed shows more than one that passed.
-            if trial.outcome != "void" and (arm not in samples or trial.outcome == "fail" != samples[arm].outcome):
-                samples[arm] = shown_trial.make(trial, findings, history, values=scenario.show, read=read, names=names)
+            if trial.outcome != "void" and (
+                arm not in samples or trial.outcome == "fail" != samples[arm].outcome
+            ):
+                samples[arm] = shown_trial.make(
+                    trial, findings, history, values=scenario.show, read=read, names=names
+                )
         return watches.judge(judged, ends, hung) if arm == "control" else judged
 
     samples: dict[str, shown_trial.ShownTrial] = {}
@@ -284,7 +303,9 @@ def _judge_cell(
     control, holds = None, False
     if scenario.subject.control is not None:
         holds = not scenario.subject.control.must_fail.applies(cell.values)
-        control = tally_control(scenario, trials("control", facts.control), candidate, ends, holds=holds)
+        control = tally_control(
+            scenario, trials("control", facts.control), candidate, ends, holds=holds
+        )
     word, reasons = decide(scenario, candidate, control, unproven, holds=holds, shows=shows)
     return CellVerdict.model_validate(
         {
@@ -345,7 +366,9 @@ def _unproven(arm: str, code: ArmCode, history: History) -> Iterator[VerdictReas
     for rank in range(history.size):
         if (executed := history.executed(rank)) is not None:
             if executed.event.values.get("folder") != code.folder:
-                unproved.add(f"{arm}: the folder a program was started from is not the arm's any more")
+                unproved.add(
+                    f"{arm}: the folder a program was started from is not the arm's any more"
+                )
             for name, digest in history.executed_files(rank):
                 if code.files.get(name) != digest:
                     unproved.add(f"{arm}: {name} that was executed is not the arm's")
@@ -363,7 +386,9 @@ def _unproven(arm: str, code: ArmCode, history: History) -> Iterator[VerdictReas
                 if code.files.get(file) != digest:
                     unproved.add(f"{arm}: {file} that a rank loaded is not the arm's")
     yield from (VerdictReason(VerdictCode.CODE_NOT_PROVED, _not_proved(why)) for why in unproved)
-    yield from (VerdictReason(VerdictCode.ENVIRONMENT_NOT_PROVED, _not_proved(why)) for why in elsewhere)
+    yield from (
+        VerdictReason(VerdictCode.ENVIRONMENT_NOT_PROVED, _not_proved(why)) for why in elsewhere
+    )
 
 
 def _not_proved(why: str) -> str:

@@ -30,7 +30,9 @@ class Watches:
         control = scenario.subject.control
         stated = control.must_fail if control is not None else None
         self._hang = stated.hang if stated is not None else None
-        self._is_asked = stated is not None and self._hang is not None and stated.applies(cell.values)
+        self._is_asked = (
+            stated is not None and self._hang is not None and stated.applies(cell.values)
+        )
         self._within = stated.within if stated is not None else 0.0
         # Seconds for which each trial stood still that hung as stated, by its number.
         self._stood: dict[int, float] = {}
@@ -42,21 +44,33 @@ class Watches:
         if self._hang is None or trial.outcome == "void":
             return
         if arm == "candidate":
-            self.silence = max(self.silence, longest_silence(history)) if trial.outcome == "pass" else self.silence
+            self.silence = (
+                max(self.silence, longest_silence(history))
+                if trial.outcome == "pass"
+                else self.silence
+            )
         elif unproved := history.noted("world.unproved"):
             why = unproved[0].event.values.get("why")
             self._spoil(trial, str(why))
         elif (late := history.noted("world.deadline")) and not history.noted("world.still"):
-            self._spoil(trial, f"it was stopped at its deadline, after {late[0].event.values.get('after')} s")
+            self._spoil(
+                trial,
+                f"it was stopped at its deadline, after {late[0].event.values.get('after')} s",
+            )
         elif trial.as_stated and (proved := history.noted("world.still")):
             seconds = proved[0].event.values.get("seconds")
             self._stood[trial.index] = float(seconds) if isinstance(seconds, int | float) else 0.0
 
     def _spoil(self, trial: Trial, why: str) -> None:
-        self._spoiled = self._spoiled or f"trial {trial.index} did not end and was not proved to hang: {why}"
+        self._spoiled = (
+            self._spoiled or f"trial {trial.index} did not end and was not proved to hang: {why}"
+        )
 
     def judge(
-        self, trials: list[Trial], ends: MutableMapping[StatedEnd, list[int]], hung: MutableMapping[Arm, HungTrial]
+        self,
+        trials: list[Trial],
+        ends: MutableMapping[StatedEnd, list[int]],
+        hung: MutableMapping[Arm, HungTrial],
     ) -> list[Trial]:
         """The trials of the control, of which those did not fail as stated that do not count; called once.
 

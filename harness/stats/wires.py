@@ -77,7 +77,11 @@ def wires(history: History) -> Wires | None:
         ShownHost(
             name=_text(one, "name"),
             address=_text(one, "address"),
-            ranks=[rank for rank, at in enumerate(placed[: history.size]) if type(at) is int and at == number],
+            ranks=[
+                rank
+                for rank, at in enumerate(placed[: history.size])
+                if type(at) is int and at == number
+            ],
         )
         for number, one in enumerate(told)
     ]
@@ -99,7 +103,9 @@ def wires(history: History) -> Wires | None:
         if (shown := _strike(history, rank, seen, count=len(hosts))) is not None
     ]
     strikes.sort(key=lambda strike: strike.line)
-    return Wires(hosts=hosts, links=links, strikes=strikes, line=carried[0].line if carried else None)
+    return Wires(
+        hosts=hosts, links=links, strikes=strikes, line=carried[0].line if carried else None
+    )
 
 
 def _strike(history: History, rank: int, seen: Seen, *, count: int) -> ShownStrike | None:
@@ -110,7 +116,9 @@ def _strike(history: History, rank: int, seen: Seen, *, count: int) -> ShownStri
         return None
 
     def after(name: str) -> Seen | None:
-        found = (one for one in history.served(rank, name) if one.event.values.get("fault") == fault)
+        found = (
+            one for one in history.served(rank, name) if one.event.values.get("fault") == fault
+        )
         return next((one for one in found if one.line > seen.line), None)
 
     undone = after(UNDONE)

@@ -16,8 +16,10 @@ ARGUMENTS = {
     "elements": Argument(does="numbers that each rank puts in", default=1024),
     "rounds": Argument(does="how often each collective is done", default=1, at_most=10_000),
     "defect": Argument(
-        does="own-value: ranks other than 0 go on with their own value instead of the result; "
-        "left-out: what the last rank puts in does not count",
+        does=(
+            "own-value: ranks other than 0 go on with their own value instead of the result; "
+            "left-out: what the last rank puts in does not count"
+        ),
         default=NO_DEFECT,
         choices=(NO_DEFECT, "own-value", "left-out"),
     ),
@@ -25,11 +27,16 @@ ARGUMENTS = {
 
 
 TORCH = ReadySubject(
-    does="does every common collective of torch.distributed, and compares each result with what it must be",
+    does=(
+        "does every common collective of torch.distributed, and compares each result with what it"
+        " must be"
+    ),
     file=Path(__file__).with_name("torch_allreduce_inside.py"),
     backends=("gloo", "nccl"),
     arguments={
-        "dtype": Argument(does="type of the numbers", default="float32", choices=("int64", "float32", "float64")),
+        "dtype": Argument(
+            does="type of the numbers", default="float32", choices=("int64", "float32", "float64")
+        ),
         **ARGUMENTS,
     },
     emits=EMITS,
@@ -39,7 +46,9 @@ MLX = ReadySubject(
     file=Path(__file__).with_name("mlx_allreduce_inside.py"),
     backends=("mlx-ring",),
     arguments={
-        "dtype": Argument(does="type of the numbers", default="float32", choices=("int32", "float32")),
+        "dtype": Argument(
+            does="type of the numbers", default="float32", choices=("int32", "float32")
+        ),
         **ARGUMENTS,
     },
     emits=EMITS,

@@ -43,13 +43,22 @@ def digest(array: Any) -> str:
     return hashlib.sha256(np.array(array).tobytes()).hexdigest()
 
 
-def run(context: Any, *, elements: int = 1024, dtype: str = "float32", rounds: int = 1, defect: str = "none") -> None:
+def run(
+    context: Any,
+    *,
+    elements: int = 1024,
+    dtype: str = "float32",
+    rounds: int = 1,
+    defect: str = "none",
+) -> None:
     """Entry: every collective, `rounds` times."""
     group = context.group.native
     distributed = mx.distributed
     own = payload(context.rank, elements=elements, dtype=dtype)
     mine = mx.zeros_like(own) if defect == "left-out" and context.rank == context.size - 1 else own
-    everyone = mx.stack([payload(rank, elements=elements, dtype=dtype) for rank in range(context.size)])
+    everyone = mx.stack(
+        [payload(rank, elements=elements, dtype=dtype) for rank in range(context.size)]
+    )
 
     def do(collective: Callable[..., Any]) -> Callable[[], Any]:
         return lambda: collective(mine, group=group, stream=mx.cpu)
@@ -59,7 +68,10 @@ def run(context: Any, *, elements: int = 1024, dtype: str = "float32", rounds: i
         "all-max": (do(distributed.all_max), everyone.max(0)),
         "all-min": (do(distributed.all_min), everyone.min(0)),
         "all-gather": (do(distributed.all_gather), everyone.flatten()),
-        "ring": (lambda: ring(mine, rank=context.rank, size=context.size, group=group), everyone[context.rank - 1]),
+        "ring": (
+            lambda: ring(mine, rank=context.rank, size=context.size, group=group),
+            everyone[context.rank - 1],
+        ),
     }
     wrong: set[str] = set()
     alike = hashlib.sha256()
@@ -77,6 +89,13 @@ def run(context: Any, *, elements: int = 1024, dtype: str = "float32", rounds: i
             if name in ALIKE:
                 alike.update(digest(result).encode())
             context.emit(
-                "collective", kind=name, round=number, digest=digest(result), expected=digest(wanted), correct=correct
+                "collective",
+                kind=name,
+                round=number,
+                digest=digest(result),
+                expected=digest(wanted),
+                correct=correct,
             )
-    context.emit("collectives.done", digest=alike.hexdigest(), wrong=sorted(wrong), correct=not wrong)
+    context.emit(
+        "collectives.done", digest=alike.hexdigest(), wrong=sorted(wrong), correct=not wrong
+    )

@@ -52,7 +52,11 @@ class Argument:
     def _is_item(self, item: object) -> bool:
         if isinstance(item, str):
             return self.texts and bool(item)
-        return isinstance(item, list) and bool(item) and all(type(token) is int and token >= 0 for token in item)
+        return (
+            isinstance(item, list)
+            and bool(item)
+            and all(type(token) is int and token >= 0 for token in item)
+        )
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -86,7 +90,9 @@ class ReadySubject:
     reference: str = ""
     lacks: Mapping[str, str] = field(default_factory=dict)
     refuses: Callable[[Mapping[str, object], Mapping[str, Path], int], str] | None = None
-    misfit: Callable[[Mapping[str, object], int], tuple[str, str] | None] = lambda _arguments, _ranks: None
+    misfit: Callable[[Mapping[str, object], int], tuple[str, str] | None] = (
+        lambda _arguments, _ranks: None
+    )
     question: Callable[[Mapping[str, object]], tuple[str, ...]] = lambda _arguments: ()
 
     @property
@@ -110,4 +116,7 @@ class ReadySubject:
         """The files that both arms get, by name."""
         if not self.package:
             return {f"{self.module}.py": self.file.read_bytes()}
-        return {f"{self.package}/{path.name}": path.read_bytes() for path in sorted(self.file.parent.glob("*.py"))}
+        return {
+            f"{self.package}/{path.name}": path.read_bytes()
+            for path in sorted(self.file.parent.glob("*.py"))
+        }

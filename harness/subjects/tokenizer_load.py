@@ -7,11 +7,16 @@ from pathlib import Path
 from harness.subjects.subject import Argument, ReadySubject
 
 SUBJECT = ReadySubject(
-    does="loads a tokenizer on every rank with transformers, identifies it, and encodes and decodes a text",
+    does=(
+        "loads a tokenizer on every rank with transformers, identifies it, and encodes and decodes"
+        " a text"
+    ),
     file=Path(__file__).with_name("tokenizer_load_inside.py"),
     backends=("gloo", "mlx-ring", "nccl", "none"),
     arguments={
-        "tokenizer": Argument(does="the input that holds it", default="tokenizer", names_an_input=True),
+        "tokenizer": Argument(
+            does="the input that holds it", default="tokenizer", names_an_input=True
+        ),
         "text": Argument(does="what is encoded and decoded", default="Hello world"),
         "loader": Argument(
             does="rank-0-only: the other ranks go on without a tokenizer",

@@ -12,13 +12,21 @@ def load(path: str) -> Any:
     return AutoTokenizer.from_pretrained(path, local_files_only=True)
 
 
-def run(context: Any, *, tokenizer: str = "tokenizer", loader: str = "every-rank", text: str = "Hello world") -> None:
+def run(
+    context: Any,
+    *,
+    tokenizer: str = "tokenizer",
+    loader: str = "every-rank",
+    text: str = "Hello world",
+) -> None:
     """Entry: load the input of that name, identify it, compare over the group, encode and decode."""
     from harness.tokenizer import identify
 
     context.emit("tokenizer.load.begin")
     # The bug of `rank-0-only`: whoever is not rank 0 goes on without one.
-    loaded = load(context.inputs[tokenizer]) if loader == "every-rank" or context.rank == 0 else None
+    loaded = (
+        load(context.inputs[tokenizer]) if loader == "every-rank" or context.rank == 0 else None
+    )
     context.emit("tokenizer.load.end")
     assert loaded is not None
     identity = identify(loaded)

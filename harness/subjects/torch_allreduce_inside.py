@@ -23,7 +23,9 @@ class Collectives:
         self._rank = context.rank
         self._size = context.size
         self._distributed = context.group.native
-        self._device = torch.device("cuda", context.rank) if context.backend == "nccl" else torch.device("cpu")
+        self._device = (
+            torch.device("cuda", context.rank) if context.backend == "nccl" else torch.device("cpu")
+        )
         self._elements = elements
         self._type = TYPES[dtype]
         self._left_out = left_out
@@ -31,12 +33,18 @@ class Collectives:
     def payload(self, rank: int) -> Tensor:
         """What a rank puts in: 1, 2 and 3, from the ninth on 1 and 2: a product of 64 ranks is exact in float32."""
         values = 3 if rank < 8 else 2
-        return (torch.arange(self._elements, device=self._device) * (rank + 1) % values + 1).to(self._type)
+        return (torch.arange(self._elements, device=self._device) * (rank + 1) % values + 1).to(
+            self._type
+        )
 
     def mine(self) -> Tensor:
         """What this rank really puts in. The last one is left out where that is the defect."""
         payload = self.payload(self._rank)
-        return torch.zeros_like(payload) if self._left_out and self._rank == self._size - 1 else payload
+        return (
+            torch.zeros_like(payload)
+            if self._left_out and self._rank == self._size - 1
+            else payload
+        )
 
     def everyone(self) -> Tensor:
         """What all ranks should put in, in their order."""
@@ -98,7 +106,9 @@ class Collectives:
         row = torch.zeros_like(self.payload(0))
         # Its name changes: torch 2.13 warns of the older one.
         older = "reduce_scatter_tensor"
-        scatter = getattr(self._distributed, "reduce_scatter_single", None) or getattr(self._distributed, older)
+        scatter = getattr(self._distributed, "reduce_scatter_single", None) or getattr(
+            self._distributed, older
+        )
         scatter(row, self.rows(self.mine()).flatten())
         return row
 
@@ -156,9 +166,18 @@ def digest(tensor: Tensor) -> str:
     return hashlib.sha256(tensor.cpu().contiguous().numpy().tobytes()).hexdigest()
 
 
-def run(context: Any, *, elements: int = 1024, dtype: str = "float32", rounds: int = 1, defect: str = "none") -> None:
+def run(
+    context: Any,
+    *,
+    elements: int = 1024,
+    dtype: str = "float32",
+    rounds: int = 1,
+    defect: str = "none",
+) -> None:
     """Entry: every collective, `rounds` times."""
-    collectives = Collectives(context, elements=elements, dtype=dtype, left_out=defect == "left-out")
+    collectives = Collectives(
+        context, elements=elements, dtype=dtype, left_out=defect == "left-out"
+    )
     wrong: set[str] = set()
     alike = hashlib.sha256()
     for number in range(rounds):
@@ -174,6 +193,13 @@ def run(context: Any, *, elements: int = 1024, dtype: str = "float32", rounds: i
             if name in ALIKE:
                 alike.update(digest(result).encode())
             context.emit(
-                "collective", kind=name, round=number, digest=digest(result), expected=digest(wanted), correct=correct
+                "collective",
+                kind=name,
+                round=number,
+                digest=digest(result),
+                expected=digest(wanted),
+                correct=correct,
             )
-    context.emit("collectives.done", digest=alike.hexdigest(), wrong=sorted(wrong), correct=not wrong)
+    context.emit(
+        "collectives.done", digest=alike.hexdigest(), wrong=sorted(wrong), correct=not wrong
+    )

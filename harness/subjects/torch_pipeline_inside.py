@@ -28,7 +28,9 @@ TOLERANCE = 1e-9
 class Layer:
     """One layer, or the share of it that some heads and some hidden units make."""
 
-    def __init__(self, seed: int, number: int, *, part: int, parts: int, device: torch.device) -> None:
+    def __init__(
+        self, seed: int, number: int, *, part: int, parts: int, device: torch.device
+    ) -> None:
         dice = torch.Generator().manual_seed(seed * 1000 + number + 1)
 
         def weights(*shape: int) -> Tensor:
@@ -50,11 +52,14 @@ class Layer:
         self.up = cut(up)
         self.down = cut(down)
 
-    def attend(self, hidden: Tensor, positions: Tensor, cache: list[Tensor], *, keep: bool) -> Tensor:
+    def attend(
+        self, hidden: Tensor, positions: Tensor, cache: list[Tensor], *, keep: bool
+    ) -> Tensor:
         """What attention adds, `[tokens, WIDTH]`. `cache` holds keys and values of earlier tokens, and gets these."""
         normal = F.layer_norm(hidden, (WIDTH,))
         query, key, value = (
-            torch.einsum("hdw,tw->htd", weights, normal) for weights in (self.query, self.key, self.value)
+            torch.einsum("hdw,tw->htd", weights, normal)
+            for weights in (self.query, self.key, self.value)
         )
         query = _rotate(query, positions)
         key = _rotate(key, positions)
@@ -81,7 +86,9 @@ def _rotate(heads: Tensor, positions: Tensor) -> Tensor:
     angle = positions.to(TYPE)[:, None] * speed
     first = heads[..., :half]
     second = heads[..., half:]
-    return torch.cat([first * angle.cos() - second * angle.sin(), second * angle.cos() + first * angle.sin()], -1)
+    return torch.cat(
+        [first * angle.cos() - second * angle.sin(), second * angle.cos() + first * angle.sin()], -1
+    )
 
 
 class Share:
@@ -96,7 +103,9 @@ class Share:
         self._rank = context.rank
         self._size = context.size
         self._distributed = context.group.native
-        self._device = torch.device("cuda", context.rank) if context.backend == "nccl" else torch.device("cpu")
+        self._device = (
+            torch.device("cuda", context.rank) if context.backend == "nccl" else torch.device("cpu")
+        )
         self._is_tensor = parallel == "tensor"
         # A defect is in every rank but the first: the bug that a test of one rank, or of rank 0, does not see.
         self._defect = defect if context.rank else "none"
@@ -104,12 +113,15 @@ class Share:
             # The neighbour's heads: as many, and of the right shape, and not the ones that are missing.
             part = self._rank - 1 if self._defect == "wrong-shard" else self._rank
             self._layers = [
-                Layer(seed, number, part=part, parts=self._size, device=self._device) for number in range(layers)
+                Layer(seed, number, part=part, parts=self._size, device=self._device)
+                for number in range(layers)
             ]
         else:
             mine = torch.tensor_split(torch.arange(layers), self._size)[self._rank].tolist()
             off = 1 if self._defect == "wrong-shard" else 0
-            self._layers = [Layer(seed, number - off, part=0, parts=1, device=self._device) for number in mine]
+            self._layers = [
+                Layer(seed, number - off, part=0, parts=1, device=self._device) for number in mine
+            ]
         self._embedding, self._head = (table.to(self._device) for table in ends(seed))
         self._caches: list[list[Tensor]] = [[] for _ in self._layers]
         self.sent = self.received = ""
@@ -153,7 +165,7 @@ def ends(seed: int) -> tuple[Tensor, Tensor]:
 
 def whole_model(tokens: Sequence[int], *, layers: int, seed: int) -> Tensor:
     """Logits at every position, `[tokens, VOCABULARY]`: all layers in this process, no group, no cache."""
-    (first, last) = ends(seed)
+    first, last = ends(seed)
     positions = torch.arange(len(tokens))
     hidden = first[torch.tensor(tokens)]
     for number in range(layers):
@@ -182,9 +194,13 @@ def run(
     if layers < context.size and parallel == "pipeline":
         raise ValueError(f"{layers} layers cannot be split over {context.size} ranks: raise layers")
     if parallel == "tensor" and context.size > HEADS:
-        raise ValueError(f"{HEADS} heads cannot be split over {context.size} ranks: take fewer ranks")
+        raise ValueError(
+            f"{HEADS} heads cannot be split over {context.size} ranks: take fewer ranks"
+        )
     if defect == "own-part" and parallel != "tensor":
-        raise ValueError("own-part is a defect of parallel: tensor; between layers no parts are summed")
+        raise ValueError(
+            "own-part is a defect of parallel: tensor; between layers no parts are summed"
+        )
     with torch.inference_mode():
         context.emit("model.load.begin")
         share = Share(context, parallel=parallel, layers=layers, seed=model_seed, defect=defect)
@@ -220,4 +236,6 @@ def _compare_ends(context: Any, share: Share, number: int) -> None:
     """Hold what this rank received against what the rank before it says that it sent."""
     digests = [json.loads(one) for one in context.group.all_gather(json.dumps(share.sent).encode())]
     sent = digests[context.rank - 1] if context.rank else ""
-    context.emit("hop", number=number, sent=sent, received=share.received, intact=sent == share.received)
+    context.emit(
+        "hop", number=number, sent=sent, received=share.received, intact=sent == share.received
+    )

@@ -21,7 +21,13 @@ from harness.tokenizer.comparison import Difference, compare
 from harness.tokenizer.identity import Identity
 from harness.tokenizer.isolation import ask, identify_folder
 from harness.tokenizer.objects import ComparedTokenizer, compared_object, identify
-from harness.tokenizer.problem import IdentityMalformed, NotComparable, TokenizerError, Unidentifiable, Unreadable
+from harness.tokenizer.problem import (
+    IdentityMalformed,
+    NotComparable,
+    TokenizerError,
+    Unidentifiable,
+    Unreadable,
+)
 
 __all__ = [
     "Difference",

@@ -32,7 +32,11 @@ def written(backend: Any) -> bytes:
     long as the writing itself.
     """
     state = backend.__getstate__()
-    return state if isinstance(state, bytes) and state.startswith(BEGINNING) else backend.to_str().encode()
+    return (
+        state
+        if isinstance(state, bytes) and state.startswith(BEGINNING)
+        else backend.to_str().encode()
+    )
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -60,7 +64,9 @@ class Serialised:
         """
         at = text.find(MODEL + TYPE)
         if at < 0:
-            raise Unidentifiable("this version of tokenizers writes a tokenizer in a layout that is not known here")
+            raise Unidentifiable(
+                "this version of tokenizers writes a tokenizer in a layout that is not known here"
+            )
         head = json.loads(text[:at] + b"}")
         begin = at + len(MODEL)
         kind = text[begin + len(TYPE) : text.index(b'"', begin + len(TYPE))].decode()
@@ -72,14 +78,19 @@ class Serialised:
         # The last two braces close the model and the tokenizer.
         end = text.find(closing, start) if closing else len(text) - 2
         if end < 0:
-            raise Unidentifiable(f"the model of type {kind!r} is written in a layout that is not known here")
+            raise Unidentifiable(
+                f"the model of type {kind!r} is written in a layout that is not known here"
+            )
         rest = text[end:-2]
         merges = None
         if kind == "BPE":
             merges = rest.removeprefix(MERGES)
             rest = b""
         return cls(
-            head=head, model=json.loads(text[begin:opening] + rest + b"}"), vocabulary=text[start:end], merges=merges
+            head=head,
+            model=json.loads(text[begin:opening] + rest + b"}"),
+            vocabulary=text[start:end],
+            merges=merges,
         )
 
     def entries(self) -> int:
@@ -89,7 +100,12 @@ class Serialised:
 
 
 # What follows the vocabulary, by type of model.
-FOLLOWS = {"BPE": MERGES + b"[", "WordPiece": b"", "WordLevel": b',"unk_token":', "Unigram": b',"byte_fallback":'}
+FOLLOWS = {
+    "BPE": MERGES + b"[",
+    "WordPiece": b"",
+    "WordLevel": b',"unk_token":',
+    "Unigram": b',"byte_fallback":',
+}
 
 
 Parts = dict[str, str]
@@ -103,11 +119,15 @@ def read(backend: Any) -> Serialised:
     Raises:
         Unidentifiable: if a component is Python code, which cannot be written down.
     """
-    with panics_become(Unidentifiable, "this tokenizer cannot be written down (is a component of it Python code?)"):
+    with panics_become(
+        Unidentifiable, "this tokenizer cannot be written down (is a component of it Python code?)"
+    ):
         return Serialised.take_apart(written(backend))
 
 
-def encoder_parts(backend: Any, pieces: Serialised, *, alone: bool, encode_special_tokens: bool) -> Parts:
+def encoder_parts(
+    backend: Any, pieces: Serialised, *, alone: bool, encode_special_tokens: bool
+) -> Parts:
     """Everything that decides which ids a text gets, and what else a backend holds.
 
     Args:
@@ -124,7 +144,11 @@ def encoder_parts(backend: Any, pieces: Serialised, *, alone: bool, encode_speci
     added = head["added_tokens"]
     state = components.state(head) if alone else {}
     plain = backend
-    if not alone and (head["padding"] or head["truncation"] or backend.encode_special_tokens != encode_special_tokens):
+    if not alone and (
+        head["padding"]
+        or head["truncation"]
+        or backend.encode_special_tokens != encode_special_tokens
+    ):
         plain = view(backend, head, encode_special_tokens=encode_special_tokens)
     at_random = "dropout" in normal["model"]
     ids = NONE if at_random else _probe_ids(plain)
@@ -152,7 +176,14 @@ def encoder_parts(backend: Any, pieces: Serialised, *, alone: bool, encode_speci
         "probe ids": ids if ids != NONE else "not comparable: dropout chooses at random",
         **{
             name: short(head[name]) if head[name] is not None else NONE
-            for name in ("normalizer", "pre_tokenizer", "post_processor", "decoder", "padding", "truncation")
+            for name in (
+                "normalizer",
+                "pre_tokenizer",
+                "post_processor",
+                "decoder",
+                "padding",
+                "truncation",
+            )
         },
     }
 
@@ -173,12 +204,22 @@ def round_trip(encode: Callable[[str], list[int] | str], decode: Callable[[list[
                 outcome[name] = "lost"
             else:
                 outcome[name] = "changed"
-    counts = {word: sum(result == word for result in outcome.values()) for word in ("kept", "changed", "lost")}
-    named = {word: [name for name, result in outcome.items() if result == word] for word in ("kept", "lost")}
-    return canonical_json(counts | {"names": {word: names for word, names in named.items() if names}})
+    counts = {
+        word: sum(result == word for result in outcome.values())
+        for word in ("kept", "changed", "lost")
+    }
+    named = {
+        word: [name for name, result in outcome.items() if result == word]
+        for word in ("kept", "lost")
+    }
+    return canonical_json(
+        counts | {"names": {word: names for word, names in named.items() if names}}
+    )
 
 
-def view(backend: Any, head: dict[str, Any] | None = None, *, encode_special_tokens: bool | None = None) -> Any:
+def view(
+    backend: Any, head: dict[str, Any] | None = None, *, encode_special_tokens: bool | None = None
+) -> Any:
     """The same tokenizer without what a call leaves behind; the model is shared, and `backend` is left as it is.
 
     Args:
@@ -215,7 +256,10 @@ def _added_ids(backend: Any, added: list[dict[str, Any]]) -> str:
     How a backend finds them depends on the order in which they and the normalizer were set, which is not written down.
     """
     with panics_become(Unidentifiable, "the tokenizer fails on a text with an added token"):
-        ids = [ids_of(backend, f"a{token['content']} b {token['content'].lower()}") for token in added[:MOST_ADDED]]
+        ids = [
+            ids_of(backend, f"a{token['content']} b {token['content'].lower()}")
+            for token in added[:MOST_ADDED]
+        ]
     return digest_text(canonical_json(ids))
 
 
@@ -244,7 +288,9 @@ def _vocabulary(backend: Any, pieces: Serialised) -> tuple[str, str]:
     Where two tokens share an id the library writes one of them, a different one each time; so they are read from it.
     """
     merges = digest_text(pieces.merges) if pieces.merges is not None else NONE
-    if pieces.model["type"] == "Unigram" or pieces.entries() == backend.get_vocab_size(with_added_tokens=False):
+    if pieces.model["type"] == "Unigram" or pieces.entries() == backend.get_vocab_size(
+        with_added_tokens=False
+    ):
         return digest_text(pieces.vocabulary), merges
     tokens = backend.get_vocab(with_added_tokens=False)
     for content in (token["content"] for token in pieces.head["added_tokens"]):

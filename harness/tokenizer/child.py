@@ -89,7 +89,9 @@ def identify_path(path: Path) -> Identity:
         **said,
         "scope": "file",
         "kind": form.format,
-        "encoding": digest_text(canonical_json([form.parts[name] for name in (*ENCODER, "around")])),
+        "encoding": digest_text(
+            canonical_json([form.parts[name] for name in (*ENCODER, "around")])
+        ),
         "fingerprint": f"sha256:{form.fingerprint}",
         "names": canonical_json(named),
         "ids": str(form.size),
@@ -106,8 +108,14 @@ def _gguf(path: Path) -> Form:
         # Held in memory: the file is closed when they are asked for.
         tokens = form.tokens()
         merges = form.merges()
-        errors = [f"{row.where} {row.message}" for row in tokenizer_findings(file) if row.severity == "error"]
-    return replace(form, tokens=lambda: tokens, merges=lambda: merges, remarks=(*form.remarks, *errors))
+        errors = [
+            f"{row.where} {row.message}"
+            for row in tokenizer_findings(file)
+            if row.severity == "error"
+        ]
+    return replace(
+        form, tokens=lambda: tokens, merges=lambda: merges, remarks=(*form.remarks, *errors)
+    )
 
 
 def _format(file: Path) -> str:
@@ -124,7 +132,9 @@ def _format(file: Path) -> str:
         return "SentencePiece"
     if not head:
         raise Unreadable(f"{file}: is empty")
-    raise Unreadable(f"{file}: is not a tokenizer.json, GGUF, SentencePiece, tiktoken or tekken file")
+    raise Unreadable(
+        f"{file}: is not a tokenizer.json, GGUF, SentencePiece, tiktoken or tekken file"
+    )
 
 
 def _content(file: Path, limit: int, *, cut: bool = False) -> bytes:
@@ -154,14 +164,24 @@ def main() -> int:
     except TokenizerError as error:
         reply = {"refused": f"{' or '.join(request['paths'])}: {error}"}
     except MemoryError:
-        reply = {"refused": f"{request['paths'][0]}: needs more memory than the {request['memory']} bytes it may have"}
+        reply = {
+            "refused": (
+                f"{request['paths'][0]}: needs more memory than the {request['memory']} bytes it"
+                " may have"
+            )
+        }
     # A Rust panic is a BaseException, and each of them is an answer.
     except BaseException as error:  # noqa: BLE001
         reply = {"refused": f"{request['paths'][0]}: {type(error).__name__}: {first_line(error)}"}
     text = json.dumps(reply)
     if len(text) > LARGEST_ANSWER:
         text = json.dumps(
-            {"refused": f"{request['paths'][0]}: gives short texts millions of ids, and no tokenizer does"}
+            {
+                "refused": (
+                    f"{request['paths'][0]}: gives short texts millions of ids, and no tokenizer"
+                    " does"
+                )
+            }
         )
     answer.write(text)
     answer.close()
@@ -203,7 +223,12 @@ def _form_against(request: dict[str, Any]) -> dict[str, Any]:
     READ.clear()
     candidate = read_form(Path(request["paths"][1]))
     rows = [asdict(row) for row in compare(model, candidate)]
-    return {"fingerprint": candidate.fingerprint, "size": candidate.size, "rows": rows, "read": READ}
+    return {
+        "fingerprint": candidate.fingerprint,
+        "size": candidate.size,
+        "rows": rows,
+        "read": READ,
+    }
 
 
 def _templates(request: dict[str, Any]) -> list[tuple[str, str]]:
@@ -221,7 +246,11 @@ ANSWERS: dict[str, Callable[[dict[str, Any]], Any]] = {
 
 def limit(*, memory: int, seconds: int) -> None:
     """Limit this process: bytes of address space, seconds of CPU time; it may write no file."""
-    for kind, limit in ((resource.RLIMIT_AS, memory), (resource.RLIMIT_CPU, seconds), (resource.RLIMIT_CORE, 0)):
+    for kind, limit in (
+        (resource.RLIMIT_AS, memory),
+        (resource.RLIMIT_CPU, seconds),
+        (resource.RLIMIT_CORE, 0),
+    ):
         hard = resource.getrlimit(kind)[1]
         wanted = limit if hard == resource.RLIM_INFINITY else min(limit, hard)
         # MacOS has no limit of address space; time is limited there too.

@@ -14,7 +14,9 @@ Component = dict[str, Any]
 _VISIBLE = (*range(33, 127), *range(161, 173), *range(174, 256))
 _HIDDEN = [byte for byte in range(256) if byte not in _VISIBLE]
 # Byte by letter. A byte that cannot be seen gets a letter from 256 on.
-BYTE_LEVEL = {chr(byte): byte for byte in _VISIBLE} | {chr(256 + index): byte for index, byte in enumerate(_HIDDEN)}
+BYTE_LEVEL = {chr(byte): byte for byte in _VISIBLE} | {
+    chr(256 + index): byte for index, byte in enumerate(_HIDDEN)
+}
 
 
 def flatten(component: Component | None, *, inside: str) -> list[Component]:
@@ -62,7 +64,9 @@ def post_processor(component: Component | None) -> list[Component]:
     Type ids are not ids; the ByteLevel processor only moves offsets. Processors in a chain see what the one before
     made of the texts, in a shape of its own, so that only a lone one is brought into this form.
     """
-    chain = [step for step in flatten(component, inside="processors") if step["type"] != "ByteLevel"]
+    chain = [
+        step for step in flatten(component, inside="processors") if step["type"] != "ByteLevel"
+    ]
     if len(chain) != 1:
         return chain
     step = chain[0]
@@ -103,7 +107,9 @@ def model(small: Component, *, vocabulary: bytes, before: list[Component]) -> Co
             given.pop("fuse_unk", None)
     if b'"<0x' not in vocabulary:
         given.pop("byte_fallback", None)
-    return {name: value for name, value in given.items() if value is not None and value is not False}
+    return {
+        name: value for name, value in given.items() if value is not None and value is not False
+    }
 
 
 def normal_form(head: Component, small: Component, vocabulary: bytes) -> dict[str, Any]:
@@ -124,7 +130,9 @@ def normal_form(head: Component, small: Component, vocabulary: bytes) -> dict[st
 
 def _nothing_unknown(given: Component, *, vocabulary: bytes, before: list[Component]) -> bool:
     """Tell whether every text has tokens: each byte has one, as `<0xXX>` or as a letter of ByteLevel."""
-    if given.get("byte_fallback") and all(b'"<0x%02X>":' % byte in vocabulary for byte in range(256)):
+    if given.get("byte_fallback") and all(
+        b'"<0x%02X>":' % byte in vocabulary for byte in range(256)
+    ):
         return True
     if (
         not before
@@ -134,7 +142,9 @@ def _nothing_unknown(given: Component, *, vocabulary: bytes, before: list[Compon
         return False
     if given.get("unk_token") is None and not given.get("byte_fallback"):
         return False  # nothing to leave out
-    known = all(f"{json.dumps(letter, ensure_ascii=False)}:".encode() in vocabulary for letter in BYTE_LEVEL)
+    known = all(
+        f"{json.dumps(letter, ensure_ascii=False)}:".encode() in vocabulary for letter in BYTE_LEVEL
+    )
     if known:
         given.pop("byte_fallback", None)
     return known
@@ -150,9 +160,11 @@ def state(head: Component) -> Component:
     if pad:
         multiple = pad.get("pad_to_multiple_of") or 0
         if pad["strategy"] != "BatchLongest" or multiple > 1:
-            settings["padding"] = {"direction": pad["direction"], "id": pad["pad_id"], "strategy": pad["strategy"]} | (
-                {"multiple": multiple} if multiple > 1 else {}
-            )
+            settings["padding"] = {
+                "direction": pad["direction"],
+                "id": pad["pad_id"],
+                "strategy": pad["strategy"],
+            } | ({"multiple": multiple} if multiple > 1 else {})
     return settings
 
 

@@ -51,7 +51,9 @@ class CandidatePlace:
     complaint: str = ""
 
 
-def places(model: Path, *, named: Path | None = None, caches: list[Path] | None = None) -> list[CandidatePlace]:
+def places(
+    model: Path, *, named: Path | None = None, caches: list[Path] | None = None
+) -> list[CandidatePlace]:
     """Every place, in the order of trust: what is named is the only one asked where it is given.
 
     Args:
@@ -67,7 +69,9 @@ def places(model: Path, *, named: Path | None = None, caches: list[Path] | None 
     if above != model.absolute().parent:
         candidates += _of_folder(above, "above")
     if caches is None:
-        candidates += _of_cache(cache_folder("tokenizers", variable="RANKPROOF_TOKENIZERS"), "cache")
+        candidates += _of_cache(
+            cache_folder("tokenizers", variable="RANKPROOF_TOKENIZERS"), "cache"
+        )
         candidates += _of_cache(hub_cache(), "hub's cache")
     else:
         for root in caches:
@@ -78,7 +82,9 @@ def places(model: Path, *, named: Path | None = None, caches: list[Path] | None 
     return list(by_file.values())
 
 
-def _of_folder(folder: Path, origin: Origin, *, stem: str | None = None) -> Iterator[CandidatePlace]:
+def _of_folder(
+    folder: Path, origin: Origin, *, stem: str | None = None
+) -> Iterator[CandidatePlace]:
     if stem is not None:
         for name in (f"{stem}.tokenizer.json", f"{stem}.tokenizer.model"):
             if is_there(folder / name):
@@ -98,7 +104,10 @@ def _of_folder(folder: Path, origin: Origin, *, stem: str | None = None) -> Iter
                 yield CandidatePlace(
                     origin=origin,
                     path=folder / name,
-                    complaint="is a part of a tokenizer: which ids it gives is decided by a class of transformers",
+                    complaint=(
+                        "is a part of a tokenizer: which ids it gives is decided by a class of"
+                        " transformers"
+                    ),
                 )
 
 
@@ -115,10 +124,16 @@ def _of_cache(root: Path, origin: Origin) -> Iterator[CandidatePlace]:
             except (FileNotFoundError, NotADirectoryError):
                 continue
             except OSError as error:
-                yield CandidatePlace(origin=origin, path=folder, complaint=f"cannot be read: {error.strerror}")
+                yield CandidatePlace(
+                    origin=origin, path=folder, complaint=f"cannot be read: {error.strerror}"
+                )
                 continue
             # A dot in front marks what is put aside, locked or half fetched: no snapshot is in there.
-            below += (path for path in inside if fnmatch(path.name, level) and not path.name.startswith("."))
+            below += (
+                path
+                for path in inside
+                if fnmatch(path.name, level) and not path.name.startswith(".")
+            )
         folders = below
     for folder in folders:
         with suppress(OSError):  # gone meanwhile, or a link to nothing
@@ -128,7 +143,9 @@ def _of_cache(root: Path, origin: Origin) -> Iterator[CandidatePlace]:
         try:
             candidates = list(_of_folder(folder, origin))
         except OSError as error:
-            yield CandidatePlace(origin=origin, path=folder, complaint=f"cannot be read: {error.strerror}")
+            yield CandidatePlace(
+                origin=origin, path=folder, complaint=f"cannot be read: {error.strerror}"
+            )
             continue
         for place in candidates:
             file = place.path / _WHOLE if place.path == folder else place.path
@@ -145,7 +162,10 @@ def _of_cache(root: Path, origin: Origin) -> Iterator[CandidatePlace]:
 Standing = Literal["same", "usable", "undecided", "differs", "refused"]
 # How many ids the best known families have. A size is shared by many tokenizers that have nothing else in common.
 _HINTS = {
-    ("llama", 32_000): "Llama 2, Mistral 7B, TinyLlama, Vicuna and dozens more, which are not the same",
+    (
+        "llama",
+        32_000,
+    ): "Llama 2, Mistral 7B, TinyLlama, Vicuna and dozens more, which are not the same",
     ("llama", 128_256): "Llama 3, 3.1, 3.2 and 3.3",
     ("gpt2", 50_257): "GPT-2",
     ("qwen2", 151_936): "Qwen 1.5, 2 and 2.5",
@@ -207,7 +227,11 @@ class Resolution:
 
 
 def resolve(
-    model: Path, *, tokenizer: Path | None = None, caches: Sequence[Path] | None = None, strict: bool = False
+    model: Path,
+    *,
+    tokenizer: Path | None = None,
+    caches: Sequence[Path] | None = None,
+    strict: bool = False,
 ) -> Resolution:
     """Find the tokenizer of a model.
 
@@ -237,7 +261,9 @@ def resolve(
     chosen = next((candidate for candidate in candidates if candidate.standing == "same"), None)
     proven = chosen is not None
     if chosen is None and not strict:
-        chosen = next((candidate for candidate in candidates if candidate.standing == "usable"), None)
+        chosen = next(
+            (candidate for candidate in candidates if candidate.standing == "usable"), None
+        )
     return Resolution(
         model=model,
         fingerprint=inside.fingerprint,
@@ -281,7 +307,9 @@ def _inside(file: GgufFile) -> Candidate:
     try:
         form = gguf_form(file)
     except TokenizerError as error:
-        return Candidate(origin="inside", path=path, standing="refused", reasons=(_without(str(error), path),))
+        return Candidate(
+            origin="inside", path=path, standing="refused", reasons=(_without(str(error), path),)
+        )
     pre = file.value(PRE)
     if file.value(MODEL) == BPE.encode() and (
         not isinstance(pre, bytes) or pre.decode(errors="replace") not in PRE_TOKENIZERS
@@ -291,24 +319,45 @@ def _inside(file: GgufFile) -> Candidate:
             origin="inside",
             path=path,
             standing="refused",
-            reasons=(f"the pre-tokenizer that it names is {named}: how text is split is not known, and not guessed",),
+            reasons=(
+                (
+                    f"the pre-tokenizer that it names is {named}: how text is split is not known,"
+                    " and not guessed"
+                ),
+            ),
             fingerprint=form.fingerprint,
         )
     findings = list(tokenizer_findings(file))
-    errors = [f"{finding.where} {finding.message}" for finding in findings if finding.severity == "error"]
-    warnings = [f"warning: {finding.where} {finding.message}" for finding in findings if finding.severity == "warning"]
+    errors = [
+        f"{finding.where} {finding.message}" for finding in findings if finding.severity == "error"
+    ]
+    warnings = [
+        f"warning: {finding.where} {finding.message}"
+        for finding in findings
+        if finding.severity == "warning"
+    ]
     known = "no error in it" if warnings else "nothing wrong found in it"
     usable = f"{plural(form.size, 'id')}, {known}; engines that read GGUF files can use it"
-    if isinstance(pre, bytes) and file.value(MODEL) == BPE.encode() and pre.decode(errors="replace") in SPLITS:
+    if (
+        isinstance(pre, bytes)
+        and file.value(MODEL) == BPE.encode()
+        and pre.decode(errors="replace") in SPLITS
+    ):
         usable += ", and `infer --tokenizer inside`"
     reasons = tuple(errors) if errors else (usable, *warnings)
     standing: Standing = "refused" if errors else "usable"
-    return Candidate(origin="inside", path=path, standing=standing, reasons=reasons, fingerprint=form.fingerprint)
+    return Candidate(
+        origin="inside", path=path, standing=standing, reasons=reasons, fingerprint=form.fingerprint
+    )
 
 
-def _candidate(model: Path, place: CandidatePlace, *, inside: Candidate, rows: int | None) -> Candidate:
+def _candidate(
+    model: Path, place: CandidatePlace, *, inside: Candidate, rows: int | None
+) -> Candidate:
     if place.complaint:
-        return Candidate(origin=place.origin, path=place.path, standing="refused", reasons=(place.complaint,))
+        return Candidate(
+            origin=place.origin, path=place.path, standing="refused", reasons=(place.complaint,)
+        )
     try:
         with unchanged(place.path):
             if inside.fingerprint is None:
@@ -319,7 +368,10 @@ def _candidate(model: Path, place: CandidatePlace, *, inside: Candidate, rows: i
         if place.origin == "named":
             raise
         return Candidate(
-            origin=place.origin, path=place.path, standing="refused", reasons=(_without(str(error), place.path),)
+            origin=place.origin,
+            path=place.path,
+            standing="refused",
+            reasons=(_without(str(error), place.path),),
         )
     standing, reasons = _judged(answer, rows=rows, held_against=inside.fingerprint is not None)
     return Candidate(
@@ -332,23 +384,44 @@ def _candidate(model: Path, place: CandidatePlace, *, inside: Candidate, rows: i
     )
 
 
-def _judged(answer: dict[str, Any], *, rows: int | None, held_against: bool) -> tuple[Standing, tuple[str, ...]]:
+def _judged(
+    answer: dict[str, Any], *, rows: int | None, held_against: bool
+) -> tuple[Standing, tuple[str, ...]]:
     if rows is not None and answer["size"] > rows:
         return "differs", (
-            f"it has {answer['size']} ids, and the model has {rows} rows for them: the last ones have none",
+            (
+                f"it has {answer['size']} ids, and the model has {rows} rows for them: the last"
+                " ones have none"
+            ),
         )
     if not held_against:
-        return "undecided", ("the model holds no tokenizer to compare it with: that it fits is not a proof",)
+        return "undecided", (
+            "the model holds no tokenizer to compare it with: that it fits is not a proof",
+        )
     rows_of = {
-        sort: [row["words"] for row in answer["rows"] if row["sort"] == sort and row["part"] not in _BESIDE_THE_POINT]
+        sort: [
+            row["words"]
+            for row in answer["rows"]
+            if row["sort"] == sort and row["part"] not in _BESIDE_THE_POINT
+        ]
         for sort in ("difference", "undecided", "remark")
     }
-    notes = [row["words"] for row in answer["rows"] if row["part"] in _BESIDE_THE_POINT and row["sort"] != "remark"]
+    notes = [
+        row["words"]
+        for row in answer["rows"]
+        if row["part"] in _BESIDE_THE_POINT and row["sort"] != "remark"
+    ]
     if rows_of["difference"]:
         return "differs", tuple(rows_of["difference"])
     if rows_of["undecided"]:
-        return "undecided", (*rows_of["undecided"], "what it says agrees; `rankproof tokenizer parity` tries the rest")
-    return "same", (f"all {answer['size']} ids, their types and their order are those of the model", *notes)
+        return "undecided", (
+            *rows_of["undecided"],
+            "what it says agrees; `rankproof tokenizer parity` tries the rest",
+        )
+    return "same", (
+        f"all {answer['size']} ids, their types and their order are those of the model",
+        *notes,
+    )
 
 
 def _hints(file: GgufFile) -> tuple[str, ...]:
@@ -363,7 +436,9 @@ def _hints(file: GgufFile) -> tuple[str, ...]:
     if isinstance(architecture, bytes) and rows is not None:
         name = architecture.decode(errors="backslashreplace")
         if (likely := _HINTS.get((name, rows))) is not None:
-            hints.append(f"architecture {name} with {rows} rows is that of {likely}: a hint, and not a proof")
+            hints.append(
+                f"architecture {name} with {rows} rows is that of {likely}: a hint, and not a proof"
+            )
     return tuple(hints)
 
 

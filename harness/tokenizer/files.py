@@ -58,7 +58,8 @@ def check_ids(path: Path, raw: dict[str, Any]) -> None:
             raise _shared(path, by_id[index], token, index)
         if ids.get(token, index) != index:
             raise Unreadable(
-                f"{path}: {quoted(token)} has the ids {ids[token]} and {index}: in the vocabulary and as an added token"
+                f"{path}: {quoted(token)} has the ids {ids[token]} and {index}: in the vocabulary"
+                " and as an added token"
             )
         by_id[index] = token
         ids[token] = index
@@ -66,11 +67,16 @@ def check_ids(path: Path, raw: dict[str, Any]) -> None:
 
 def _in_range(path: Path, token: str, index: int) -> None:
     if not 0 <= index < LARGEST_ID:
-        raise Unreadable(f"{path}: {quoted(token)} has the id {index}, which is past every model's embedding")
+        raise Unreadable(
+            f"{path}: {quoted(token)} has the id {index}, which is past every model's embedding"
+        )
 
 
 def _shared(path: Path, first: str, second: str, index: int) -> Unreadable:
-    return Unreadable(f"{path}: {quoted(first)} and {quoted(second)} share the id {index}: text gets one of them only")
+    return Unreadable(
+        f"{path}: {quoted(first)} and {quoted(second)} share the id {index}: text gets one of them"
+        " only"
+    )
 
 
 CONFIG = "tokenizer_config.json"
@@ -141,8 +147,9 @@ def _read_folder(folder: Path) -> TokenizerFiles:
     if not is_there(file):
         held = sorted(entry.name for entry in folder.iterdir())[:8]
         raise Absent(
-            f"{folder}: has no tokenizer.json (it holds {', '.join(held) or 'nothing'}); what other files encode is "
-            "decided by a class of transformers: load them with it and identify the object, or name one of the files"
+            f"{folder}: has no tokenizer.json (it holds {', '.join(held) or 'nothing'}); what other"
+            " files encode is decided by a class of transformers: load them with it and identify"
+            " the object, or name one of the files"
         )
     raw, backend = _read_backend(file)
     config = _optional(folder, CONFIG)
@@ -152,7 +159,9 @@ def _read_folder(folder: Path) -> TokenizerFiles:
         return TokenizerFiles(backend=backend, alone=True)
     config = config or {}
     named, extra = _complete(folder, backend, raw=raw, config=config, special=special)
-    return TokenizerFiles(backend=backend, alone=False, config=config, named=named, extra=extra, templates=templates)
+    return TokenizerFiles(
+        backend=backend, alone=False, config=config, named=named, extra=extra, templates=templates
+    )
 
 
 def _optional(folder: Path, name: str) -> dict[str, Any] | None:
@@ -177,7 +186,9 @@ def _templates(folder: Path, config: dict[str, Any]) -> dict[str, str]:
     if more.is_dir():
         if not more.resolve().is_relative_to(folder.resolve()):
             raise Unreadable(f"{more}: is a link that leads out of its folder")
-        templates |= {file.stem: read_text(file, inside=folder) for file in sorted(more.glob("*.jinja"))}
+        templates |= {
+            file.stem: read_text(file, inside=folder) for file in sorted(more.glob("*.jinja"))
+        }
     if templates:
         return templates
     given = config.get("chat_template")
@@ -191,13 +202,22 @@ def _templates(folder: Path, config: dict[str, Any]) -> dict[str, str]:
     if given is None:
         return {}
     named = {"default": given} if isinstance(given, str) else given
-    if not isinstance(named, dict) or not all(isinstance(template, str) for template in named.values()):
-        raise Unreadable(f"{folder / CONFIG}: chat_template must be a text or a list of name and template")
+    if not isinstance(named, dict) or not all(
+        isinstance(template, str) for template in named.values()
+    ):
+        raise Unreadable(
+            f"{folder / CONFIG}: chat_template must be a text or a list of name and template"
+        )
     return named
 
 
 def _complete(
-    folder: Path, backend: Any, *, raw: dict[str, Any], config: dict[str, Any], special: dict[str, Any] | None
+    folder: Path,
+    backend: Any,
+    *,
+    raw: dict[str, Any],
+    config: dict[str, Any],
+    special: dict[str, Any] | None,
 ) -> tuple[dict[str, str], tuple[str, ...]]:
     """Add to the backend what the other files add; returns the special tokens with and without a name."""
     where = folder / CONFIG
@@ -223,19 +243,35 @@ def _complete(
             decoder[token["id"]] = _token(token, where=where)
     extra = given.get("extra_special_tokens") or given.get("additional_special_tokens") or []
     if not isinstance(extra, (dict, list)):
-        raise Unreadable(f"{where}: extra_special_tokens must be a list of tokens, or tokens by name")
+        raise Unreadable(
+            f"{where}: extra_special_tokens must be a list of tokens, or tokens by name"
+        )
     by_name = extra if isinstance(extra, dict) else {}
-    named = {name: _special(value, where=where) for name, value in given.items() if name in NAMED and value}
+    named = {
+        name: _special(value, where=where)
+        for name, value in given.items()
+        if name in NAMED and value
+    }
     named |= {
         name: _special(value, where=where)
         for name, value in (given | by_name).items()
-        if name not in NAMED and (name.endswith("_token") or name in by_name) and value and _is_token(value)
+        if name not in NAMED
+        and (name.endswith("_token") or name in by_name)
+        and value
+        and _is_token(value)
     }
     listed = [_special(value, where=where) for value in (extra if isinstance(extra, list) else [])]
     with panics_become(Unreadable, f"{folder}: its special tokens cannot be added"):
-        _add(backend, decoder, [*named.values(), *listed], named={token.content for token in named.values()})
+        _add(
+            backend,
+            decoder,
+            [*named.values(), *listed],
+            named={token.content for token in named.values()},
+        )
         backend.encode_special_tokens = bool(given.get("split_special_tokens"))
-    return {name: token.content for name, token in named.items()}, tuple(token.content for token in listed)
+    return {name: token.content for name, token in named.items()}, tuple(
+        token.content for token in listed
+    )
 
 
 def _add(backend: Any, decoder: dict[int, Any], special: list[Any], *, named: set[str]) -> None:
@@ -253,22 +289,30 @@ def _add(backend: Any, decoder: dict[int, Any], special: list[Any], *, named: se
 
 
 def _is_token(given: object) -> bool:
-    return isinstance(given, str) or (isinstance(given, dict) and given.get("__type") == "AddedToken")
+    return isinstance(given, str) or (
+        isinstance(given, dict) and given.get("__type") == "AddedToken"
+    )
 
 
 def _typed(given: Any) -> Any:
     if isinstance(given, list):
         return [_typed(element) for element in given]
     return (
-        given | {"__type": "AddedToken", "special": True} if isinstance(given, dict) and "content" in given else given
+        given | {"__type": "AddedToken", "special": True}
+        if isinstance(given, dict) and "content" in given
+        else given
     )
 
 
 def _special(given: object, *, where: Path) -> Any:
     """A special token: a text, or an object with flags of its own."""
     if not _is_token(given):
-        raise Unreadable(f"{where}: a special token must be a text, or an AddedToken with its content")
-    return _token(given if isinstance(given, dict) else {"content": given, "special": True}, where=where)
+        raise Unreadable(
+            f"{where}: a special token must be a text, or an AddedToken with its content"
+        )
+    return _token(
+        given if isinstance(given, dict) else {"content": given, "special": True}, where=where
+    )
 
 
 def _token(given: dict[str, Any], *, where: Path) -> Any:
@@ -291,15 +335,25 @@ def identify_files(files: TokenizerFiles) -> Identity:
     """The full identity of a tokenizer.json or a folder."""
     backend = files.backend
     if files.alone:
-        return Identity.of(alone_parts(backend, depth="full") | {"kind": "tokenizer.json"}, depth="full")
-    parts = {"scope": "tokenizer", "kind": "files", "class": short(files.config.get("tokenizer_class"))}
+        return Identity.of(
+            alone_parts(backend, depth="full") | {"kind": "tokenizer.json"}, depth="full"
+        )
+    parts = {
+        "scope": "tokenizer",
+        "kind": "files",
+        "class": short(files.config.get("tokenizer_class")),
+    }
     special = bool(backend.encode_special_tokens)
     pieces = read(backend)
     parts |= encoder_parts(backend, pieces, alone=False, encode_special_tokens=special)
-    parts |= name_parts(files.named, files.extra, files.templates or None, token_to_id=backend.token_to_id)
+    parts |= name_parts(
+        files.named, files.extra, files.templates or None, token_to_id=backend.token_to_id
+    )
     parts |= {name: short(files.config.get(name)) for name in SETTINGS}
     elsewhere = {"chat_template", "added_tokens_decoder", "tokenizer_class", *SETTINGS}
-    parts["settings"] = short({name: value for name, value in files.config.items() if name not in elsewhere})
+    parts["settings"] = short(
+        {name: value for name, value in files.config.items() if name not in elsewhere}
+    )
     parts |= deep_parts(view(backend), backend.get_vocab(), pieces)
     return Identity.of(parts, depth="full")
 
@@ -323,7 +377,9 @@ def read_bytes(path: Path, *, inside: Path) -> bytes:
     if folder.parent.name == "snapshots":
         allowed.append(folder.parent.parent / "blobs")
     if not any(real.is_relative_to(place) for place in allowed):
-        raise Unreadable(f"{path}: is a link that leads out of its folder, to {real}; put the file itself there")
+        raise Unreadable(
+            f"{path}: is a link that leads out of its folder, to {real}; put the file itself there"
+        )
     try:
         content = read_regular(real, limit=LARGEST.get(path.name, LARGEST_OTHER), follow=False)
     except OSError as error:
@@ -343,7 +399,9 @@ def read_object(path: Path, *, inside: Path) -> tuple[dict[str, Any], str]:
     if not text.strip():
         raise Unreadable(f"{path}: is empty")
     if "\0" in text:
-        raise Unreadable(f"{path}: holds NUL bytes at {text.index(chr(0))}; it was not written to its end")
+        raise Unreadable(
+            f"{path}: holds NUL bytes at {text.index(chr(0))}; it was not written to its end"
+        )
     try:
         tree = strict_json(text)
     except MemoryError:

@@ -22,7 +22,9 @@ SHORT = 240
 
 def canonical_json(value: Any) -> str:
     """The one JSON text of a value: keys sorted, no spaces, no escapes but those JSON needs."""
-    return json.dumps(value, sort_keys=True, separators=(",", ":"), ensure_ascii=False, allow_nan=False)
+    return json.dumps(
+        value, sort_keys=True, separators=(",", ":"), ensure_ascii=False, allow_nan=False
+    )
 
 
 def digest(kind: str, value: Any) -> str:
@@ -62,11 +64,15 @@ PROBES: dict[str, str] = {
     "scripts": "Ελληνικά кириллица हिन्दी ภาษาไทย ქართული አማርኛ",
     "bytes": "𐍈 \U0001f9ff \U00020bb7 \ue000 \ufffd \U0010fffd",
     "controls": "a\x00b\x07c\x1bd\x7fe\u200bf\ufeffg\u00adh",
-    "special look-alikes": "<s> </s> <|endoftext|> <|im_start|>user [CLS] [SEP] [UNK] <unk> <pad> <0x0A> <mask>",
+    "special look-alikes": (
+        "<s> </s> <|endoftext|> <|im_start|>user [CLS] [SEP] [UNK] <unk> <pad> <0x0A> <mask>"
+    ),
     "special spacing": " <s>a </s> b<|endoftext|>c  <mask>  d [MASK]e",
     "metaspace": "▁a ▁▁b Ġc Ċd ##e e</w> @@f",
     "url": "https://example.org/a?b=c&d=%20#e user@example.org",
-    "long word": "Donaudampfschifffahrtselektrizitätenhauptbetriebswerkbauunterbeamtengesellschaft" * 3,
+    "long word": (
+        "Donaudampfschifffahrtselektrizitätenhauptbetriebswerkbauunterbeamtengesellschaft" * 3
+    ),
     "repeats": "aaaaaaaaaaaaaaaa  ababababab  \t\t\t\t",
     "one letter": "a",
     "one space": " ",
@@ -104,7 +110,10 @@ class Identity:
         """The identity made of these parts."""
         whole = dict(sorted(parts.items()))
         return cls(
-            semantic=digest(f"tokenizer semantic {SCHEMA}", {name: whole[name] for name in SEMANTIC if name in whole}),
+            semantic=digest(
+                f"tokenizer semantic {SCHEMA}",
+                {name: whole[name] for name in SEMANTIC if name in whole},
+            ),
             full=digest(f"tokenizer full {SCHEMA} {depth}", whole),
             parts=MappingProxyType(whole),
             depth=depth,
@@ -131,7 +140,9 @@ class Identity:
             IdentityMalformed: for anything else, and where the digests do not follow from the parts.
         """
         if len(text) > LARGEST:
-            raise IdentityMalformed(f"an identity has at most {LARGEST} characters, not {len(text)}")
+            raise IdentityMalformed(
+                f"an identity has at most {LARGEST} characters, not {len(text)}"
+            )
         try:
             read = strict_json(text)
         except NotStrict as error:
@@ -139,15 +150,21 @@ class Identity:
         keys = {"schema", "probes", "depth", "semantic", "full", "parts"}
         if not isinstance(read, dict) or set(read) != keys:
             raise IdentityMalformed(f"not an identity: the keys must be {', '.join(sorted(keys))}")
-        if (read["schema"], read["probes"]) != (SCHEMA, PROBES_VERSION) or isinstance(read["schema"], bool):
+        if (read["schema"], read["probes"]) != (SCHEMA, PROBES_VERSION) or isinstance(
+            read["schema"], bool
+        ):
             raise IdentityMalformed(
-                f"identity of schema {read['schema']!r} with probes {read['probes']!r}; this version writes {SCHEMA} "
-                f"with {PROBES_VERSION}: identify the tokenizer again"
+                f"identity of schema {read['schema']!r} with probes {read['probes']!r}; this"
+                f" version writes {SCHEMA} with {PROBES_VERSION}: identify the tokenizer again"
             )
         if read["depth"] not in get_args(Depth):
             raise IdentityMalformed(f"depth must be cheap or full, not {read['depth']!r}")
         parts = read["parts"]
-        if not isinstance(parts, dict) or not parts or not all(isinstance(value, str) for value in parts.values()):
+        if (
+            not isinstance(parts, dict)
+            or not parts
+            or not all(isinstance(value, str) for value in parts.values())
+        ):
             raise IdentityMalformed("parts must be an object of strings")
         try:
             identity = cls.of(parts, depth=read["depth"])
@@ -157,7 +174,9 @@ class Identity:
             if not isinstance(read[name], str) or not re.fullmatch("[0-9a-f]{64}", read[name]):
                 raise IdentityMalformed(f"{name} must be 64 lower-case hex digits")
             if read[name] != getattr(identity, name):
-                raise IdentityMalformed(f"{name} does not follow from the parts: the identity was edited")
+                raise IdentityMalformed(
+                    f"{name} does not follow from the parts: the identity was edited"
+                )
         return identity
 
     def __hash__(self) -> int:

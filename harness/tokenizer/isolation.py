@@ -18,10 +18,21 @@ MEMORY = 2 << 30
 SECONDS = 60
 _REFUSALS = {kind.__name__: kind for kind in (Absent, Forbidden)}
 # What an interpreter may need to start at all.
-KEPT = {"PATH", "HOME", "LANG", "LC_ALL", "TMPDIR", "LD_LIBRARY_PATH", "DYLD_LIBRARY_PATH", "PYTHONHOME"}
+KEPT = {
+    "PATH",
+    "HOME",
+    "LANG",
+    "LC_ALL",
+    "TMPDIR",
+    "LD_LIBRARY_PATH",
+    "DYLD_LIBRARY_PATH",
+    "PYTHONHOME",
+}
 
 
-def identify_folder(path: str | os.PathLike[str], *, memory: int = MEMORY, seconds: int = SECONDS) -> Identity:
+def identify_folder(
+    path: str | os.PathLike[str], *, memory: int = MEMORY, seconds: int = SECONDS
+) -> Identity:
     """The identity of a folder that holds a tokenizer, or of a file of any format.
 
     Formats are tokenizer.json, GGUF, SentencePiece, tiktoken and tekken.
@@ -40,7 +51,13 @@ def identify_folder(path: str | os.PathLike[str], *, memory: int = MEMORY, secon
     return Identity.from_json(text)
 
 
-def ask(question: str, paths: list[str | os.PathLike[str]], *, memory: int = MEMORY, seconds: int = SECONDS) -> Any:
+def ask(
+    question: str,
+    paths: list[str | os.PathLike[str]],
+    *,
+    memory: int = MEMORY,
+    seconds: int = SECONDS,
+) -> Any:
     """Put a question about files to a child process; `harness.tokenizer.child` knows which.
 
     Raises:
@@ -51,7 +68,9 @@ def ask(question: str, paths: list[str | os.PathLike[str]], *, memory: int = MEM
     for name in named:
         if "\0" in name or not name:
             raise Unreadable(f"{name!r}: is not a path")
-    request = json.dumps({"question": question, "paths": named, "memory": memory, "seconds": seconds})
+    request = json.dumps(
+        {"question": question, "paths": named, "memory": memory, "seconds": seconds}
+    )
     with subprocess.Popen(
         [sys.executable, "-P", "-m", "harness.tokenizer.child"],
         stdin=subprocess.PIPE,
@@ -62,10 +81,14 @@ def ask(question: str, paths: list[str | os.PathLike[str]], *, memory: int = MEM
         start_new_session=True,
     ) as child:
         try:
-            said, complaint = child.communicate(request.encode("utf-8", "surrogateescape"), timeout=seconds)
+            said, complaint = child.communicate(
+                request.encode("utf-8", "surrogateescape"), timeout=seconds
+            )
         except subprocess.TimeoutExpired:
             child.kill()
-            raise Unreadable(f"{named[0]}: could not be read within {seconds} s, and was given up") from None
+            raise Unreadable(
+                f"{named[0]}: could not be read within {seconds} s, and was given up"
+            ) from None
         except BaseException:
             child.kill()
             raise
@@ -75,7 +98,9 @@ def ask(question: str, paths: list[str | os.PathLike[str]], *, memory: int = MEM
         answer = json.loads(said)
     except ValueError:
         last = complaint.decode("utf-8", "replace").strip().rsplit("\n", 1)[-1][:300]
-        raise Unreadable(f"{named[0]}: the process that reads it ended with {child.returncode}: {last}") from None
+        raise Unreadable(
+            f"{named[0]}: the process that reads it ended with {child.returncode}: {last}"
+        ) from None
     if "not comparable" in answer:
         raise NotComparable(answer["not comparable"])
     if "refused" in answer:
@@ -87,10 +112,14 @@ def ask(question: str, paths: list[str | os.PathLike[str]], *, memory: int = MEM
 def _death(number: int, *, memory: int, seconds: int) -> str:
     if number == signal.SIGXCPU:
         return f"needs more than {seconds} s of CPU time to read, and no tokenizer does"
-    name = signal.Signals(number).name if number in {known.value for known in signal.Signals} else str(number)
+    name = (
+        signal.Signals(number).name
+        if number in {known.value for known in signal.Signals}
+        else str(number)
+    )
     return (
-        f"the process that read it died of {name}: the tokenizers library crashed on it, or wanted more than "
-        f"{memory} bytes"
+        f"the process that read it died of {name}: the tokenizers library crashed on it, or wanted"
+        f" more than {memory} bytes"
     )
 
 

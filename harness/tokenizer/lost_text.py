@@ -45,9 +45,16 @@ class Lost:
         several = len(self.ranges) > 1 or self.ranges[0][0] != self.ranges[0][1]
         extent = f"code point{'s' if several else ''} {shown}{more} cannot be encoded"
         if not self.common:
-            return f"{extent}; no letter, mark, number, punctuation or symbol of planes 0 to 3 is among them"
+            return (
+                f"{extent}; no letter, mark, number, punctuation or symbol of planes 0 to 3 is"
+                " among them"
+            )
         few = ", ".join(map(_character, self.common[:_SHOWN]))
-        many = f" and {len(self.common) - _SHOWN:,} more characters" if len(self.common) > _SHOWN else ""
+        many = (
+            f" and {len(self.common) - _SHOWN:,} more characters"
+            if len(self.common) > _SHOWN
+            else ""
+        )
         return f"{extent}, among them {few}{many}"
 
 
@@ -61,7 +68,9 @@ def lost(missing: Collection[int], *, whole: Collection[int] = ()) -> Lost:
     without = frozenset(missing) - NEVER
     kept = frozenset(whole)
     ranges = tuple(_joined(number for number in _code_points(without) if number not in kept))
-    common = tuple(number for first, last in ranges for number in range(first, last + 1) if _is_common(number))
+    common = tuple(
+        number for first, last in ranges for number in range(first, last + 1) if _is_common(number)
+    )
     return Lost(ranges=ranges, common=common, needed=bool(without))
 
 
@@ -109,5 +118,8 @@ def _character(number: int) -> str:
 def bytes_in_words(numbers: Collection[int]) -> str:
     """Bytes as ranges: 0xC0, 0xC1 and so on."""
     ranges = list(_joined(iter(sorted(numbers))))
-    shown = [f"0x{first:02X}" if first == last else f"0x{first:02X} to 0x{last:02X}" for first, last in ranges]
+    shown = [
+        f"0x{first:02X}" if first == last else f"0x{first:02X} to 0x{last:02X}"
+        for first, last in ranges
+    ]
     return f"byte{'s' if len(numbers) > 1 else ''} {', '.join(shown)}"

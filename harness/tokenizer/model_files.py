@@ -32,7 +32,9 @@ from harness.tokenizer.problem import (
     Unreadable,
 )
 
-_NAMES = re.compile(r"general\.(source\.huggingface\.repository|(source\.|base_model\.\d+\.)?(repo_)?url)")
+_NAMES = re.compile(
+    r"general\.(source\.huggingface\.repository|(source\.|base_model\.\d+\.)?(repo_)?url)"
+)
 # Of a model in several files the first has the metadata.
 _LATER_PART = re.compile(r".*-(?!0*1-of)\d+-of-\d+\.gguf", re.IGNORECASE)
 # Fetches the tokenizer of a repository, bound by a lock where there is one.
@@ -62,11 +64,15 @@ def models_below(folder: Path) -> list[Path]:
     """
     if not folder.is_dir():
         raise SourceRefused(f"{folder} is not a folder")
-    models = [path for path in folder.rglob("*") if path.suffix.lower() == ".gguf" and path.is_file()]
+    models = [
+        path for path in folder.rglob("*") if path.suffix.lower() == ".gguf" and path.is_file()
+    ]
     return sorted(path for path in models if not _LATER_PART.fullmatch(path.name))
 
 
-def serve(model: Path, *, get: Get, lock: Lock | None = None, caches: Sequence[Path] | None = None) -> Served:
+def serve(
+    model: Path, *, get: Get, lock: Lock | None = None, caches: Sequence[Path] | None = None
+) -> Served:
     """Find the tokenizer of a model file, and fetch it where nothing here is proven to be it.
 
     Args:
@@ -110,8 +116,8 @@ def _wanted(model: Path, lock: Lock | None, said: list[str]) -> Iterator[tuple[s
     named = list(repositories(model))
     if not named:
         said.append(
-            "the model names no repository that it is from: name one with --tokenizer, make a lock, or use the "
-            "tokenizer inside the model, if nothing is wrong with it"
+            "the model names no repository that it is from: name one with --tokenizer, make a lock,"
+            " or use the tokenizer inside the model, if nothing is wrong with it"
         )
     yield from ((name, None) for name in named)
 
@@ -178,7 +184,9 @@ def sorted_records(models: Iterable[ModelRecord]) -> tuple[ModelRecord, ...]:
     by_path: dict[str, ModelRecord] = {}
     for model in models:
         if by_path.setdefault(model.path, model) != model:
-            raise SourceRefused(f"two model files are called {model.path}: a lock tells them apart by their paths")
+            raise SourceRefused(
+                f"two model files are called {model.path}: a lock tells them apart by their paths"
+            )
     return tuple(by_path[path] for path in sorted(by_path))
 
 
@@ -200,7 +208,9 @@ def require_tokenizer(model: Path, tokenizer: Path) -> None:
     except Unreadable as error:
         raise SourceRefused(str(error)) from error
     if not resolution.proven:
-        raise IdentityDiffers(f"{model} is not proven to have this tokenizer: {'; '.join(resolution.reasons[:3])}")
+        raise IdentityDiffers(
+            f"{model} is not proven to have this tokenizer: {'; '.join(resolution.reasons[:3])}"
+        )
 
 
 def model_difference(lock: Lock, path: Path) -> str | None:
@@ -217,7 +227,10 @@ def model_difference(lock: Lock, path: Path) -> str | None:
         return None
     same = next((locked for locked in lock.models if Path(locked.path).name == here.path), None)
     if same is None:
-        return f"{path} is none of the lock's models ({', '.join(locked.path for locked in lock.models)})"
+        return (
+            f"{path} is none of the lock's models"
+            f" ({', '.join(locked.path for locked in lock.models)})"
+        )
     if same.size != here.size:
         return f"{path} has {here.size:,} bytes, and the lock's {same.path} has {same.size:,}"
     return f"{path} has other bytes than the lock's {same.path}"
@@ -250,14 +263,28 @@ def health(model: Path, *, tokenizer: Path | None = None) -> Health:
     """
     try:
         with GgufFile(model) as file:
-            wrong = [f"{row.where}: {row.message}" for row in check(file) if row.severity == "error"]
+            wrong = [
+                f"{row.where}: {row.message}" for row in check(file) if row.severity == "error"
+            ]
         if wrong:
             return Health(model=model, word="ill", tokenizer=None, said=tuple(wrong))
         resolution = resolve(model, tokenizer=tokenizer)
         if resolution.chosen is None:
-            said = tuple(f"{row.origin} {row.path}: {row.standing}: {row.reasons[0]}" for row in resolution.candidates)
-            return Health(model=model, word="ill", tokenizer=None, said=("no tokenizer of it was found", *said))
-        proof = resolution.chosen.reasons[0] if resolution.proven else "only the tokenizer inside is there"
+            said = tuple(
+                f"{row.origin} {row.path}: {row.standing}: {row.reasons[0]}"
+                for row in resolution.candidates
+            )
+            return Health(
+                model=model,
+                word="ill",
+                tokenizer=None,
+                said=("no tokenizer of it was found", *said),
+            )
+        proof = (
+            resolution.chosen.reasons[0]
+            if resolution.proven
+            else "only the tokenizer inside is there"
+        )
         place = resolution.chosen.path
         kept = None
         if resolution.proven:
@@ -267,14 +294,18 @@ def health(model: Path, *, tokenizer: Path | None = None) -> Health:
             try:
                 engine = Engine(str(place))
             except EngineFailed as error:
-                return Health(model=model, word="not tried", tokenizer=place, said=(proof, str(error)))
+                return Health(
+                    model=model, word="not tried", tokenizer=place, said=(proof, str(error))
+                )
             with engine:
                 proof = f"{proof}; loaded by {engine.about}"
                 kept = engine.round_trip()
     except (Malformed, TokenizerError) as error:
         return Health(model=model, word="ill", tokenizer=None, said=(str(error),))
     except OSError as error:
-        return Health(model=model, word="ill", tokenizer=None, said=(f"cannot be read: {error.strerror}",))
+        return Health(
+            model=model, word="ill", tokenizer=None, said=(f"cannot be read: {error.strerror}",)
+        )
     return _judged(model, place, proof, kept)
 
 
@@ -282,5 +313,10 @@ def _judged(model: Path, place: Path, proof: str, round_trip: str) -> Health:
     """Texts that vanish show a vocabulary that is not there; others may change, as where case is not kept."""
     counts = json.loads(round_trip)
     kept, changed, lost = (int(counts[name]) for name in ("kept", "changed", "lost"))
-    said = f"of {plural(kept + changed + lost, 'text')} there and back {kept} are kept, {changed} changed, {lost} lost"
-    return Health(model=model, word="ill" if lost or not kept else "well", tokenizer=place, said=(proof, said))
+    said = (
+        f"of {plural(kept + changed + lost, 'text')} there and back {kept} are kept, {changed}"
+        f" changed, {lost} lost"
+    )
+    return Health(
+        model=model, word="ill" if lost or not kept else "well", tokenizer=place, said=(proof, said)
+    )

@@ -6,7 +6,16 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
-from harness.tokenizer.backend import Parts, Serialised, encoder_parts, ids_of, read, round_trip, type_of, view
+from harness.tokenizer.backend import (
+    Parts,
+    Serialised,
+    encoder_parts,
+    ids_of,
+    read,
+    round_trip,
+    type_of,
+    view,
+)
 from harness.tokenizer.formats.tokenizer_json import serialised_form
 from harness.tokenizer.identity import Depth, Identity, canonical_json
 from harness.tokenizer.problem import Unidentifiable
@@ -45,12 +54,18 @@ class ComparedTokenizer:
     templates: Mapping[str, str] | None = None
 
 
-def compared_backend(identity: Identity, backend: Any, *, templates: object = None) -> ComparedTokenizer:
+def compared_backend(
+    identity: Identity, backend: Any, *, templates: object = None
+) -> ComparedTokenizer:
     """The side of a `tokenizers.Tokenizer`; it is not changed."""
     pieces = read(backend)
     plain = backend
     if identity.parts["scope"] == "tokenizer":
-        plain = view(backend, pieces.head, encode_special_tokens=identity.parts["encode special tokens"] == "true")
+        plain = view(
+            backend,
+            pieces.head,
+            encode_special_tokens=identity.parts["encode special tokens"] == "true",
+        )
 
     def encode(texts: tuple[str, ...], special: bool) -> list[int] | str:
         return _quietly(lambda: list(plain.encode(*texts, add_special_tokens=special).ids))
@@ -112,7 +127,9 @@ def identify(tokenizer: object, *, depth: Depth = "full") -> Identity:
         raise ValueError(f"depth must be cheap or full, not {depth!r}")
     if _is_backend(tokenizer):
         return Identity.of(alone_parts(tokenizer, depth=depth), depth=depth)
-    backend = getattr(tokenizer, "_tokenizer", None) if hasattr(tokenizer, "special_tokens_map") else None
+    backend = (
+        getattr(tokenizer, "_tokenizer", None) if hasattr(tokenizer, "special_tokens_map") else None
+    )
     if _is_backend(backend) and getattr(tokenizer, "is_fast", True):
         return Identity.of(_on_backend(tokenizer, backend, depth=depth), depth=depth)
     if backend is not None and not _is_backend(backend) and getattr(tokenizer, "is_fast", False):
@@ -134,14 +151,18 @@ def compared_object(tokenizer: Any) -> ComparedTokenizer:
     templates = getattr(tokenizer, "chat_template", None)
     if identity.parts["kind"] == "transformers in Python":
         return compared_python(identity, tokenizer)
-    return compared_backend(identity, getattr(tokenizer, "_tokenizer", tokenizer), templates=templates)
+    return compared_backend(
+        identity, getattr(tokenizer, "_tokenizer", tokenizer), templates=templates
+    )
 
 
 def alone_parts(backend: Any, *, depth: Depth) -> Parts:
     """Parts of a `tokenizers.Tokenizer` by itself, or of a lone tokenizer.json."""
     pieces = read(backend)
     parts = {"scope": "encoder", "kind": "tokenizers", "class": type_of(backend)}
-    parts |= encoder_parts(backend, pieces, alone=True, encode_special_tokens=bool(backend.encode_special_tokens))
+    parts |= encoder_parts(
+        backend, pieces, alone=True, encode_special_tokens=bool(backend.encode_special_tokens)
+    )
     if depth == "full":
         parts |= deep_parts(backend, backend.get_vocab(), pieces)
     return parts
@@ -151,7 +172,8 @@ def deep_parts(backend: Any, vocabulary: dict[str, int], pieces: Serialised) -> 
     """Parts that only the full depth has: the vocabulary as the object gives it, round trip and fingerprint."""
     form = serialised_form(pieces, encode_special_tokens=bool(backend.encode_special_tokens))
     trip = round_trip(
-        lambda text: ids_of(backend, text), lambda ids: str(backend.decode(ids, skip_special_tokens=False))
+        lambda text: ids_of(backend, text),
+        lambda ids: str(backend.decode(ids, skip_special_tokens=False)),
     )
     return {
         "get_vocab": vocabulary_digest(vocabulary),
@@ -164,7 +186,11 @@ def deep_parts(backend: Any, vocabulary: dict[str, int], pieces: Serialised) -> 
 
 def _on_backend(tokenizer: Any, backend: Any, *, depth: Depth) -> Parts:
     pieces = read(backend)
-    parts = {"scope": "tokenizer", "kind": "transformers on tokenizers", "class": name_of(type(tokenizer))}
+    parts = {
+        "scope": "tokenizer",
+        "kind": "transformers on tokenizers",
+        "class": name_of(type(tokenizer)),
+    }
     special = getattr(tokenizer, "split_special_tokens", False)
     parts |= encoder_parts(backend, pieces, alone=False, encode_special_tokens=bool(special))
     parts |= own_code(tokenizer)
@@ -177,4 +203,7 @@ def _on_backend(tokenizer: Any, backend: Any, *, depth: Depth) -> Parts:
 
 def _is_backend(value: object) -> bool:
     """By name: asking the library would import it, and a stand-in from elsewhere has another module."""
-    return all(hasattr(value, name) for name in ("to_str", "get_added_tokens_decoder", "encode_special_tokens"))
+    return all(
+        hasattr(value, name)
+        for name in ("to_str", "get_added_tokens_decoder", "encode_special_tokens")
+    )

@@ -71,11 +71,15 @@ def installed(names: Iterable[str]) -> dict[str, str]:
 def versions() -> dict[str, Any]:
     """Python, the packages that take part in loading, and the variables they read; of a secret only that it is set."""
     variables = {
-        name: ("is set" if SECRET.search(name) else short(value))
+        name: "is set" if SECRET.search(name) else short(value)
         for name, value in sorted(os.environ.items())
         if name.startswith(VARIABLES)
     }
-    return {"python": ".".join(map(str, sys.version_info[:3])), "packages": installed(PACKAGES), "variables": variables}
+    return {
+        "python": ".".join(map(str, sys.version_info[:3])),
+        "packages": installed(PACKAGES),
+        "variables": variables,
+    }
 
 
 def describe(tokenizer: Any) -> dict[str, Any]:
@@ -86,17 +90,27 @@ def describe(tokenizer: Any) -> dict[str, Any]:
     kind = type(tokenizer)
     backend = getattr(tokenizer, "_tokenizer", None)
     template = getattr(tokenizer, "chat_template", None)
-    maker = getattr(kind.from_pretrained, "__func__", None) if hasattr(kind, "from_pretrained") else None
+    maker = (
+        getattr(kind.from_pretrained, "__func__", None)
+        if hasattr(kind, "from_pretrained")
+        else None
+    )
     return {
         "class": kind.__name__,
         "module": kind.__module__,
         "bases": [base.__name__ for base in kind.__mro__[1:-1]][:8],
-        "backend": f"{type(backend).__module__}.{type(backend).__name__}" if backend is not None else None,
+        "backend": (
+            f"{type(backend).__module__}.{type(backend).__name__}" if backend is not None else None
+        ),
         "from_pretrained": getattr(maker, "__module__", None),
         "length": _or_error(lambda: len(tokenizer)),
-        "ids": _or_error(lambda: _digest([list(map(int, tokenizer.encode(text))) for text in PROBES])),
+        "ids": _or_error(
+            lambda: _digest([list(map(int, tokenizer.encode(text))) for text in PROBES])
+        ),
         "template": _digest(template) if template else None,
-        "eos": _or_error(lambda: str(tokenizer.eos_token) if tokenizer.eos_token is not None else None),
+        "eos": _or_error(
+            lambda: str(tokenizer.eos_token) if tokenizer.eos_token is not None else None
+        ),
     }
 
 
@@ -205,7 +219,9 @@ class Logs(logging.Handler):
             known = self._first.get(key) or self._failures.get(key) or self._last.get(key)
             if known is None:
                 error = sys.exc_info()[1]
-                handled = chain(error)[:LINKS] if error is not None and self._chains < FAILURES else []
+                handled = (
+                    chain(error)[:LINKS] if error is not None and self._chains < FAILURES else []
+                )
                 self._chains += bool(handled)
                 known = self._room(is_failure)[key] = [self._order, 0, set(), handled]
                 self._order += 1
@@ -232,7 +248,9 @@ class Logs(logging.Handler):
                     "threads": len(threads),
                     **({"handling": handled} if handled else {}),
                 }
-                for (level, name, text), (_, times, threads, handled) in sorted(kept, key=lambda row: row[1][0])
+                for (level, name, text), (_, times, threads, handled) in sorted(
+                    kept, key=lambda row: row[1][0]
+                )
             ]
             return {"messages": rows, "dropped": self._dropped}
 
@@ -247,7 +265,9 @@ def cache(folder: str | os.PathLike[str]) -> dict[str, Any]:
     root = Path(folder)
     blobs = 0
     size = 0
-    lists: dict[str, list[str]] = {name: [] for name in ("refs", "files", "wrong", "incomplete", "no_exist", "locks")}
+    lists: dict[str, list[str]] = {
+        name: [] for name in ("refs", "files", "wrong", "incomplete", "no_exist", "locks")
+    }
     for path in sorted(_walk(root)):
         inside = path.relative_to(root).as_posix()
         parts = path.relative_to(root).parts
@@ -296,7 +316,9 @@ def _holds_its_name(path: Path) -> bool:
     try:
         size = path.stat().st_size
         with path.open("rb") as stream:
-            digest = hashlib.file_digest(stream, hashlib.sha256 if len(path.name) == 64 else lambda: git_blob(size))
+            digest = hashlib.file_digest(
+                stream, hashlib.sha256 if len(path.name) == 64 else lambda: git_blob(size)
+            )
     except OSError:
         return False
     return digest.hexdigest() == path.name

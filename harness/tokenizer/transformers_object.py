@@ -41,7 +41,9 @@ def source_of(function: object) -> str:
 def name_of(kind: type) -> str:
     """Module and name of a class. Code that lies beside a tokenizer has the name it has there, whoever imported it."""
     module = kind.__module__
-    return f"{module.rpartition('.')[2] if module.startswith(BESIDE) else module}.{kind.__qualname__}"
+    return (
+        f"{module.rpartition('.')[2] if module.startswith(BESIDE) else module}.{kind.__qualname__}"
+    )
 
 
 def code_of(kind: type) -> dict[str, dict[str, str] | str]:
@@ -60,7 +62,9 @@ def code_of(kind: type) -> dict[str, dict[str, str] | str]:
             # An installed package is one version as a whole, and may be large.
             files = _with_neighbours(file) if base.__module__.startswith(BESIDE) else [file]
             digests = {
-                Path(os.path.relpath(neighbour, file.parent)).as_posix(): digest_text(neighbour.read_bytes())
+                Path(os.path.relpath(neighbour, file.parent)).as_posix(): digest_text(
+                    neighbour.read_bytes()
+                )
                 for neighbour in files
             }
         except (OSError, TypeError, SyntaxError, ValueError):
@@ -82,7 +86,9 @@ def _with_neighbours(file: Path) -> list[Path]:
         for level, name, members in _relative_imports(
             compile(importing.read_bytes(), importing, "exec", dont_inherit=True)
         ):
-            place = importing.parent.joinpath(*[".."] * (level - 1), *name.split(".") if name else [])
+            place = importing.parent.joinpath(
+                *[".."] * (level - 1), *name.split(".") if name else []
+            )
             for path in (place, *(place / member for member in members)):
                 for candidate in (path.with_name(f"{path.name}.py"), path / "__init__.py"):
                     there = Path(os.path.normpath(candidate))
@@ -98,9 +104,13 @@ def _relative_imports(code: CodeType) -> Iterator[tuple[int, str, tuple[str, ...
     Read from compiled code: `ast.parse` fails now and then where threads use it at once (CPython gh-106905).
     """
     instructions = [
-        instruction for instruction in dis.get_instructions(code) if instruction.opname not in {"CACHE", "EXTENDED_ARG"}
+        instruction
+        for instruction in dis.get_instructions(code)
+        if instruction.opname not in {"CACHE", "EXTENDED_ARG"}
     ]
-    for level, members, instruction in zip(instructions, instructions[1:], instructions[2:], strict=False):
+    for level, members, instruction in zip(
+        instructions, instructions[1:], instructions[2:], strict=False
+    ):
         if instruction.opname == "IMPORT_NAME" and level.argval:
             yield level.argval, instruction.argval, tuple(members.argval or ())
     for inside in code.co_consts:
@@ -125,7 +135,13 @@ DECIDING = (
     "build_inputs_with_special_tokens",
     "set_truncation_and_padding",
 )
-SETTINGS = ("model_max_length", "padding_side", "truncation_side", "model_input_names", "clean_up_tokenization_spaces")
+SETTINGS = (
+    "model_max_length",
+    "padding_side",
+    "truncation_side",
+    "model_input_names",
+    "clean_up_tokenization_spaces",
+)
 
 
 def transformers_parts(tokenizer: Any) -> Parts:
@@ -138,13 +154,17 @@ def transformers_parts(tokenizer: Any) -> Parts:
     named = dict(tokenizer.special_tokens_map)
     extra = named.pop("additional_special_tokens", [])
     extra = [*(extra or []), *(getattr(tokenizer, "extra_special_tokens", None) or [])]
-    return name_parts(named, extra, getattr(tokenizer, "chat_template", None), token_to_id=token_to_id) | {
-        name: short(_plain(getattr(tokenizer, name, None))) for name in SETTINGS
-    }
+    return name_parts(
+        named, extra, getattr(tokenizer, "chat_template", None), token_to_id=token_to_id
+    ) | {name: short(_plain(getattr(tokenizer, name, None))) for name in SETTINGS}
 
 
 def name_parts(
-    named: Mapping[str, Any], extra: Iterable[Any], templates: object, *, token_to_id: Callable[[str], int | None]
+    named: Mapping[str, Any],
+    extra: Iterable[Any],
+    templates: object,
+    *,
+    token_to_id: Callable[[str], int | None],
 ) -> dict[str, str]:
     """The parts `names`, `special tokens`, `eos`, `bos`, `pad` and `chat templates`.
 
@@ -154,8 +174,15 @@ def name_parts(
         templates: None, one template, or templates by name.
         token_to_id: id of a token, None where it has none.
     """
-    known = {name: [str(token), token_to_id(str(token))] for name, token in named.items() if token is not None}
-    others = sorted({str(token) for token in extra} - {str(token) for token in named.values() if token is not None})
+    known = {
+        name: [str(token), token_to_id(str(token))]
+        for name, token in named.items()
+        if token is not None
+    }
+    others = sorted(
+        {str(token) for token in extra}
+        - {str(token) for token in named.values() if token is not None}
+    )
     digests = {name: digest_text(text) for name, text in by_name(templates).items()}
     return {
         "names": canonical_json(known),
@@ -176,12 +203,16 @@ def by_name(templates: object) -> dict[str, str]:
 
 def own_code(tokenizer: object) -> Parts:
     """Digests of methods that decide ids and that are not transformers' own base classes'."""
-    digests = {name: source_of(vars(tokenizer)[name]) for name in DECIDING if name in vars(tokenizer)}
+    digests = {
+        name: source_of(vars(tokenizer)[name]) for name in DECIDING if name in vars(tokenizer)
+    }
     for kind in type(tokenizer).__mro__:
         if kind.__module__.startswith("transformers.tokenization_") or kind is object:
             continue
         digests |= {
-            f"{kind.__qualname__}.{name}": source_of(vars(kind)[name]) for name in DECIDING if name in vars(kind)
+            f"{kind.__qualname__}.{name}": source_of(vars(kind)[name])
+            for name in DECIDING
+            if name in vars(kind)
         }
     return {"own code": canonical_json(digests)} if digests else {}
 
@@ -196,7 +227,9 @@ def _plain(value: object) -> object:
 
 def vocabulary_digest(vocabulary: dict[str, int]) -> str:
     """Digest of tokens with their ids."""
-    return digest_text("\n".join(sorted(f"{index} {token!r}" for token, index in vocabulary.items())))
+    return digest_text(
+        "\n".join(sorted(f"{index} {token!r}" for token, index in vocabulary.items()))
+    )
 
 
 DEEPEST = 8
@@ -253,13 +286,17 @@ def python_parts(tokenizer: Any, *, depth: Depth) -> Parts:
         "state": state,
         "code": canonical_json(code),
         "probe ids": canonical_json(ids),
-        **dict.fromkeys(("merges", "normalizer", "pre_tokenizer", "post_processor", "decoder"), NONE),
+        **dict.fromkeys(
+            ("merges", "normalizer", "pre_tokenizer", "post_processor", "decoder"), NONE
+        ),
         **own_code(tokenizer),
         **names,
     }
     if depth == "full":
         parts |= {"get_vocab": vocabulary_part, "tokens": str(len(vocabulary))}
-        parts["round trip"] = round_trip(lambda text: _ids(tokenizer, text), lambda ids: str(tokenizer.decode(ids)))
+        parts["round trip"] = round_trip(
+            lambda text: _ids(tokenizer, text), lambda ids: str(tokenizer.decode(ids))
+        )
     return parts
 
 
@@ -275,7 +312,10 @@ def _engine(tokenizer: Any) -> str:
     """The engine inside: a SentencePiece processor, a tiktoken encoding, or the class itself."""
     for name in ("sp_model", "_tokenizer", "tokenizer", "model", "encoder"):
         held = vars(tokenizer).get(name)
-        if held is not None and type(held).__module__.split(".")[0] not in {"builtins", "transformers"}:
+        if held is not None and type(held).__module__.split(".")[0] not in {
+            "builtins",
+            "transformers",
+        }:
             return type_of(held)
     return "python"
 
@@ -310,7 +350,9 @@ def _state(value: Any, *, depth: int = 0) -> Any:
         ]
         return {"pairs": sorted(pairs, key=lambda pair: str(pair[0]))}
     if isinstance(value, AbstractSet):
-        return {"set": sorted(canonical_json(_state(element, depth=depth + 1)) for element in value)}
+        return {
+            "set": sorted(canonical_json(_state(element, depth=depth + 1)) for element in value)
+        }
     if isinstance(value, (list, tuple)):
         return [_state(element, depth=depth + 1) for element in value]
     if isinstance(value, re.Pattern):
@@ -334,5 +376,8 @@ def _inside(value: Any, *, depth: int) -> dict[str, Any]:
         return {"pattern": value.pattern, "flags": getattr(value, "flags", None)}
     held = getattr(value, "__dict__", {})
     return {
-        "holds": _state({name: attribute for name, attribute in held.items() if name not in ELSEWHERE}, depth=depth + 1)
+        "holds": _state(
+            {name: attribute for name, attribute in held.items() if name not in ELSEWHERE},
+            depth=depth + 1,
+        )
     }

@@ -57,8 +57,15 @@ def pae(payload_type: str, payload: bytes) -> bytes:
 
 def encode(payload: bytes, *, payload_type: str, signatures: Iterable[tuple[str, bytes]]) -> bytes:
     """The bytes of an envelope; `signatures` are pairs of fingerprint and armoured signature."""
-    listed = [{"keyid": keyid, "sig": base64.b64encode(armoured).decode()} for keyid, armoured in signatures]
-    envelope = {"payload": base64.b64encode(payload).decode(), "payloadType": payload_type, "signatures": listed}
+    listed = [
+        {"keyid": keyid, "sig": base64.b64encode(armoured).decode()}
+        for keyid, armoured in signatures
+    ]
+    envelope = {
+        "payload": base64.b64encode(payload).decode(),
+        "payloadType": payload_type,
+        "signatures": listed,
+    }
     return json.dumps(envelope, ensure_ascii=True, indent=1).encode() + b"\n"
 
 
@@ -72,14 +79,24 @@ def read(data: bytes) -> Envelope:
         document = strict_json(data)
     except NotStrict as problem:
         raise MalformedEnvelope(str(problem)) from None
-    _demand(isinstance(document, dict) and document.keys() == {"payload", "payloadType", "signatures"}, "other keys")
+    _demand(
+        isinstance(document, dict) and document.keys() == {"payload", "payloadType", "signatures"},
+        "other keys",
+    )
     listed, kind = document["signatures"], document["payloadType"]
     _demand(isinstance(kind, str) and kind.isprintable(), "a payloadType that is not text")
-    _demand(isinstance(listed, list) and 0 < len(listed) <= MOST_SIGNATURES, f"not 1 to {MOST_SIGNATURES} signatures")
-    return Envelope(_base64(document["payload"], "payload"), kind, tuple(_signature(each) for each in listed))
+    _demand(
+        isinstance(listed, list) and 0 < len(listed) <= MOST_SIGNATURES,
+        f"not 1 to {MOST_SIGNATURES} signatures",
+    )
+    return Envelope(
+        _base64(document["payload"], "payload"), kind, tuple(_signature(each) for each in listed)
+    )
 
 
-def keys(envelope: Envelope, *, namespace: str, fits: Callable[[bytes, bytes], bool]) -> frozenset[str]:
+def keys(
+    envelope: Envelope, *, namespace: str, fits: Callable[[bytes, bytes], bool]
+) -> frozenset[str]:
     """Fingerprints of the distinct keys whose signature is over this payload, in this namespace."""
     return frozenset(
         each.said.fingerprint
@@ -89,7 +106,10 @@ def keys(envelope: Envelope, *, namespace: str, fits: Callable[[bytes, bytes], b
 
 
 def _signature(found: Any) -> EnvelopeSignature:
-    _demand(isinstance(found, dict) and {"sig"} <= found.keys() <= {"keyid", "sig"}, "a signature with other keys")
+    _demand(
+        isinstance(found, dict) and {"sig"} <= found.keys() <= {"keyid", "sig"},
+        "a signature with other keys",
+    )
     _demand(isinstance(found.get("keyid", ""), str), "a keyid that is not text")
     armoured = _base64(found["sig"], "sig")
     try:

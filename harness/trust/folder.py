@@ -126,9 +126,17 @@ class Folder:
                         else:
                             paths.append(prefix + entry.name)
             except OSError as problem:
-                raise Unreadable("denied", f"{prefix or '.'!r} cannot be listed: {problem.strerror}") from None
-            if len(paths) + len(waiting) > 2 * MOST_FILES or len(paths) > MOST_FILES + 5 or prefix.count("/") > DEEPEST:
-                raise Unreadable("large", f"more than {MOST_FILES} files, or folders deeper than {DEEPEST}")
+                raise Unreadable(
+                    "denied", f"{prefix or '.'!r} cannot be listed: {problem.strerror}"
+                ) from None
+            if (
+                len(paths) + len(waiting) > 2 * MOST_FILES
+                or len(paths) > MOST_FILES + 5
+                or prefix.count("/") > DEEPEST
+            ):
+                raise Unreadable(
+                    "large", f"more than {MOST_FILES} files, or folders deeper than {DEEPEST}"
+                )
         return paths
 
     def _parent(self, path: str) -> int:
@@ -173,7 +181,9 @@ class Folder:
             for depth in range(1, len(steps) + 1):
                 path = "/".join(steps[:depth])
                 status = os.stat(
-                    steps[depth - 1], dir_fd=self._parent("/".join(steps[: depth - 1])), follow_symlinks=False
+                    steps[depth - 1],
+                    dir_fd=self._parent("/".join(steps[: depth - 1])),
+                    follow_symlinks=False,
                 )
                 if stat.S_ISLNK(status.st_mode):
                     return Unreadable("link", f"{path!r} is a link, and links are not followed")
@@ -202,16 +212,21 @@ class Reader:
         expected = self.digests.get(name)
         if expected is None:
             raise Refused(
-                RefusalWord.EVIDENCE_MISSING, f"the record asks for {name!r}, which the manifest does not list"
+                RefusalWord.EVIDENCE_MISSING,
+                f"the record asks for {name!r}, which the manifest does not list",
             )
         if name in self.kept:
             return self.kept[name]
         try:
             content = self.folder.read(name, LARGEST_FILE)
         except Unreadable as problem:
-            raise Refused(RefusalWord.EVIDENCE_MISSING, f"{problem.message}, and it was there a moment ago") from None
+            raise Refused(
+                RefusalWord.EVIDENCE_MISSING, f"{problem.message}, and it was there a moment ago"
+            ) from None
         if sha256(content) != expected:
-            raise Refused(RefusalWord.EVIDENCE_EDITED, f"{name!r} was changed while it was being verified")
+            raise Refused(
+                RefusalWord.EVIDENCE_EDITED, f"{name!r} was changed while it was being verified"
+            )
         return content
 
 
@@ -241,7 +256,9 @@ def verify_folder(
     try:
         folder = Folder(report.parent)
     except OSError as problem:
-        verifier.refuse_report(f"the folder {str(report.parent)!r} cannot be opened: {problem.strerror}")
+        verifier.refuse_report(
+            f"the folder {str(report.parent)!r} cannot be opened: {problem.strerror}"
+        )
         return verifier.result()
     with folder, suppress(Refused):
         _walk(verifier, folder, report.name, replay or Replay())
@@ -292,11 +309,16 @@ def _walk(verifier: Verifier, folder: Folder, name: str, replay: Replay) -> None
     )
     digest = sha256(report)
     verifier.check_statement(envelope, lambda manifest: replay.rebuild(read, digest, manifest))
-    shown = {view: _beside(verifier, folder, view, RefusalWord.VIEW_UNREADABLE, LARGEST_FILE) for view in replay.views}
+    shown = {
+        view: _beside(verifier, folder, view, RefusalWord.VIEW_UNREADABLE, LARGEST_FILE)
+        for view in replay.views
+    }
     verifier.check_views(shown, lambda view, manifest: replay.views[view](read, manifest))
 
 
-def _beside(verifier: Verifier, folder: Folder, name: str, word: RefusalWord, limit: int) -> bytes | None:
+def _beside(
+    verifier: Verifier, folder: Folder, name: str, word: RefusalWord, limit: int
+) -> bytes | None:
     """A file that no manifest lists and that may be missing."""
     try:
         return folder.read(name, limit)
@@ -314,9 +336,13 @@ def _take_files(verifier: Verifier, folder: Folder, digests: dict[str, str]) -> 
     room = LARGEST_TOTAL
     for path in digests:
         try:
-            digest, size, content = folder.digest(path, min(LARGEST_FILE, room), keep=LARGEST_REPAIRED)
+            digest, size, content = folder.digest(
+                path, min(LARGEST_FILE, room), keep=LARGEST_REPAIRED
+            )
         except Unreadable as problem:
-            raise verifier.refuse_file(words.get(problem.kind, RefusalWord.EVIDENCE_MISSING), problem.message) from None
+            raise verifier.refuse_file(
+                words.get(problem.kind, RefusalWord.EVIDENCE_MISSING), problem.message
+            ) from None
         room -= size
         verifier.take_file(path, digest, content)
         if content is not None and size <= left:

@@ -15,10 +15,12 @@ from harness.trust.sshsig import BEGIN, END, NAMESPACE_REPORT
 
 HEADING = b"## Signature\n"
 SECTION = (
-    b"\n" + HEADING + b"\n"
-    b"The block below signs every byte above its first line, in the namespace `" + NAMESPACE_REPORT.encode() + b"`.\n"
-    b"Check it with `rankproof verify report.md`, or with awk, ssh-keygen and sha256sum alone: see `docs/verify.md`.\n"
-    b"\n```text\n"
+    b"\n"
+    + HEADING
+    + b"\nThe block below signs every byte above its first line, in the namespace `"
+    + NAMESPACE_REPORT.encode()
+    + b"`.\nCheck it with `rankproof verify report.md`, or with awk, ssh-keygen and sha256sum"
+    b" alone: see `docs/verify.md`.\n\n```text\n"
 )
 TAIL = b"```\n"
 
@@ -60,7 +62,9 @@ def signed_part(body: bytes) -> bytes:
     if not body.endswith(b"\n"):
         raise FooterError("the body of a report must end with a newline")
     if BEGIN in body or END in body:
-        raise FooterError("the body of a report must not hold the first or last line of a signature")
+        raise FooterError(
+            "the body of a report must not hold the first or last line of a signature"
+        )
     return body + SECTION
 
 
@@ -79,7 +83,9 @@ def attach(body: bytes, signature: bytes) -> bytes:
 def unsigned_footer(reason: str) -> bytes:
     """The last section of a report that nobody signed. Append it to the body instead of a signature."""
     shown = "".join(c if c.isprintable() and c != "`" else "?" for c in reason)
-    return b"\n" + HEADING + f"\nUNSIGNED: `{shown or 'no reason given'}`\n".encode(errors="replace")
+    return (
+        b"\n" + HEADING + f"\nUNSIGNED: `{shown or 'no reason given'}`\n".encode(errors="replace")
+    )
 
 
 def split(report: bytes) -> Footer | Refusal:
@@ -89,7 +95,8 @@ def split(report: bytes) -> Footer | Refusal:
         return Refusal(RefusalWord.UNSIGNED, _unsigned(report))
     if begins > 1:
         return Refusal(
-            RefusalWord.TWO_SIGNATURES, f"the file holds {begins} signature blocks; a report holds one, at its end"
+            RefusalWord.TWO_SIGNATURES,
+            f"the file holds {begins} signature blocks; a report holds one, at its end",
         )
     start = report.index(BEGIN)
     signed, block = report[:start], report[start:]
@@ -97,14 +104,18 @@ def split(report: bytes) -> Footer | Refusal:
     if ends == 0:
         return Refusal(RefusalWord.TRUNCATED, "the file ends inside the signature")
     if ends > 1 or END in signed:
-        return Refusal(RefusalWord.MALFORMED_FOOTER, "the last line of a signature stands in the file more than once")
+        return Refusal(
+            RefusalWord.MALFORMED_FOOTER,
+            "the last line of a signature stands in the file more than once",
+        )
     stop = block.index(END) + len(END)
     signature, rest = block[:stop] + b"\n", block[stop:]
     if rest != b"\n" + TAIL:
         return _wrong_end(rest)
     if not signed.endswith(SECTION) or not signature.startswith(BEGIN + b"\n"):
         return Refusal(
-            RefusalWord.MALFORMED_FOOTER, "the lines that introduce the signature are not the ones a report has"
+            RefusalWord.MALFORMED_FOOTER,
+            "the lines that introduce the signature are not the ones a report has",
         )
     return Footer(signed[: -len(SECTION)], signed, signature)
 
@@ -121,7 +132,9 @@ def stated_time(body: bytes) -> datetime | None:
     times = _MADE.findall(body)
     try:
         return (
-            datetime.strptime(times[0].decode(), "%Y-%m-%dT%H:%M:%SZ").replace(tzinfo=UTC) if len(times) == 1 else None
+            datetime.strptime(times[0].decode(), "%Y-%m-%dT%H:%M:%SZ").replace(tzinfo=UTC)
+            if len(times) == 1
+            else None
         )
     except ValueError:
         return None
@@ -136,7 +149,14 @@ def _unsigned(report: bytes) -> str:
 
 def _wrong_end(rest: bytes) -> Refusal:
     if (b"\n" + TAIL).startswith(rest):
-        return Refusal(RefusalWord.TRUNCATED, "the file ends before the fence that closes the signature block")
+        return Refusal(
+            RefusalWord.TRUNCATED, "the file ends before the fence that closes the signature block"
+        )
     if rest.startswith(b"\r"):
-        return Refusal(RefusalWord.MALFORMED_FOOTER, "the lines of the signature end with a carriage return")
-    return Refusal(RefusalWord.TEXT_AFTER_SIGNATURE, "nothing may stand behind the signature: it is not covered by it")
+        return Refusal(
+            RefusalWord.MALFORMED_FOOTER, "the lines of the signature end with a carriage return"
+        )
+    return Refusal(
+        RefusalWord.TEXT_AFTER_SIGNATURE,
+        "nothing may stand behind the signature: it is not covered by it",
+    )

@@ -25,7 +25,13 @@ from filelock import FileLock
 from harness.forms.git import git
 from harness.forms.source import expanded
 from harness.trust import sshsig
-from harness.trust.sshsig import NAMESPACE_REPORT, Fields, MalformedSignature, SigningFailed, fingerprint
+from harness.trust.sshsig import (
+    NAMESPACE_REPORT,
+    Fields,
+    MalformedSignature,
+    SigningFailed,
+    fingerprint,
+)
 
 VARIABLE = "RANKPROOF_SIGNING_KEY"
 LARGEST_KEY = 64 * 1024
@@ -84,7 +90,9 @@ class SshSigner:
                 public.write_text(f"{self.public_key}\n")
                 signature = sshsig.sign(data, public, namespace=namespace, environ=self.environ)
         if sshsig.parse(signature).fingerprint != self.fingerprint:
-            raise SigningFailed(f"{self.origin}: ssh-keygen signed with another key than {self.fingerprint}")
+            raise SigningFailed(
+                f"{self.origin}: ssh-keygen signed with another key than {self.fingerprint}"
+            )
         return signature
 
 
@@ -141,7 +149,11 @@ def _usable(value: str, origin: str, environ: Mapping[str, str]) -> SshSigner:
         if key_file is not None and value.endswith(".pub") and key_file.with_suffix("").exists():
             _public_key(key_file.with_suffix(""), where)  # says so if others can read it
         elif key_file is None or value.endswith(".pub"):
-            _refuse(where, "no agent holds this key, and its private half is not beside it", "ssh-add the private key")
+            _refuse(
+                where,
+                "no agent holds this key, and its private half is not beside it",
+                "ssh-add the private key",
+            )
         _refuse(where, f"cannot sign: {problem}", "name another key")
     return signer
 
@@ -154,7 +166,9 @@ def _public_key(path: Path, where: str) -> str:
         return _public_line(content, where)
     mode = path.stat().st_mode
     if mode & 0o077:
-        _refuse(where, f"can be read by others (mode {stat.S_IMODE(mode):04o})", f"chmod 600 {path}")
+        _refuse(
+            where, f"can be read by others (mode {stat.S_IMODE(mode):04o})", f"chmod 600 {path}"
+        )
     return _private_header(content, where)[1]
 
 
@@ -201,9 +215,17 @@ def _public_line(content: bytes, where: str) -> str:
 def _refuse_type(public: str, where: str) -> None:
     kind = public.split(maxsplit=1)[0]
     if kind.startswith("sk-"):
-        _refuse(where, "is on a security key, which wants a touch for each signature", "name an Ed25519 key file")
+        _refuse(
+            where,
+            "is on a security key, which wants a touch for each signature",
+            "name an Ed25519 key file",
+        )
     if kind not in sshsig.KEY_TYPES:
-        _refuse(where, f"is of type {kind}, which is not accepted", "make an Ed25519 key: ssh-keygen -t ed25519")
+        _refuse(
+            where,
+            f"is of type {kind}, which is not accepted",
+            "make an Ed25519 key: ssh-keygen -t ed25519",
+        )
 
 
 def _has_passphrase(path: Path) -> bool:
@@ -244,7 +266,11 @@ def _machine_key(environ: Mapping[str, str], *, make: bool) -> SshSigner:
             if made_now:
                 _make(key, environ)
     except OSError as problem:
-        _refuse(where, f"cannot be made in {key.parent}: {problem.strerror}", f"set {VARIABLE} or XDG_DATA_HOME")
+        _refuse(
+            where,
+            f"cannot be made in {key.parent}: {problem.strerror}",
+            f"set {VARIABLE} or XDG_DATA_HOME",
+        )
     return replace(_usable(str(key), where, environ), made_now=made_now)
 
 
@@ -252,7 +278,18 @@ def _make(key: Path, environ: Mapping[str, str]) -> None:
     with tempfile.TemporaryDirectory(prefix=".making-", dir=key.parent) as folder:
         fresh = Path(folder, "signing_key")
         done = subprocess.run(
-            [sshsig.program(), "-q", "-t", "ed25519", "-N", "", "-C", "rankproof machine key", "-f", str(fresh)],
+            [
+                sshsig.program(),
+                "-q",
+                "-t",
+                "ed25519",
+                "-N",
+                "",
+                "-C",
+                "rankproof machine key",
+                "-f",
+                str(fresh),
+            ],
             stdin=subprocess.DEVNULL,
             capture_output=True,
             env=sshsig.clean_environment(environ),
@@ -260,7 +297,9 @@ def _make(key: Path, environ: Mapping[str, str]) -> None:
             check=False,
         )
         if done.returncode:
-            _refuse("this machine's key", f"could not be made: {sshsig.said(done)}", f"set {VARIABLE}")
+            _refuse(
+                "this machine's key", f"could not be made: {sshsig.said(done)}", f"set {VARIABLE}"
+            )
         fresh.with_suffix(".pub").replace(key.with_suffix(".pub"))
         # Last, so that a key that is there is whole.
         fresh.replace(key)

@@ -85,11 +85,18 @@ def repair_of(content: bytes, digest: str) -> str:
 def first_difference(stated: bytes, rendered: bytes, *, of: str = "the report") -> str:
     """The first line in which a text differs from what its record renders to, the place in it included."""
     texts = stated.split(b"\n"), rendered.split(b"\n")
-    number = next(i for i in range(max(map(len, texts)) + 1) if texts[0][i : i + 1] != texts[1][i : i + 1])
-    lines = [text[number].decode(errors="backslashreplace") if number < len(text) else None for text in texts]
+    number = next(
+        i for i in range(max(map(len, texts)) + 1) if texts[0][i : i + 1] != texts[1][i : i + 1]
+    )
+    lines = [
+        text[number].decode(errors="backslashreplace") if number < len(text) else None
+        for text in texts
+    ]
     pairs = zip(*(line or "" for line in lines), strict=False)
     start = max(0, next((i for i, (one, other) in enumerate(pairs) if one != other), 0) - 40)
-    said, record = ("nothing" if line is None else repr(line[start : start + 120]) for line in lines)
+    said, record = (
+        "nothing" if line is None else repr(line[start : start + 120]) for line in lines
+    )
     return f"line {number + 1}: {of} says {said}, the record renders to {record}"
 
 

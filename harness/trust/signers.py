@@ -87,17 +87,26 @@ def choose(signature: SshSignature, policy: SignerPolicy, when: datetime) -> All
     shown = signature.fingerprint
     if policy.fingerprints and shown not in policy.fingerprints:
         wanted = ", ".join(policy.fingerprints)
-        return Refusal(RefusalWord.UNKNOWN_SIGNER, f"signed by {shown}, which is not the key asked for ({wanted})")
+        return Refusal(
+            RefusalWord.UNKNOWN_SIGNER,
+            f"signed by {shown}, which is not the key asked for ({wanted})",
+        )
     if policy.allowed is None:
         if not policy.fingerprints:
             return Refusal(
-                RefusalWord.UNKNOWN_SIGNER, f"signed by {shown}, and nothing says who may sign. {_how(signature)}"
+                RefusalWord.UNKNOWN_SIGNER,
+                f"signed by {shown}, and nothing says who may sign. {_how(signature)}",
             )
         if signature.certifier is not None:
-            message = f"{shown} is a certificate: accept its authority with a cert-authority line in allowed_signers"
+            message = (
+                f"{shown} is a certificate: accept its authority with a cert-authority line in"
+                " allowed_signers"
+            )
             return Refusal(RefusalWord.UNKNOWN_SIGNER, message)
         text = f'{shown} namespaces="{NAMESPACE_REPORT}" {signature.public_line}'
-        return AllowedLine(0, text, shown, False, NAMESPACE_REPORT, None, None, signature.public_key)
+        return AllowedLine(
+            0, text, shown, False, NAMESPACE_REPORT, None, None, signature.public_key
+        )
     try:
         lines = read(policy.allowed)
     except SignersMalformed as problem:
@@ -116,13 +125,19 @@ def read(content: bytes) -> list[AllowedLine]:
     except UnicodeDecodeError:
         raise SignersMalformed("is not UTF-8") from None
     lines = enumerate(text.split("\n"), 1)
-    return [_line(number, line.strip()) for number, line in lines if line.strip() and not line.lstrip().startswith("#")]
+    return [
+        _line(number, line.strip())
+        for number, line in lines
+        if line.strip() and not line.lstrip().startswith("#")
+    ]
 
 
 def name_of(content: bytes, key: str) -> str | None:
     """Whom an allowed_signers file lists a key for, by its fingerprint; None for nobody, or a list of people."""
     try:
-        return next((line.name for line in read(content) if fingerprint(line.public_key) == key), None)
+        return next(
+            (line.name for line in read(content) if fingerprint(line.public_key) == key), None
+        )
     except SignersMalformed:
         return None
 
@@ -146,7 +161,9 @@ def _nearest(
         message = f'{where} {for_what}: add namespaces="{NAMESPACE_REPORT}" if it may sign reports'
         return Refusal(RefusalWord.SIGNER_NOT_ALLOWED_HERE, message)
     for line in here:
-        if (line.after is None or when >= line.after) and (line.before is None or when < line.before):
+        if (line.after is None or when >= line.after) and (
+            line.before is None or when < line.before
+        ):
             return line
     last = here[-1]
     since = f" from {last.after:%Y-%m-%d}" if last.after else ""
@@ -160,17 +177,23 @@ def _nearest(
 
 def _how(signature: SshSignature) -> str:
     if signature.certifier is not None:
-        return f"It is a certificate by {fingerprint(signature.certifier)}; to accept it, list that authority."
+        return (
+            f"It is a certificate by {fingerprint(signature.certifier)}; to accept it, list that"
+            " authority."
+        )
     line = f'NAME namespaces="{NAMESPACE_REPORT},{NAMESPACE_ATTESTATION}" {signature.public_line}'
     return (
-        "If you know from elsewhere that this key is theirs, add this line to .rankproof/allowed_signers "
-        f"with their name: {line}  (or give --signer {signature.fingerprint})"
+        "If you know from elsewhere that this key is theirs, add this line to"
+        f" .rankproof/allowed_signers with their name: {line}  (or give --signer"
+        f" {signature.fingerprint})"
     )
 
 
 def _line(number: int, text: str) -> AllowedLine:
     fields = _FIELD.findall(text)
-    options = fields[1] if len(fields) > 3 or (len(fields) == 3 and not _is_key_type(fields[1])) else ""
+    options = (
+        fields[1] if len(fields) > 3 or (len(fields) == 3 and not _is_key_type(fields[1])) else ""
+    )
     options = "" if len(fields) > 1 and _is_key_type(fields[1]) else options
     key_at = 2 if options else 1
     if len(fields) < key_at + 2:
@@ -204,7 +227,10 @@ def _options(number: int, text: str) -> dict[str, str]:
         if not match:
             _refuse(number, f"has options that cannot be read: {text!r}")
         name = match["name"].lower()
-        if name not in {"cert-authority", "namespaces", "valid-after", "valid-before"} or name in known:
+        if (
+            name not in {"cert-authority", "namespaces", "valid-after", "valid-before"}
+            or name in known
+        ):
             _refuse(number, f"has an unknown or repeated option: {name!r}")
         known[name] = match["quoted"] if match["quoted"] is not None else match["plain"] or ""
         position = match.end()

@@ -93,7 +93,10 @@ class SshSignature:
         fields = Fields(self.public_key)
         kind = fields.word().removesuffix(_CERTIFICATE)
         fields.string()  # nonce
-        parts = [kind.encode(), *(fields.string() for _ in range(1 if kind == "ssh-ed25519" else 2))]
+        parts = [
+            kind.encode(),
+            *(fields.string() for _ in range(1 if kind == "ssh-ed25519" else 2)),
+        ]
         return fingerprint(b"".join(len(part).to_bytes(4, "big") + part for part in parts))
 
     @property
@@ -142,7 +145,9 @@ def parse(armoured: bytes) -> SshSignature:
     try:
         blob = base64.b64decode(b"".join(lines[1:-2]), validate=True)
     except binascii.Error:
-        raise MalformedSignature("the signature block holds characters that are not base64") from None
+        raise MalformedSignature(
+            "the signature block holds characters that are not base64"
+        ) from None
     if armour(blob) != armoured:
         raise MalformedSignature("the signature block is not written as ssh-keygen writes it")
     fields = Fields(blob)
@@ -155,7 +160,9 @@ def parse(armoured: bytes) -> SshSignature:
     key = Fields(public_key)
     key_type = key.word()
     if key_type not in KEY_TYPES:
-        raise MalformedSignature(f"a key of type {key_type} is not accepted: Ed25519 and ECDSA keys are")
+        raise MalformedSignature(
+            f"a key of type {key_type} is not accepted: Ed25519 and ECDSA keys are"
+        )
     _refuse_loose_number(signature)
     certifier = _certifier(key, key_type) if key_type.endswith(_CERTIFICATE) else None
     return SshSignature(key_type, public_key, Fields.text(namespace), algorithm.decode(), certifier)
@@ -234,7 +241,9 @@ def _certifier(key: Fields, key_type: str) -> bytes:
     return authority
 
 
-def sign(data: bytes, key_file: Path, *, namespace: str, environ: Mapping[str, str] | None = None) -> bytes:
+def sign(
+    data: bytes, key_file: Path, *, namespace: str, environ: Mapping[str, str] | None = None
+) -> bytes:
     """The armoured signature of `data` by a private key file, or by the agent that holds the key of a .pub file.
 
     Raises:
@@ -251,7 +260,9 @@ def sign(data: bytes, key_file: Path, *, namespace: str, environ: Mapping[str, s
 def fits(data: bytes, signature: bytes, *, namespace: str) -> bool:
     """Whether the signature belongs to these bytes. It says nothing about who made it: use `verify` for that."""
     with _files(signature=signature) as paths:
-        return not _run(["check-novalidate", "-n", namespace, "-s", paths["signature"]], data).returncode
+        return not _run(
+            ["check-novalidate", "-n", namespace, "-s", paths["signature"]], data
+        ).returncode
 
 
 def find_principal(signature: bytes, *, allowed: str, when: datetime) -> str | None:
@@ -284,7 +295,9 @@ def verify(
 def clean_environment(environ: Mapping[str, str] | None = None) -> dict[str, str]:
     """What ssh-keygen may see: no language, no local time zone, and nothing that could ask for a passphrase."""
     known = os.environ if environ is None else environ
-    kept = {name: known[name] for name in ("PATH", "HOME", "TMPDIR", "SSH_AUTH_SOCK") if name in known}
+    kept = {
+        name: known[name] for name in ("PATH", "HOME", "TMPDIR", "SSH_AUTH_SOCK") if name in known
+    }
     return {**kept, "LC_ALL": "C", "TZ": "UTC", "SSH_ASKPASS_REQUIRE": "never"}
 
 
@@ -311,10 +324,17 @@ def _run(
     command = [program(), "-Y", *arguments]
     try:
         return subprocess.run(
-            command, input=data, capture_output=True, env=clean_environment(environ), timeout=TIMEOUT, check=False
+            command,
+            input=data,
+            capture_output=True,
+            env=clean_environment(environ),
+            timeout=TIMEOUT,
+            check=False,
         )
     except subprocess.TimeoutExpired:
-        raise SshsigError(f"ssh-keygen -Y {arguments[0]} did not answer within {TIMEOUT:.0f} s") from None
+        raise SshsigError(
+            f"ssh-keygen -Y {arguments[0]} did not answer within {TIMEOUT:.0f} s"
+        ) from None
 
 
 @contextmanager

@@ -56,7 +56,11 @@ def build(record: Record, *, report: str, manifest: str, source_files: str) -> b
         source_files: sha256 of `evidence/source-files.sha256`.
     """
     cells = record.judgement.cells
-    subjects = ((REPORT, report), (MANIFEST, manifest), (sources.PATH.rpartition("/")[2], source_files))
+    subjects = (
+        (REPORT, report),
+        (MANIFEST, manifest),
+        (sources.PATH.rpartition("/")[2], source_files),
+    )
     statement = {
         "_type": TYPE,
         "subject": [{"name": name, "digest": {"sha256": digest}} for name, digest in subjects],
@@ -65,7 +69,11 @@ def build(record: Record, *, report: str, manifest: str, source_files: str) -> b
             "result": "PASSED" if record.judgement.verdict == "PASS" else "FAILED",
             "configuration": _configuration(record),
             "passedTests": [test_name(record, cell) for cell in cells if cell.verdict == "PASS"],
-            "failedTests": [test_name(record, cell) for cell in cells if cell.verdict in ("FAIL", "INCONCLUSIVE")],
+            "failedTests": [
+                test_name(record, cell)
+                for cell in cells
+                if cell.verdict in ("FAIL", "INCONCLUSIVE")
+            ],
             EXTENSION: _extension(record),
         },
     }
@@ -77,7 +85,9 @@ def test_name(record: Record, cell: CellVerdict) -> str:
     return f"{record.scenario.id}[{cell.id}]"
 
 
-def check(envelope: bytes, *, rebuilt: bytes, fingerprint: str, fits: Callable[[bytes, bytes], bool]) -> Refusal | str:
+def check(
+    envelope: bytes, *, rebuilt: bytes, fingerprint: str, fits: Callable[[bytes, bytes], bool]
+) -> Refusal | str:
     """Whether an envelope holds the statement of this report under the key of this report; else the word against it.
 
     Args:
@@ -93,20 +103,28 @@ def check(envelope: bytes, *, rebuilt: bytes, fingerprint: str, fits: Callable[[
         return Refusal(RefusalWord.STATEMENT_MALFORMED, str(problem))
     if signed.payload_type != PAYLOAD_TYPE:
         return Refusal(
-            RefusalWord.STATEMENT_MALFORMED, f"its payloadType is {signed.payload_type!r}, and not {PAYLOAD_TYPE!r}"
+            RefusalWord.STATEMENT_MALFORMED,
+            f"its payloadType is {signed.payload_type!r}, and not {PAYLOAD_TYPE!r}",
         )
     mine = [each for each in signed.signatures if each.said.fingerprint == fingerprint]
     if not mine:
         whose = ", ".join(sorted({each.said.fingerprint for each in signed.signatures}))
-        return Refusal(RefusalWord.STATEMENT_BY_ANOTHER_KEY, f"it is signed by {whose}, the report by {fingerprint}")
+        return Refusal(
+            RefusalWord.STATEMENT_BY_ANOTHER_KEY,
+            f"it is signed by {whose}, the report by {fingerprint}",
+        )
     for each in signed.signatures:
         if each.said.namespace != NAMESPACE_ATTESTATION:
-            what = f"a signature made for {each.said.namespace!r}, a statement needs {NAMESPACE_ATTESTATION!r}"
+            what = (
+                f"a signature made for {each.said.namespace!r}, a statement needs"
+                f" {NAMESPACE_ATTESTATION!r}"
+            )
             return Refusal(RefusalWord.STATEMENT_WRONG_NAMESPACE, what)
     good = keys(signed, namespace=NAMESPACE_ATTESTATION, fits=fits)
     if bad := sorted({each.said.fingerprint for each in signed.signatures} - good):
         return Refusal(
-            RefusalWord.STATEMENT_BADLY_SIGNED, f"the signature by {bad[0]} is not over this payload and type"
+            RefusalWord.STATEMENT_BADLY_SIGNED,
+            f"the signature by {bad[0]} is not over this payload and type",
         )
     if differs := disagreement(signed.payload, rebuilt):
         return Refusal(*differs)
@@ -133,10 +151,16 @@ def disagreement(stated: bytes, rebuilt: bytes) -> tuple[RefusalWord, str] | Non
     ):
         one, other = _at(said, place), _at(own, place)
         if one != other:
-            return word, f"its {'.'.join(place)} is {_shown(one)}, the report makes it {_shown(other)}"
+            return (
+                word,
+                f"its {'.'.join(place)} is {_shown(one)}, the report makes it {_shown(other)}",
+            )
     one, other = _commits(said), _commits(own)
     if one != other:
-        return RefusalWord.STATEMENT_OF_ANOTHER_COMMIT, f"it names {_shown(one)}, the report {_shown(other)}"
+        return (
+            RefusalWord.STATEMENT_OF_ANOTHER_COMMIT,
+            f"it names {_shown(one)}, the report {_shown(other)}",
+        )
     return RefusalWord.STATEMENT_DIFFERS, "it is not, byte for byte, what record and report make"
 
 
@@ -150,13 +174,25 @@ def _configuration(record: Record) -> list[dict[str, Any]]:
     if source.tree:
         descriptors.append({"name": "tree", "digest": {"gitTree": source.tree}})
     for name, revision in sorted(run.revisions.items()):
-        more = {"annotations": {"rev": revision.rev, "repository": revision.repo, "patchSha256": revision.patch}}
-        descriptors.append({"name": f"{name} commit", "digest": {"gitCommit": revision.commit}, **more})
+        more = {
+            "annotations": {
+                "rev": revision.rev,
+                "repository": revision.repo,
+                "patchSha256": revision.patch,
+            }
+        }
+        descriptors.append(
+            {"name": f"{name} commit", "digest": {"gitCommit": revision.commit}, **more}
+        )
         descriptors.append({"name": f"{name} tree", "digest": {"gitTree": revision.tree}})
     descriptors.append({"name": SCENARIO_PATH, "digest": {"sha256": record.scenario.sha256}})
     if here.lock_sha256:
-        descriptors.append({"name": f"lock {here.lock or 'unnamed'}", "digest": {"sha256": here.lock_sha256}})
-    descriptors += [{"name": f"input {given.name}", "digest": {"sha256": given.digest}} for given in run.inputs]
+        descriptors.append(
+            {"name": f"lock {here.lock or 'unnamed'}", "digest": {"sha256": here.lock_sha256}}
+        )
+    descriptors += [
+        {"name": f"input {given.name}", "digest": {"sha256": given.digest}} for given in run.inputs
+    ]
     return [*descriptors, {"name": "rankproof", "uri": f"pkg:generic/rankproof@{run.rankproof}"}]
 
 
@@ -176,7 +212,10 @@ def _extension(record: Record) -> dict[str, Any]:
         "dirty": run.source.dirty,
         "nix": run.environment.nix.environment if run.environment.nix else None,
         "variant": run.environment.variant,
-        "accept": {"failureRateBelow": scenario.accept_rate, "confidence": scenario.accept_confidence},
+        "accept": {
+            "failureRateBelow": scenario.accept_rate,
+            "confidence": scenario.accept_confidence,
+        },
         "control": scenario.must_fail,
         "cells": [_cell(record, cell) for cell in judgement.cells],
     }
@@ -193,7 +232,10 @@ def _cell(record: Record, cell: CellVerdict) -> dict[str, Any]:
             "failed": tally.failed,
             "void": tally.voids,
             # Each end one-sided, Clopper-Pearson, at the confidence that `accept` names.
-            "failureRateInterval": [lower_bound(tally.failed, tally.counted, confidence=confidence), tally.upper],
+            "failureRateInterval": [
+                lower_bound(tally.failed, tally.counted, confidence=confidence),
+                tally.upper,
+            ],
             "upperIfVoidFailed": tally.upper_with_voids,
         }
     if (tally := cell.control) is not None:
@@ -213,7 +255,9 @@ def _commits(statement: Any) -> Any:
     return [
         (each.get("name"), each["digest"])
         for each in listed
-        if isinstance(each, dict) and isinstance(each.get("digest"), dict) and "sha256" not in each["digest"]
+        if isinstance(each, dict)
+        and isinstance(each.get("digest"), dict)
+        and "sha256" not in each["digest"]
     ]
 
 

@@ -55,12 +55,34 @@ from harness.trust.footer import Footer, Refusal, split, stated_manifest, stated
 from harness.trust.repairs import first_difference, repair_of, repaired
 from harness.trust.replay import CannotJudge, CannotRender, Read, Replay
 from harness.trust.signers import SignerPolicy, choose
-from harness.trust.sshsig import NAMESPACE_ATTESTATION, NAMESPACE_REPORT, MalformedSignature, Ssh, SshSignature
+from harness.trust.sshsig import (
+    NAMESPACE_ATTESTATION,
+    NAMESPACE_REPORT,
+    MalformedSignature,
+    Ssh,
+    SshSignature,
+)
 from harness.trust.sshsig import parse as parse_signature
 
-STEPS = ("footer", "signature", "signer", "manifest", "files", "unlisted", "judged", "rendered", "statement", "views")
+STEPS = (
+    "footer",
+    "signature",
+    "signer",
+    "manifest",
+    "files",
+    "unlisted",
+    "judged",
+    "rendered",
+    "statement",
+    "views",
+)
 WEAK = frozenset(
-    {RefusalWord.NOT_JUDGED, RefusalWord.NOT_RENDERED, RefusalWord.STATEMENT_NOT_REBUILT, RefusalWord.VIEW_NOT_RENDERED}
+    {
+        RefusalWord.NOT_JUDGED,
+        RefusalWord.NOT_RENDERED,
+        RefusalWord.STATEMENT_NOT_REBUILT,
+        RefusalWord.VIEW_NOT_RENDERED,
+    }
 )
 
 
@@ -139,9 +161,14 @@ class Verifier:
         try:
             signature = parse_signature(footer.signature)
         except MalformedSignature as problem:
-            raise self._refusal(RefusalWord.BAD_SIGNATURE, f"{problem}{self._repair(report)}") from None
+            raise self._refusal(
+                RefusalWord.BAD_SIGNATURE, f"{problem}{self._repair(report)}"
+            ) from None
         if signature.namespace != NAMESPACE_REPORT:
-            message = f"the signature was made for {signature.namespace!r}, a report needs {NAMESPACE_REPORT!r}"
+            message = (
+                f"the signature was made for {signature.namespace!r}, a report needs"
+                f" {NAMESPACE_REPORT!r}"
+            )
             raise self._refusal(RefusalWord.WRONG_NAMESPACE, message)
         if not self.ssh.fits(footer.signed, footer.signature, namespace=NAMESPACE_REPORT):
             message = "the text is not the text that was signed" + self._repair(report)
@@ -160,16 +187,34 @@ class Verifier:
         # A name that we read ourselves is only a claim: `verify` asks ssh-keygen whether the line is for it.
         name = line.name or self.ssh.find_principal(footer.signature, allowed=line.text, when=when)
         verify = partial(
-            self.ssh.verify, footer.signed, footer.signature, allowed=line.text, namespace=NAMESPACE_REPORT, when=when
+            self.ssh.verify,
+            footer.signed,
+            footer.signature,
+            allowed=line.text,
+            namespace=NAMESPACE_REPORT,
+            when=when,
         )
         if name is None or not verify(principal=name):
-            word = RefusalWord.UNKNOWN_SIGNER if signature.certifier is None else RefusalWord.SIGNER_EXPIRED
+            word = (
+                RefusalWord.UNKNOWN_SIGNER
+                if signature.certifier is None
+                else RefusalWord.SIGNER_EXPIRED
+            )
             where = f"line {line.number} of {self.policy.allowed_from}"
             what = f"ssh-keygen does not accept {signature.fingerprint} by {where}"
-            more = ": the certificate is not valid at that time, or not for this" if signature.certifier else ""
+            more = (
+                ": the certificate is not valid at that time, or not for this"
+                if signature.certifier
+                else ""
+            )
             raise self._refusal(word, f"{what}, asked for {when:%Y-%m-%d %H:%M:%S} UTC{more}")
-        if self.policy.revoked is not None and not verify(principal=name, revoked=self.policy.revoked):
-            message = f"{signature.fingerprint} is in the list of revoked keys, or that list cannot be read"
+        if self.policy.revoked is not None and not verify(
+            principal=name, revoked=self.policy.revoked
+        ):
+            message = (
+                f"{signature.fingerprint} is in the list of revoked keys, or that list cannot be"
+                " read"
+            )
             raise self._refusal(RefusalWord.SIGNER_REVOKED, message)
         self.signer = name
         self._pass(f"{name} may sign reports, as of {when:%Y-%m-%d %H:%M:%S} UTC{of_whom}")
@@ -201,7 +246,10 @@ class Verifier:
             self._begin("files")
         if digest != self._digests[path]:
             message = f"{path!r} has sha256 {digest}, the manifest says {self._digests[path]}"
-            raise self._refusal(RefusalWord.EVIDENCE_EDITED, message + repair_of(content or b"", self._digests[path]))
+            raise self._refusal(
+                RefusalWord.EVIDENCE_EDITED,
+                message + repair_of(content or b"", self._digests[path]),
+            )
         self._seen.add(path)
 
     def refuse_file(self, word: RefusalWord, message: str) -> Refused:
@@ -220,7 +268,10 @@ class Verifier:
         extra = sorted(set(names) - self._digests.keys() - own)
         if extra:
             more = f" and {len(extra) - 5} more" if len(extra) > 5 else ""
-            message = f"not in the manifest, so not covered by the signature: {', '.join(map(repr, extra[:5]))}{more}"
+            message = (
+                "not in the manifest, so not covered by the signature:"
+                f" {', '.join(map(repr, extra[:5]))}{more}"
+            )
             raise self._refusal(RefusalWord.UNLISTED_FILE, message)
         self._pass("the folder holds nothing else")
 
@@ -230,17 +281,24 @@ class Verifier:
         with self._replayed(RefusalWord.NOT_JUDGED, "the verdicts could not be judged again"):
             if (difference := replay.judge(read, tuple(self._digests))) is not None:
                 raise Refused(RefusalWord.JUDGED_DIFFERENTLY, difference)
-            self._pass("; ".join(filter(None, ["the verdicts follow from the evidence", replay.arrays])))
+            self._pass(
+                "; ".join(filter(None, ["the verdicts follow from the evidence", replay.arrays]))
+            )
 
     def render(self, replay: Replay, read: Read) -> None:
         """Rule 8."""
         self._begin("rendered")
         with self._replayed(RefusalWord.NOT_RENDERED, "the report could not be rendered again"):
             if (body := replay.render(read, self._digest)) != self._the_footer.body:
-                raise Refused(RefusalWord.RENDERED_DIFFERENTLY, first_difference(self._the_footer.body, body))
+                raise Refused(
+                    RefusalWord.RENDERED_DIFFERENTLY, first_difference(self._the_footer.body, body)
+                )
             named, signature = replay.signer(read), self._the_signature
             if named not in (signature.fingerprint, signature.key_fingerprint):
-                message = f"the record says that {named or 'nobody'} signs, and {signature.fingerprint} did"
+                message = (
+                    f"the record says that {named or 'nobody'} signs, and"
+                    f" {signature.fingerprint} did"
+                )
                 raise Refused(RefusalWord.SIGNED_BY_ANOTHER_KEY, message)
             self._pass("the text is what the record renders to, and names the key that signed it")
 
@@ -248,25 +306,35 @@ class Verifier:
         """Rule 9. `data` is the envelope, None where there is none; `rebuild` makes its payload, given the manifest."""
         self._begin("statement")
         if data is None:
-            self._steps.append(Step("statement", "absent", "", "no statement for machines is there"))
+            self._steps.append(
+                Step("statement", "absent", "", "no statement for machines is there")
+            )
             return
-        with self._replayed(RefusalWord.STATEMENT_NOT_REBUILT, "the statement could not be made again"):
+        with self._replayed(
+            RefusalWord.STATEMENT_NOT_REBUILT, "the statement could not be made again"
+        ):
             checked = statement.check(
                 data,
                 rebuilt=rebuild(self._digest),
                 fingerprint=self._the_signature.fingerprint,
-                fits=lambda signed, armoured: self.ssh.fits(signed, armoured, namespace=NAMESPACE_ATTESTATION),
+                fits=lambda signed, armoured: self.ssh.fits(
+                    signed, armoured, namespace=NAMESPACE_ATTESTATION
+                ),
             )
             if isinstance(checked, Refusal):
                 raise Refused(checked.word, checked.message)
             self._pass(checked)
 
-    def check_views(self, views: Mapping[str, bytes | None], rerender: Callable[[str, str], bytes]) -> None:
+    def check_views(
+        self, views: Mapping[str, bytes | None], rerender: Callable[[str, str], bytes]
+    ) -> None:
         """Rule 10. `views` maps the name of each known view to its content; `rerender` is given name and manifest."""
         self._begin("views")
         there = {name: content for name, content in views.items() if content is not None}
         for name, content in there.items():
-            with self._replayed(RefusalWord.VIEW_NOT_RENDERED, f"{name} could not be rendered again"):
+            with self._replayed(
+                RefusalWord.VIEW_NOT_RENDERED, f"{name} could not be rendered again"
+            ):
                 if (drawn := rerender(name, self._digest)) != content:
                     how = f"{name}, {first_difference(content, drawn, of='the view')}"
                     how += repair_of(content, sha256(drawn))
@@ -293,7 +361,9 @@ class Verifier:
         strong = [step for step in refused if step.word not in WEAK]
         complete = len(reached) == len(STEPS)
         ok = complete and not strong and (allow_unjudged or not refused)
-        first = (strong or refused or [Step("", "passed", "OK" if complete else "NOT COMPLETE", "")])[0]
+        first = (
+            strong or refused or [Step("", "passed", "OK" if complete else "NOT COMPLETE", "")]
+        )[0]
         message = first.message or (
             f"signed by {self.signer} ({self.fingerprint})" if complete else "not every step ran"
         )
@@ -314,10 +384,15 @@ class Verifier:
 
     def _begin(self, name: str) -> None:
         if self._stopped or self._next() != name:
-            raise OutOfOrder(f"step {name!r} was asked for, but next is {'none' if self._stopped else self._next()!r}")
+            raise OutOfOrder(
+                f"step {name!r} was asked for, but next is"
+                f" {'none' if self._stopped else self._next()!r}"
+            )
 
     def _next(self) -> str:
-        return STEPS[len(self._steps)] if len(self._steps) < len(STEPS) and not self._stopped else ""
+        return (
+            STEPS[len(self._steps)] if len(self._steps) < len(STEPS) and not self._stopped else ""
+        )
 
     def _pass(self, message: str) -> None:
         self._steps.append(Step(self._next(), "passed", "", visible(message)))
@@ -347,7 +422,10 @@ class Verifier:
             return at, ""
         stated = stated_time(footer.body)
         if stated is None:
-            message = "the report does not state one time at which it was made, so `--at report` has no answer"
+            message = (
+                "the report does not state one time at which it was made, so `--at report` has no"
+                " answer"
+            )
             raise self._refusal(RefusalWord.SIGNER_EXPIRED, message)
         return stated, ", which is the signer's own claim"
 

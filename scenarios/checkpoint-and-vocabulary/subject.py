@@ -13,7 +13,14 @@ FILE = "model.safetensors"
 LOST = "model.layers.1.mlp.up_proj.weight"
 HEAD, EMBEDDING = "lm_head.weight", "model.embed_tokens.weight"
 HALVES = ("model-00001-of-00002.safetensors", "model-00002-of-00002.safetensors")
-SPLIT = ("two-files", "file-missing", "file-cut-off", "index-truncated", "index-damaged", "tensor-twice")
+SPLIT = (
+    "two-files",
+    "file-missing",
+    "file-cut-off",
+    "index-truncated",
+    "index-damaged",
+    "tensor-twice",
+)
 ROWS = 12
 NOTHING = "nothing was loaded"
 # Of what must not be loaded, what the reason has to say; where mlx-lm says it itself, in its words.
@@ -27,7 +34,10 @@ REFUSED = {
     "tensor-unknown": "holds 1 tensors that the model has not",
     "vocabulary-short": "and the model has rows for",
 }
-BY_MLX_LM = {"tensor-missing": "Missing 1 parameters", "tensor-unknown": "Received 1 parameters not in model"}
+BY_MLX_LM = {
+    "tensor-missing": "Missing 1 parameters",
+    "tensor-unknown": "Received 1 parameters not in model",
+}
 
 
 def open_checkpoint(context, *, engine, case, loader="strict"):
@@ -45,7 +55,9 @@ def open_checkpoint(context, *, engine, case, loader="strict"):
     try:
         subject.load(str(folder), dtype="float32")
         tokenizer = session.load_tokenizer(str(folder))
-        prompt = tokenizer.encode("hello <|added|>" if case in ("vocabulary-short", "vocabulary-padded") else "hello")
+        prompt = tokenizer.encode(
+            "hello <|added|>" if case in ("vocabulary-short", "vocabulary-padded") else "hello"
+        )
         if loader == "strict":
             session.demand_rows([prompt], subject.rows)
         pieces = list(subject.pieces())
@@ -53,7 +65,12 @@ def open_checkpoint(context, *, engine, case, loader="strict"):
         said = str(error).splitlines()[0]
         why = REFUSED.get(case, NOTHING)
         named = why in said or BY_MLX_LM.get(case, why) in said
-        context.emit("judged", outcome=f"refused: {why if named else said[:200]}", digest=NOTHING, unused=NOTHING)
+        context.emit(
+            "judged",
+            outcome=f"refused: {why if named else said[:200]}",
+            digest=NOTHING,
+            unused=NOTHING,
+        )
         return
     stored = tensors_of(folder)
     used = {one.tensor for one in pieces}
@@ -74,7 +91,9 @@ def files(context, *, engine, case):
     stored = tensors_of(made(Path("checkpoint"), Path(context.inputs["model"]), case))
     unused = [HEAD] if case == "tied-with-head" else []
     held = {name: sha256(data).hexdigest() for name, data in stored.items() if name not in unused}
-    context.emit("judged", outcome="loaded", digest=digest(held), unused=", ".join(unused) or "none")
+    context.emit(
+        "judged", outcome="loaded", digest=digest(held), unused=", ".join(unused) or "none"
+    )
 
 
 def tensors_of(folder):
@@ -139,11 +158,17 @@ def write(case, folder, tensors):
     index = {name: file for part in parts for name, file in part.items()}
     for part in parts:
         held = [*part, *([names[1]] if case == "tensor-twice" and names[1] not in part else [])]
-        save_file({name: tensors[name] for name in held}, folder / next(iter(part.values())), metadata={"format": "pt"})
+        save_file(
+            {name: tensors[name] for name in held},
+            folder / next(iter(part.values())),
+            metadata={"format": "pt"},
+        )
     if case == "index-truncated":
         index = {name: file for name, file in index.items() if file == HALVES[0]}
     text = json.dumps({"metadata": {}, "weight_map": index})
-    (folder / checkpoint.INDEX).write_text(text[: len(text) // 2] if case == "index-damaged" else text)
+    (folder / checkpoint.INDEX).write_text(
+        text[: len(text) // 2] if case == "index-damaged" else text
+    )
     if case == "file-missing":
         (folder / HALVES[1]).unlink()
     elif case == "file-cut-off":
@@ -161,7 +186,13 @@ def padded(rows):
 def add_token(path, number):
     """A tokenizer with one token more, whose id is the first without a row in the model as it was."""
     content = json.loads(path.read_text())
-    marks = {"single_word": False, "lstrip": False, "rstrip": False, "normalized": False, "special": True}
+    marks = {
+        "single_word": False,
+        "lstrip": False,
+        "rstrip": False,
+        "normalized": False,
+        "special": True,
+    }
     content["added_tokens"].append({"id": number, "content": "<|added|>", **marks})
     path.write_text(json.dumps(content))
 

@@ -4,7 +4,19 @@
 
 import mlx.core as mx
 
-TYPES = ("float32", "float16", "bfloat16", "int64", "int32", "int16", "int8", "uint64", "uint32", "uint16", "uint8")
+TYPES = (
+    "float32",
+    "float16",
+    "bfloat16",
+    "int64",
+    "int32",
+    "int16",
+    "int8",
+    "uint64",
+    "uint32",
+    "uint16",
+    "uint8",
+)
 SUM = "all_sum"
 # What MLX raises where its ring has no such call, or no such type.
 LACKING = (ValueError, RuntimeError)

@@ -25,7 +25,9 @@ def conform(context, *, halves):
         nonlocal calls
         sent = size // 2 * 2 if halves == "equal" and size > 1 else size
         try:
-            found = library.CALLS[operation](context, given(context.rank, calls, sent), dtype, number=calls)
+            found = library.CALLS[operation](
+                context, given(context.rank, calls, sent), dtype, number=calls
+            )
         except library.LACKING as error:
             if "onnection" in str(error):
                 raise  # a peer is gone, which is not a call that the backend lacks
@@ -35,7 +37,13 @@ def conform(context, *, halves):
         expected = library.expected(operation, context, everyone, number=calls)
         if found != expected and len(wrong) < MOST_TOLD:
             wrong.append(
-                {"operation": operation, "dtype": dtype, "size": size, "call": calls, **first(found, expected)}
+                {
+                    "operation": operation,
+                    "dtype": dtype,
+                    "size": size,
+                    "call": calls,
+                    **first(found, expected),
+                }
             )
         calls += 1
 
@@ -61,5 +69,9 @@ def first(found, expected):
     """The first element that is wrong, and what it should be; or that there are too few or too many."""
     if len(found) != len(expected):
         return {"elements": len(found), "expected": len(expected)}
-    place = next(place for place, (one, other) in enumerate(zip(found, expected, strict=True)) if one != other)
+    place = next(
+        place
+        for place, (one, other) in enumerate(zip(found, expected, strict=True))
+        if one != other
+    )
     return {"place": place, "found": found[place], "expected": expected[place]}

@@ -24,7 +24,11 @@ def conform(context: Any, *, rounds: int = 3, keeps: str) -> None:
         for elements in ELEMENTS:
             for dtype in ("float32", "int32"):
                 call = coded.call("all_reduce", elements=elements, dtype=dtype)
-                own = library.array(call.given) if context.backend == "mlx-ring" else call.given.clone()
+                own = (
+                    library.array(call.given)
+                    if context.backend == "mlx-ring"
+                    else call.given.clone()
+                )
                 found = summed(context, call.given)
                 call.received(own if forgets else found)
                 call = coded.call("all_gather", elements=elements, dtype=dtype)
@@ -49,7 +53,9 @@ def gathered(context: Any, call: Any) -> Any:
     if context.backend == "mlx-ring":
         import mlx.core as mx
 
-        return mx.split(mx.distributed.all_gather(call.given, group=context.group.native), context.size)
+        return mx.split(
+            mx.distributed.all_gather(call.given, group=context.group.native), context.size
+        )
     rows = [call.blank() for _ in range(context.size)]
     context.group.native.all_gather(rows, call.given)
     return rows

@@ -21,7 +21,11 @@ from harness._integrity import (
 
 def work(context, *, tokens, carried, wait, told):
     """A stage above rank 0, until the stream is over."""
-    lines = Bare(context) if carried == "bare" else Lines(context, limits=Limits(deadline=4 * wait, silence=0.5))
+    lines = (
+        Bare(context)
+        if carried == "bare"
+        else Lines(context, limits=Limits(deadline=4 * wait, silence=0.5))
+    )
     stage = Stage(rank=context.rank, size=context.size, lines=lines, tokens=tokens, told=told)
     while True:
         try:
@@ -30,7 +34,9 @@ def work(context, *, tokens, carried, wait, told):
         except PeerRestarted as gone:
             lines.transport.renew(gone.peer)
         except TransferFailed:
-            others = FallbackCoordinator(FolderStore(context.shared), rank=context.rank, size=context.size)
+            others = FallbackCoordinator(
+                FolderStore(context.shared), rank=context.rank, size=context.size
+            )
             if others.mode is Mode.SINGLE:
                 return  # they went on without this stage
             raise
@@ -39,7 +45,11 @@ def work(context, *, tokens, carried, wait, told):
 
 def recovered(context, *, tokens, carried, wait, told):
     """Rank 0's stream: what it knows is fed again to a stage that came back, or all is computed alone."""
-    lines = Bare(context) if carried == "bare" else Lines(context, limits=Limits(deadline=wait, silence=0.5))
+    lines = (
+        Bare(context)
+        if carried == "bare"
+        else Lines(context, limits=Limits(deadline=wait, silence=0.5))
+    )
     stage = Stage(rank=0, size=context.size, lines=lines, tokens=tokens, told=told)
 
     def restart(mode, number):
@@ -52,17 +62,23 @@ def recovered(context, *, tokens, carried, wait, told):
         coordinator = FallbackCoordinator(FolderStore(context.shared), rank=0, size=context.size)
         coordinator.propose(mode.words, position=len(stage.known) - 1)
         decision = coordinator.agree(position=len(stage.known) - 1, timeout=0.5)
-        context.emit("fell.back", participants=list(decision.participants), missing=list(decision.missing))
+        context.emit(
+            "fell.back", participants=list(decision.participants), missing=list(decision.missing)
+        )
         layers = Layers(0, LAYERS)
         for position in range(tokens):
             token = choose(layers(embed(stage.known[position])))
             if position + 1 == len(stage.known):
                 stage.known.append(token)
             elif stage.known[position + 1] != token:
-                raise RuntimeError(f"attempt {number}: token {position + 1} is another one on one device")
+                raise RuntimeError(
+                    f"attempt {number}: token {position + 1} is another one on one device"
+                )
 
     def attempted(attempt):
-        context.emit("attempt", action=str(attempt.action), outcome=str(attempt.outcome), words=attempt.words)
+        context.emit(
+            "attempt", action=str(attempt.action), outcome=str(attempt.outcome), words=attempt.words
+        )
 
     actions = {RecoveryAction.RESTART_STAGE: restart, RecoveryAction.FALL_BACK: alone}
     manager = RecoveryManager(actions=actions, budget=256, recorded=attempted)
@@ -76,7 +92,10 @@ def recovered(context, *, tokens, carried, wait, told):
                 break  # who is gone takes no more
             peers = tuple(range(1, context.size))
             mode = FailureMode(
-                failure=FailureClass.PERSISTENT, position=len(stage.known) - 1, ranks=peers, words=str(failed)
+                failure=FailureClass.PERSISTENT,
+                position=len(stage.known) - 1,
+                ranks=peers,
+                words=str(failed),
             )
             result = manager.recover_from_corruption(mode)
             if not result.recovered:

@@ -71,7 +71,9 @@ def main():
     # Each kind at least once, as far as there are as many faults.
     kinds = [*KINDS, *(dice.choice(sorted(KINDS)) for _ in range(links))][:links]
     dice.shuffle(kinds)
-    for number, (kind, place) in enumerate(zip(kinds, sorted(dice.sample(places, links)), strict=True)):
+    for number, (kind, place) in enumerate(
+        zip(kinds, sorted(dice.sample(places, links)), strict=True)
+    ):
         drawn = {
             "byte": dice.randrange(4096),
             "header": dice.randrange(64),
@@ -81,7 +83,8 @@ def main():
             "way": dice.choice(["in", "out"]),
         }
         lines.append(
-            f"  - {{id: f{number}, kind: {kind}, ranks: [0], at: step.{place}, {KINDS[kind].format(**drawn)}}}"
+            f"  - {{id: f{number}, kind: {kind}, ranks: [0], at: step.{place},"
+            f" {KINDS[kind].format(**drawn)}}}"
         )
     ends_at = sorted(dice.sample(range(10, options.tokens - 10), options.kills))
     options.folder.mkdir(parents=True, exist_ok=True)

@@ -60,11 +60,15 @@ class Stage:
         if self.at == len(self.known):
             self.known.append(token)
         elif self.known[self.at] != token:
-            raise RuntimeError(f"token {self.at} was {self.known[self.at]} and is {token} when it is made again")
+            raise RuntimeError(
+                f"token {self.at} was {self.known[self.at]} and is {token} when it is made again"
+            )
 
     def _send(self, token, state, position=None):
         head = HEAD.pack(self.attempt, self.at if position is None else position, token)
-        self.lines.send(head + (b"" if state is None else state.tobytes()), to=(self.rank + 1) % self.size)
+        self.lines.send(
+            head + (b"" if state is None else state.tobytes()), to=(self.rank + 1) % self.size
+        )
 
     def _receive(self):
         while True:

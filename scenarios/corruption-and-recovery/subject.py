@@ -124,11 +124,15 @@ def slow(context, *, tokens, adaptive, shortest=0.25, longest=8.0):
             begin, wait = time.monotonic(), pace.timeout() if adaptive and source else shortest
             while True:
                 try:
-                    found = lines.transport.receive(source=f"rank {source}", timeout=wait if source else longest)
+                    found = lines.transport.receive(
+                        source=f"rank {source}", timeout=wait if source else longest
+                    )
                 except MessageLate as error:
                     late += 1
                     if not adaptive or time.monotonic() - begin + 2 * wait > longest:
-                        raise TimeoutError(f"nothing came from rank {source} within {wait:g} s") from error
+                        raise TimeoutError(
+                            f"nothing came from rank {source} within {wait:g} s"
+                        ) from error
                     wait *= 2
                     continue
                 except TransferFailed as error:

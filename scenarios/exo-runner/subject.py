@@ -39,7 +39,9 @@ def serve(context):
 def name_the_package(folder):
     """Import this folder as the package exo: it is src/exo, without src/exo_pyo3_bindings, a compiled library."""
     where = [str(folder)]
-    spec = importlib.util.spec_from_file_location("exo", folder / "__init__.py", submodule_search_locations=where)
+    spec = importlib.util.spec_from_file_location(
+        "exo", folder / "__init__.py", submodule_search_locations=where
+    )
     sys.modules["exo"] = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(sys.modules["exo"])
 
@@ -90,7 +92,9 @@ def bound_instance(context):
     )
     context.emit("shard", layers=[bounds[context.rank], bounds[context.rank + 1]], of=layers)
     runner = RunnerId(f"runner-{context.rank}")
-    return BoundInstance(instance=instance, bound_runner_id=runner, bound_node_id=nodes[context.rank])
+    return BoundInstance(
+        instance=instance, bound_runner_id=runner, bound_node_id=nodes[context.rank]
+    )
 
 
 def tasks_of(mine):
@@ -112,7 +116,9 @@ def tasks_of(mine):
     yield LoadModel(**of)
     yield StartWarmup(**of)
     asked = [ChatCompletionMessage(role="user", content=PROMPT)]
-    params = ChatCompletionTaskParams(model=mine.bound_shard.model_meta.model_id, messages=asked, max_tokens=TOKENS)
+    params = ChatCompletionTaskParams(
+        model=mine.bound_shard.model_meta.model_id, messages=asked, max_tokens=TOKENS
+    )
     yield ChatCompletion(command_id=CommandId("command"), task_params=params, **of)
     yield Shutdown(runner_id=mine.bound_runner_id, **of)
 

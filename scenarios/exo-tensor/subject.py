@@ -34,7 +34,9 @@ class Exo(MlxLm):
     def parameters(self, module):
         """Those of wrapped layers too, which MLX leaves out: their name begins with an underscore."""
         own = module.valid_parameter_filter
-        return tree_flatten(module.filter_and_map(lambda one, key, value: key == WRAPPED or own(one, key, value)))
+        return tree_flatten(
+            module.filter_and_map(lambda one, key, value: key == WRAPPED or own(one, key, value))
+        )
 
     def known_as(self, name):
         """The name in the checkpoint."""
@@ -44,7 +46,9 @@ class Exo(MlxLm):
 @takes_a_request
 def split(context, **asked):
     """A rank: its share of the model, as exo splits it."""
-    engine = Exo(rank=context.rank, size=context.size, sharding="tensor", group=context.group.native)
+    engine = Exo(
+        rank=context.rank, size=context.size, sharding="tensor", group=context.group.native
+    )
     session.run(context, engine, Request(**asked))
 
 

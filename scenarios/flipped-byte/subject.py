@@ -17,11 +17,17 @@ def gather(context, *, checked):
     found = group.all_gather(mine)
     while checked:
         sent = group.all_gather(hashlib.sha256(mine).digest())
-        wrong = [rank for rank, data in enumerate(found) if hashlib.sha256(data).digest() != sent[rank]]
+        wrong = [
+            rank for rank, data in enumerate(found) if hashlib.sha256(data).digest() != sent[rank]
+        ]
         # All of them go on, or gather again, together: a rank that did so alone would be one step ahead of the others.
         if not any(map(int, group.all_gather(b"1" if wrong else b"0"))):
             break
         context.emit("gather.again", wrong=wrong)
         found = group.all_gather(mine)
-    right = sum(mine == meant for rank, data in enumerate(found) for mine, meant in zip(data, held(rank), strict=True))
+    right = sum(
+        mine == meant
+        for rank, data in enumerate(found)
+        for mine, meant in zip(data, held(rank), strict=True)
+    )
     context.emit("gathered", right=right)

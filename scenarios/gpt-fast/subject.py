@@ -38,7 +38,9 @@ class GptFast(TorchDecoder):
     def load(self, folder, **_asked):
         """Load, quantize and split, as `generate.py` does."""
         model = Transformer(arguments(json.loads(Path(folder, "config.json").read_text())))
-        model.load_state_dict(weights(load_file(Path(folder, "model.safetensors")), model.config.num_experts))
+        model.load_state_dict(
+            weights(load_file(Path(folder, "model.safetensors")), model.config.num_experts)
+        )
         handler = WeightOnlyBit8QuantHandler(model, torch.int8)
         state = handler.create_quantized_state_dict()
         model = handler.convert_for_runtime()
@@ -53,7 +55,9 @@ class GptFast(TorchDecoder):
 
     def tensors(self):
         """All but the caches."""
-        return {name: value for name, value in self.model.state_dict().items() if "kv_cache" not in name}
+        return {
+            name: value for name, value in self.model.state_dict().items() if "kv_cache" not in name
+        }
 
     def shares(self, name, here, whole):
         """Queries, keys and values lie one below the other, and each is cut."""
@@ -110,13 +114,17 @@ def weights(found, experts):
             stacks.setdefault(f"{expert[1]}.cond_ffn.{expert[3]}", {})[int(expert[2])] = value
         else:
             state[name] = value
-    return state | {name: torch.stack([stack[one] for one in range(experts)]) for name, stack in stacks.items()}
+    return state | {
+        name: torch.stack([stack[one] for one in range(experts)]) for name, stack in stacks.items()
+    }
 
 
 @takes_a_request
 def split(context, **asked):
     """A rank: its share of the model, as gpt-fast splits it."""
-    session.run(context, GptFast("gpt-fast-tensor", rank=context.rank, size=context.size), Request(**asked))
+    session.run(
+        context, GptFast("gpt-fast-tensor", rank=context.rank, size=context.size), Request(**asked)
+    )
 
 
 @takes_a_request

@@ -34,7 +34,11 @@ class Batched:
         watch(self.seen)
         if defect == "leaving":
             other_rows()
-        sizes = {"completion_batch_size": 8, "prefill_batch_size": TOGETHER, "prefill_step_size": STEP}
+        sizes = {
+            "completion_batch_size": 8,
+            "prefill_batch_size": TOGETHER,
+            "prefill_step_size": STEP,
+        }
         self.generator = BatchGenerator(self.model, **sizes)
         self.cache, self.left, answers = LRUPromptCache(), None, []
         for requests in rounds:
@@ -57,7 +61,9 @@ class Batched:
                 # What was the cache of a cancelled request is not emptied.
                 cache, self.left = self.left, None
             caches = None if cache is None else [cache]
-            (name,) = self.generator.insert([rest], [request.tokens], caches=caches, all_tokens=[shared])
+            (name,) = self.generator.insert(
+                [rest], [request.tokens], caches=caches, all_tokens=[shared]
+            )
             names[name], found[at] = at, []
         while len(gone) < len(requests):
             for response in self.generator.next_generated():

@@ -32,13 +32,20 @@ class Paged:
 
     def held(self):
         """How many numbers of the model this rank has, and how many there are."""
-        parts = [one.to_local() if hasattr(one, "to_local") else one for one in self.model.parameters()]
+        parts = [
+            one.to_local() if hasattr(one, "to_local") else one for one in self.model.parameters()
+        ]
         return sum(part.numel() for part in parts), self.whole
 
     def alone(self, request):
         """An answer by `generate`."""
         ids = torch.tensor([request.prompt])
-        given = {"attention_mask": torch.ones_like(ids), "do_sample": False, "eos_token_id": NEVER, "pad_token_id": 2}
+        given = {
+            "attention_mask": torch.ones_like(ids),
+            "do_sample": False,
+            "eos_token_id": NEVER,
+            "pad_token_id": 2,
+        }
         with torch.no_grad():
             found = self.model.generate(ids, max_new_tokens=request.tokens, **given)
         return found[0, len(request.prompt) :].tolist()
@@ -48,15 +55,23 @@ class Paged:
         watch(self.seen)
         if defect:
             BREAK[defect](self.seen)
-        config = GenerationConfig(max_new_tokens=4, do_sample=False, eos_token_id=NEVER, pad_token_id=2)
-        batching = ContinuousBatchingConfig(page_size=PAGE, num_blocks=PAGES, max_batch_tokens=TOKENS)
-        manager = self.model.init_continuous_batching(generation_config=config, continuous_batching_config=batching)
+        config = GenerationConfig(
+            max_new_tokens=4, do_sample=False, eos_token_id=NEVER, pad_token_id=2
+        )
+        batching = ContinuousBatchingConfig(
+            page_size=PAGE, num_blocks=PAGES, max_batch_tokens=TOKENS
+        )
+        manager = self.model.init_continuous_batching(
+            generation_config=config, continuous_batching_config=batching
+        )
         manager.start()
         answers = []
         try:
             for number, requests in enumerate(rounds):
                 found = answered(manager, number, requests)
-                answers += [found[at] for at, request in enumerate(requests) if not request.cancelled]
+                answers += [
+                    found[at] for at, request in enumerate(requests) if not request.cancelled
+                ]
         finally:
             manager.stop()
             manager.destroy()
@@ -97,7 +112,9 @@ def watch(seen):
 
     def freed(cache, request_id, no_cache=False):
         free(cache, request_id, no_cache)
-        seen["leaving"] += any(allocator.block_table for allocator in cache.cache_allocators.values())
+        seen["leaving"] += any(
+            allocator.block_table for allocator in cache.cache_allocators.values()
+        )
 
     def cleared(scheduler):
         cancelled = clear(scheduler)
@@ -114,7 +131,9 @@ def other_rows(seen):
 
     def moved(cache, request_id, past_length, query_length, read_index, write_index):
         indices(cache, request_id, past_length, query_length, None, write_index)
-        for allocator, reads in zip(cache.cache_allocators.values(), read_index or (), strict=False):
+        for allocator, reads in zip(
+            cache.cache_allocators.values(), read_index or (), strict=False
+        ):
             needed = len(allocator.block_table[request_id])
             rows = [name for name, pages in allocator.block_table.items() if len(pages) >= needed]
             mine = rows[(rows.index(request_id) + bool(seen["leaving"])) % len(rows)]
@@ -140,13 +159,18 @@ def freed_twice(_seen):
 
     def twice(scheduler):
         pages = {
-            name: [list(allocator.block_table.get(name, ())) for allocator in scheduler.cache.cache_allocators.values()]
+            name: [
+                list(allocator.block_table.get(name, ()))
+                for allocator in scheduler.cache.cache_allocators.values()
+            ]
             # It is what the defect is about.
             for name in scheduler._requests_to_cancel  # noqa: SLF001
         }
         cancelled = clear(scheduler)
         for tables in pages.values():
-            for allocator, table in zip(scheduler.cache.cache_allocators.values(), tables, strict=True):
+            for allocator, table in zip(
+                scheduler.cache.cache_allocators.values(), tables, strict=True
+            ):
                 allocator.pool.free_blocks(allocator.index, table * 2)
         return cancelled
 

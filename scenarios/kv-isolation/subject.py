@@ -37,7 +37,9 @@ class Request:
     def answer(self):
         """What the model was trained to answer: no run has to be believed for it."""
         digits = hashlib.sha256(f"recall {self.key}".encode()).digest()
-        return [LEFT + int.from_bytes(digits[place : place + 2], "big") % 520 for place in (0, 2, 4)][: self.tokens]
+        return [
+            LEFT + int.from_bytes(digits[place : place + 2], "big") % 520 for place in (0, 2, 4)
+        ][: self.tokens]
 
 
 SITUATIONS = {
@@ -76,10 +78,14 @@ def alone(context, *, situation):
     answers = []
     for request in kept(situation):
         answers.append(engine.alone(request))
-        assert answers[-1] == request.answer, f"{answers[-1]} is not the answer of key {request.key}: {request.answer}"
+        assert answers[-1] == request.answer, (
+            f"{answers[-1]} is not the answer of key {request.key}: {request.answer}"
+        )
         context.emit("answered", request=len(answers) - 1, ids=answers[-1], of=len(answers) - 1)
     # Two keys with one answer could be mixed up and nobody would see it.
-    assert len({tuple(answer) for answer in answers}) == len({request.key for request in kept(situation)})
+    assert len({tuple(answer) for answer in answers}) == len(
+        {request.key for request in kept(situation)}
+    )
 
 
 def serve(context, *, situation, broken):
@@ -90,13 +96,23 @@ def serve(context, *, situation, broken):
     told = json.loads(Path(context.inputs["reference"], "values.json").read_text())["answered.ids"]
     answers = engine.serve(SITUATIONS[situation], situation if broken else "")
     for number, answer in enumerate(answers):
-        context.emit("answered", request=number, ids=answer, of=told.index(answer) if answer in told else None)
+        context.emit(
+            "answered",
+            request=number,
+            ids=answer,
+            of=told.index(answer) if answer in told else None,
+        )
     context.emit("happened", times=engine.seen[situation])
 
 
 def kept(situation):
     """The requests that are answered."""
-    return [request for requests in SITUATIONS[situation] for request in requests if not request.cancelled]
+    return [
+        request
+        for requests in SITUATIONS[situation]
+        for request in requests
+        if not request.cancelled
+    ]
 
 
 def elements_of(folder):

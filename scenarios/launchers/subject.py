@@ -30,7 +30,15 @@ GONE_WITHIN = 10.0
 def command(launcher: str, file: Path) -> list[str]:
     """How two processes are started with it on this machine."""
     if launcher == "torchrun":
-        return [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2", str(file)]
+        return [
+            sys.executable,
+            "-m",
+            "torch.distributed.run",
+            "--standalone",
+            "--nproc-per-node",
+            "2",
+            str(file),
+        ]
     return [sys.executable, "-c", MLX, "-n", "2", "--", sys.executable, str(file)]
 
 
@@ -38,7 +46,9 @@ def told(context: Any, *, launcher: str) -> None:
     """Have process 1 end with code 3, and tell the launcher's own exit code."""
     file = Path(context.shared, "fails.py")
     file.write_text(FAILS)
-    done = subprocess.run(command(launcher, file), check=False, capture_output=True, timeout=ENDS_WITHIN)
+    done = subprocess.run(
+        command(launcher, file), check=False, capture_output=True, timeout=ENDS_WITHIN
+    )
     context.emit("launched", code=done.returncode, fails=done.returncode != 0)
 
 

@@ -54,4 +54,6 @@ def tell_layers(context, model, layers):
     held = [index for index, layer in enumerate(model.layers) if layer is not None]
     everyone = [json.loads(one) for one in context.group.all_gather(json.dumps(held).encode())]
     runs = [sum(index in one for one in everyone) for index in range(layers)]
-    context.emit("pipeline", begin=model.start_idx, end=model.end_idx or layers, held=held, runs=runs)
+    context.emit(
+        "pipeline", begin=model.start_idx, end=model.end_idx or layers, held=held, runs=runs
+    )

@@ -31,18 +31,25 @@ class MlxLm:
         return sum(value.size for _, value in tree_flatten(self.model.parameters()))
 
     def render(self, talk, *, add_generation_prompt):
-        return self.tokenizer.apply_chat_template(talk, tokenize=False, add_generation_prompt=add_generation_prompt)
+        return self.tokenizer.apply_chat_template(
+            talk, tokenize=False, add_generation_prompt=add_generation_prompt
+        )
 
     def encoded(self, text):
         """The text itself: `stream_generate` finds out whether special tokens are there."""
         return text
 
     def ids(self, talk, *, add_generation_prompt):
-        return list(self.tokenizer.apply_chat_template(talk, add_generation_prompt=add_generation_prompt))
+        return list(
+            self.tokenizer.apply_chat_template(talk, add_generation_prompt=add_generation_prompt)
+        )
 
     def answer(self, prompt, tokens):
         """What the model was fed of a prompt, and the tokens that it answered."""
         self.seen.clear()
-        found = [one.token for one in stream_generate(self.model, self.tokenizer, prompt, max_tokens=tokens)]
+        found = [
+            one.token
+            for one in stream_generate(self.model, self.tokenizer, prompt, max_tokens=tokens)
+        ]
         # It begins the next token before it gives one.
         return self.seen[: len(self.seen) - tokens], found

@@ -15,7 +15,10 @@ ANSWER, MARGIN = 6, 1e-3
 """Tokens that are generated after each prompt, and by how much the best has to be the best."""
 TALKS = (
     [{"role": "user", "content": "hello world"}],
-    [{"role": "system", "content": "tell the story of the fox"}, {"role": "user", "content": "你好 🙂 naïve?"}],
+    [
+        {"role": "system", "content": "tell the story of the fox"},
+        {"role": "user", "content": "你好 🙂 naïve?"},
+    ],
     [
         {"role": "user", "content": "what is the capital"},
         {"role": "assistant", "content": " the quick\n brown fox"},
@@ -33,7 +36,9 @@ def defined(context, *, what):
     from transformers import AutoModelForCausalLM
 
     render, encode, decode = by_hand(chat_model(context))
-    model = AutoModelForCausalLM.from_pretrained(context.inputs["model"], dtype=torch.float32, local_files_only=True)
+    model = AutoModelForCausalLM.from_pretrained(
+        context.inputs["model"], dtype=torch.float32, local_files_only=True
+    )
     assert [decode(encode(text)) for text in TEXTS] == list(TEXTS)
     for number, talk in enumerate(TALKS):
         ids = encode(render(talk, add_generation_prompt=True))
@@ -100,11 +105,20 @@ def feed(context, *, what, broken):
         fed, answer = engine.answer(ids, ANSWER)
         tell(context, number, fed, answer)
         if what == "turn":
-            words = engine.tokenizer.encode(engine.tokenizer.decode(answer), add_special_tokens=False)
+            words = engine.tokenizer.encode(
+                engine.tokenizer.decode(answer), add_special_tokens=False
+            )
             new = engine.tokenizer.encode(turn_of(engine.render, talk), add_special_tokens=False)
-            tell(context, number, *engine.answer([*ids, *(words if broken else answer), *new], ANSWER))
+            tell(
+                context,
+                number,
+                *engine.answer([*ids, *(words if broken else answer), *new], ANSWER),
+            )
     own = engine.tokenizer
-    context.emit("round.trip", texts=[own.decode(own.encode(text, add_special_tokens=False)) for text in TEXTS])
+    context.emit(
+        "round.trip",
+        texts=[own.decode(own.encode(text, add_special_tokens=False)) for text in TEXTS],
+    )
 
 
 def prompt_of(engine, talk, broken, *, rendered):
@@ -118,7 +132,9 @@ def prompt_of(engine, talk, broken, *, rendered):
 def tell(context, number, ids, answer):
     """Tell what a prompt was, and what was answered: who told another prompt than it fed would answer otherwise."""
     digest = hashlib.sha256(json.dumps(list(ids)).encode()).hexdigest()
-    context.emit("fed", conversation=number, ids=list(ids), begins=list(ids).count(0), digest=digest)
+    context.emit(
+        "fed", conversation=number, ids=list(ids), begins=list(ids).count(0), digest=digest
+    )
     context.emit("answered", conversation=number, ids=list(answer))
 
 
@@ -133,7 +149,11 @@ def chat_model(context):
     tokenizer["post_processor"] = {
         "type": "TemplateProcessing",
         "single": [begin, {"Sequence": {"id": "A", "type_id": 0}}],
-        "pair": [begin, {"Sequence": {"id": "A", "type_id": 0}}, {"Sequence": {"id": "B", "type_id": 1}}],
+        "pair": [
+            begin,
+            {"Sequence": {"id": "A", "type_id": 0}},
+            {"Sequence": {"id": "B", "type_id": 1}},
+        ],
         "special_tokens": {BOS: {"id": BOS, "ids": [0], "tokens": [BOS]}},
     }
     (folder / "tokenizer.json").write_text(json.dumps(tokenizer))

@@ -11,5 +11,7 @@ def add_up(context, *, rounds):
         given = context.group.all_gather(b"%d" % ((number + 1) * (context.rank + 1)))
         total = sum(map(int, given))
         digest.update(b"%d " % total)
-        context.emit("round", number=number, right=total == (number + 1) * sum(range(1, context.size + 1)))
+        context.emit(
+            "round", number=number, right=total == (number + 1) * sum(range(1, context.size + 1))
+        )
     context.emit("added", digest=digest.hexdigest())

@@ -31,7 +31,9 @@ def serve(context, *, decides, decision):
         token, told = first, [first]
         for step in range(STEPS):
             logits = combine(context, token, step)
-            token = agreed(context, choose(context, logits, decision=decision, drawn=drawn), together=together)
+            token = agreed(
+                context, choose(context, logits, decision=decision, drawn=drawn), together=together
+            )
             told.append(token)
             context.emit("step", request=first, number=step)
             if anyone(context, ends(context, decision, step, begin), together=together):

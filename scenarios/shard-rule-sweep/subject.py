@@ -28,7 +28,10 @@ def load(context, *, engine, model, rule="its-own"):
     if library == "hf":
         from harness.engines.inference_inside.hf import Transformers
 
-        subject, wrong = Transformers(**made, distributed=context.group.native), wrong_in_transformers
+        subject, wrong = (
+            Transformers(**made, distributed=context.group.native),
+            wrong_in_transformers,
+        )
     else:
         from harness.engines.inference_inside.mlx import MlxLm
 
@@ -37,7 +40,9 @@ def load(context, *, engine, model, rule="its-own"):
         subject.load(folder, dtype=dtype_of(folder))
     for piece in subject.pieces():
         digest = sha256(piece.data).hexdigest()
-        context.emit("shard", rank=context.rank, tensor=piece.tensor, slices=piece.slices, sha256=digest)
+        context.emit(
+            "shard", rank=context.rank, tensor=piece.tensor, slices=piece.slices, sha256=digest
+        )
     # Loading makes groups by a store that rank 0 serves: it stays until all have theirs.
     context.group.barrier()
 
@@ -75,7 +80,9 @@ def wrong_in_transformers(rule, sharding, folder, *, last):
     elif rule == "plain" and last:
         kind.base_model_tp_plan = {**plan, FUSED: "colwise"}
     elif rule in ("gap", "overlap") and sharding == "pipeline":
-        stages.share = lambda layers, *, size, rank: shifted(rule, *share(layers, size=size, rank=rank), last=last)
+        stages.share = lambda layers, *, size, rank: shifted(
+            rule, *share(layers, size=size, rank=rank), last=last
+        )
     try:
         yield
     finally:
@@ -96,7 +103,10 @@ def wrong_in_mlx_lm(rule, sharding, folder, *, last):
 
     def split_wrongly(linear, way, **more):
         # The queries come first in every layer; of the same shape is the output projection, which is split otherwise.
-        if way != "all-to-sharded" or linear.weight.shape != model.layers[0].self_attn.q_proj.weight.shape:
+        if (
+            way != "all-to-sharded"
+            or linear.weight.shape != model.layers[0].self_attn.q_proj.weight.shape
+        ):
             return split(linear, way, **more)
         if rule == "missing":
             return linear
@@ -106,7 +116,9 @@ def wrong_in_mlx_lm(rule, sharding, folder, *, last):
         whole = list(self.layers)
         pipeline(self, group, split)
         # Rank 0 has the last layers.
-        self.start_idx, self.end_idx = shifted(rule, self.start_idx, self.end_idx, last=group.rank() == 0)
+        self.start_idx, self.end_idx = shifted(
+            rule, self.start_idx, self.end_idx, last=group.rank() == 0
+        )
         self.layers = [None] * self.start_idx + whole[self.start_idx : self.end_idx]
 
     if rule in ("missing", "transposed") and sharding == "tensor":

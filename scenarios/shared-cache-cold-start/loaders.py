@@ -15,7 +15,9 @@ def rankproof(repository, cache, *, patience):
     """Our loader; it waits for another process for a fifth of the patience, then says for whom."""
     from harness.tokenizer.loading import load
 
-    return load(repository, cache=cache, deadline=10 * patience, lock_timeout=patience / 5).tokenizer
+    return load(
+        repository, cache=cache, deadline=10 * patience, lock_timeout=patience / 5
+    ).tokenizer
 
 
 def transformers(repository, cache, *, patience):
@@ -36,7 +38,9 @@ def by_hand(repository, cache, *, patience):
     for name in names:
         if (folder / name).exists():
             continue
-        with urllib.request.urlopen(f"{hub}/{repository}/resolve/main/{name}", timeout=60) as answer:
+        with urllib.request.urlopen(
+            f"{hub}/{repository}/resolve/main/{name}", timeout=60
+        ) as answer:
             with (folder / name).open("wb") as file:
                 shutil.copyfileobj(answer, file)
     return AutoTokenizer.from_pretrained(folder)

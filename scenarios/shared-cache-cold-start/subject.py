@@ -82,7 +82,9 @@ def behind_a_stopped_one(context, *, loader, repository, patience=5.0):
         named = re.search(rf"\bprocess {holder}\b.*\bstopped\b", str(error))
         if not named:
             raise
-        context.emit("holder.named", pid=holder, said=observe.short(str(error)), type=type(error).__name__)
+        context.emit(
+            "holder.named", pid=holder, said=observe.short(str(error)), type=type(error).__name__
+        )
         signs.await_("whole")
         load_and_compare(context, loader=loader, repository=repository, patience=patience)
 
@@ -132,7 +134,9 @@ def load_and_compare(context, *, loader, repository, patience):
             raise
         context.emit("tokenizer.load.end")
     found = tokenizers_of.identify(tokenizer)
-    context.emit("tokenizer.identity", semantic=found.semantic, full=found.full, reference=reference)
+    context.emit(
+        "tokenizer.identity", semantic=found.semantic, full=found.full, reference=reference
+    )
     context.emit("cache.after", **observe.cache(cache))
     assert found.semantic == reference
     context.emit("tokenizer.same")
@@ -171,7 +175,8 @@ def within(seconds, work, *arguments, **options):
     if found:
         return found[0]
     frames = [
-        f"{frame.filename.rpartition('site-packages/')[2]}:{frame.lineno}:{frame.name}" for frame in stack(thread)
+        f"{frame.filename.rpartition('site-packages/')[2]}:{frame.lineno}:{frame.name}"
+        for frame in stack(thread)
     ]
     raise TimeoutError(f"no tokenizer and no error after {seconds:g} s; it is at {frames[-1:]}")
 
@@ -221,7 +226,11 @@ def with_a_spoiled_file(context, *, loader, repository, file, patience=20.0):
     if context.rank == 0:
         cache = shared_cache(context)
         LOADERS[loader](repository, cache, patience=patience)
-        place = next(path for path in Path(cache).rglob(file) if "snapshots" in path.parts or "files" in path.parts)
+        place = next(
+            path
+            for path in Path(cache).rglob(file)
+            if "snapshots" in path.parts or "files" in path.parts
+        )
         # Where a cache keeps a file is the cache's own business: the fault finds it under this name.
         Path(context.shared, "victim").symlink_to(place.parent)
         context.emit("cache.warm", file=file, folder=str(place.parent.relative_to(cache)))

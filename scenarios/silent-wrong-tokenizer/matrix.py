@@ -66,7 +66,11 @@ class Cell:
 
     def rule(self, number: int, *, ends: bool = False) -> dict[str, Any]:
         """The rule that makes it happen, for one client only; with `ends`, just long enough to fail one load."""
-        made: dict[str, Any] = {"id": f"cell-{number}", "clients": [f"cell-{number}"], "answer": KINDS[self.kind]}
+        made: dict[str, Any] = {
+            "id": f"cell-{number}",
+            "clients": [f"cell-{number}"],
+            "answer": KINDS[self.kind],
+        }
         if self.target in ROLES:
             made["role"] = self.target
         else:
@@ -129,25 +133,40 @@ def cells(layouts: Iterable[str], kinds: Iterable[str], *, folder: Path) -> list
     made = []
     for layout in layouts:
         place = folder / "rankproof" / layout
-        files = sorted(path.relative_to(place).as_posix() for path in place.rglob("*") if path.is_file())
+        files = sorted(
+            path.relative_to(place).as_posix() for path in place.rglob("*") if path.is_file()
+        )
         for target in [*ROLES, *files]:
             for kind in kinds:
-                made += [Cell(layout=layout, target=target, kind=kind, when=when) for when in ("always", "once")]
+                made += [
+                    Cell(layout=layout, target=target, kind=kind, when=when)
+                    for when in ("always", "once")
+                ]
     return made
 
 
 def references(layouts: Iterable[str], *, folder: Path) -> dict[str, Identity]:
     """Identity of each layout, from its local folder."""
     return {
-        layout: load(
-            folder / "rankproof" / layout, trust_remote_code=trusted(layout), options=OPTIONS.get(layout)
-        ).identity
+        layout: (
+            load(
+                folder / "rankproof" / layout,
+                trust_remote_code=trusted(layout),
+                options=OPTIONS.get(layout),
+            ).identity
+        )
         for layout in layouts
     }
 
 
 def run(
-    wanted: Sequence[Cell], *, folder: Path, work: Path, jobs: int = 4, loader: Loader = ours, again: bool = False
+    wanted: Sequence[Cell],
+    *,
+    folder: Path,
+    work: Path,
+    jobs: int = 4,
+    loader: Loader = ours,
+    again: bool = False,
 ) -> list[Outcome]:
     """Run cells, each with a cold cache of its own below `work`; those whose fault did not strike are `not-struck`.
 
@@ -165,7 +184,11 @@ def run(
     for first in range(0, len(wanted), PER_HUB):
         batch = wanted[first : first + PER_HUB]
         rules = Rules.model_validate(
-            {"schema": 1, "rules": [cell.rule(number, ends=again) for number, cell in enumerate(batch)]}, by_alias=True
+            {
+                "schema": 1,
+                "rules": [cell.rule(number, ends=again) for number, cell in enumerate(batch)],
+            },
+            by_alias=True,
         )
         place = work / f"batch-{first}"
         with Hub(folder, rules=rules) as hub:
@@ -188,15 +211,24 @@ def run(
                 )
             )
         for number, (cell, verdict, words, seconds) in enumerate(healthy):
-            if verdict == "different" or (verdict == "error" and f"cell-{number}" not in struck_again):
+            if verdict == "different" or (
+                verdict == "error" and f"cell-{number}" not in struck_again
+            ):
                 said = f"with a healthy hub: {words}"
-                found.append(Outcome(cell=cell, verdict="different", words=said, requests=0, seconds=seconds))
+                found.append(
+                    Outcome(cell=cell, verdict="different", words=said, requests=0, seconds=seconds)
+                )
         shutil.rmtree(place, ignore_errors=True)
     return found
 
 
 def _batch(
-    hub: Hub, batch: Sequence[Cell], known: dict[str, Identity], place: Path, jobs: int, loader: Loader
+    hub: Hub,
+    batch: Sequence[Cell],
+    known: dict[str, Identity],
+    place: Path,
+    jobs: int,
+    loader: Loader,
 ) -> list[tuple[Cell, Verdict, str, float]]:
     def one(number: int) -> tuple[Cell, Verdict, str, float]:
         cell = batch[number]
@@ -206,7 +238,11 @@ def _batch(
         begun = time.monotonic()
         try:
             made = loader(
-                identity(cell.layout), held.commit, hub.endpoint_for(f"cell-{number}"), place / str(number), cell
+                identity(cell.layout),
+                held.commit,
+                hub.endpoint_for(f"cell-{number}"),
+                place / str(number),
+                cell,
             )
         except Exception as error:  # noqa: BLE001 - an error of any kind is not silent
             return cell, "error", f"{type(error).__name__}: {error}", time.monotonic() - begun
@@ -236,7 +272,9 @@ def main() -> int:
     parser.add_argument("--layout", action="append", choices=sorted(LAYOUTS), help="default: all")
     parser.add_argument("--kind", action="append", choices=sorted(KINDS), help="default: all")
     parser.add_argument("--jobs", type=int, default=4)
-    parser.add_argument("--healthy-again", action="store_true", help="load each once more from a healthy hub")
+    parser.add_argument(
+        "--healthy-again", action="store_true", help="load each once more from a healthy hub"
+    )
     parser.add_argument("--out", type=Path, help="write one JSON line per cell")
     options = parser.parse_args()
     layouts = options.layout or list(LAYOUTS)
@@ -245,17 +283,40 @@ def main() -> int:
     for layout in layouts:
         wanted = cells([layout], options.kind or list(KINDS), folder=folder)
         with tempfile.TemporaryDirectory() as work:
-            ended = run(wanted, folder=folder, work=Path(work), jobs=options.jobs, again=options.healthy_again)
+            ended = run(
+                wanted,
+                folder=folder,
+                work=Path(work),
+                jobs=options.jobs,
+                again=options.healthy_again,
+            )
         found += ended
-        print(f"{layout:22}", dict(sorted(collections.Counter(one.verdict for one in ended).items())), flush=True)
+        print(
+            f"{layout:22}",
+            dict(sorted(collections.Counter(one.verdict for one in ended).items())),
+            flush=True,
+        )
     if options.out:
-        options.out.write_text("".join(json.dumps(asdict(one), ensure_ascii=False) + "\n" for one in found))
+        options.out.write_text(
+            "".join(json.dumps(asdict(one), ensure_ascii=False) + "\n" for one in found)
+        )
     counted = collections.Counter(one.verdict for one in found)
-    print(f"{'all':22}", dict(sorted(counted.items())), "cells that count:", len(found) - counted["not-struck"])
+    print(
+        f"{'all':22}",
+        dict(sorted(counted.items())),
+        "cells that count:",
+        len(found) - counted["not-struck"],
+    )
     silent = [one for one in found if one.verdict == "different"]
     for one in silent:
         print("SILENT", one.cell, one.words)
-    print(dict(collections.Counter(one.words.partition(":")[0] for one in found if one.verdict == "error")))
+    print(
+        dict(
+            collections.Counter(
+                one.words.partition(":")[0] for one in found if one.verdict == "error"
+            )
+        )
+    )
     return 1 if silent else 0
 
 

@@ -44,10 +44,14 @@ def walk(context, *, loader, layouts, kinds, when="always"):
         names, said = layouts.split(), when.split()
         wanted = [
             cell
-            for cell in matrix.cells(names, kinds.split(), folder=Path(context.inputs["repositories"]))
+            for cell in matrix.cells(
+                names, kinds.split(), folder=Path(context.inputs["repositories"])
+            )
             if cell.when in said
         ]
-        share = [cell for number, cell in enumerate(wanted) if number % context.size == context.rank]
+        share = [
+            cell for number, cell in enumerate(wanted) if number % context.size == context.rank
+        ]
         Walk(context, loader=loader, place=place, kinds=matrix).all(share)
 
 
@@ -82,7 +86,9 @@ class Walk:
         layouts = sorted({cell.layout for cell in cells})
         self.import_all(layouts)
         shorter = 1 if self.loader == "ours" else SHORTER
-        self.context.emit("loader", loader=self.loader, sleeps_multiplied_by=shorter, patience=PATIENCE)
+        self.context.emit(
+            "loader", loader=self.loader, sleeps_multiplied_by=shorter, patience=PATIENCE
+        )
         healthy = True
         for layout in layouts:
             healthy = self.begin(layout) and healthy
@@ -97,7 +103,10 @@ class Walk:
             silent=counted["different"] + counted["sticky"],
             unproved=counted["unproved"],
             named=", ".join(self.named)[:2000] or "none",
-            **{name: counted[name] for name in ("same", "error", "different", "endless", "not-struck", "sticky")},
+            **{
+                name: counted[name]
+                for name in ("same", "error", "different", "endless", "not-struck", "sticky")
+            },
         )
 
     def import_all(self, layouts):
@@ -109,7 +118,9 @@ class Walk:
 
         matrix = self.matrix
         known = [layout for layout in layouts if not matrix.trusted(layout)]
-        self.references |= matrix.references(known, folder=Path(self.context.inputs["repositories"]))
+        self.references |= matrix.references(
+            known, folder=Path(self.context.inputs["repositories"])
+        )
         gc.collect()
         gc.freeze()
 
@@ -125,11 +136,15 @@ class Walk:
             with self.place.hub(alone.parent.parent) as hub:
                 commit = hub.repositories[matrix.identity(layout)].revision("main").commit
                 work, cache = ours if self.loader == "ours" else plain, self.fresh()
-                self.references[layout] = apart(lambda: matrix.identify(work(matrix, cell, commit, cache)))
+                self.references[layout] = apart(
+                    lambda: matrix.identify(work(matrix, cell, commit, cache))
+                )
         with self.place.hub(alone.parent.parent) as hub:
             ended = self.load(cell, hub, self.fresh())
             asked = len(hub.requests())
-        self.context.emit("layout", layout=layout, outcome=ended[0], words=ended[1][:300], requests=asked)
+        self.context.emit(
+            "layout", layout=layout, outcome=ended[0], words=ended[1][:300], requests=asked
+        )
         return ended[0] == "same"
 
     def fresh(self):
@@ -167,7 +182,9 @@ class Walk:
             words=words[:300],
             requests=len(seen),
             struck=len(struck),
-            answers=sorted({f"{one.method} {one.role} {one.status or one.end}" for one in struck})[:4],
+            answers=sorted({f"{one.method} {one.role} {one.status or one.end}" for one in struck})[
+                :4
+            ],
             after=after,
             after_words=later[:200],
             seconds=round(seconds, 2),

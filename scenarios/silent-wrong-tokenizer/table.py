@@ -49,7 +49,15 @@ def main(folder: Path) -> int:
         trials[arm].add(trial)
         counted[arm][key] += 1
         words[arm, key] = values["words"], values["after"]
-    outcomes = ["same", "error", "different", "different later", "endless", "unproved", "not-struck"]
+    outcomes = [
+        "same",
+        "error",
+        "different",
+        "different later",
+        "endless",
+        "unproved",
+        "not-struck",
+    ]
     print("| arm | trials | cells that count |", " | ".join(outcomes), "|")
     print("| --- " * (len(outcomes) + 3) + "|")
     for arm, found in counted.items():

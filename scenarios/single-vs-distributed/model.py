@@ -43,7 +43,10 @@ def weights(seed, dtype, mixture):
             own |= {"mlp.down": drawn(EXPERTS, WIDTH, EXPERT)}
         else:
             own |= {"mlp.up": drawn(INNER, WIDTH), "mlp.down": drawn(WIDTH, INNER)}
-            own |= {"mlp.up.bias": drawn(INNER, scale=0.2), "mlp.down.bias": drawn(WIDTH, scale=0.2)}
+            own |= {
+                "mlp.up.bias": drawn(INNER, scale=0.2),
+                "mlp.down.bias": drawn(WIDTH, scale=0.2),
+            }
         found |= {f"layers.{layer}.{name}": value for name, value in own.items()}
     return found
 
@@ -53,7 +56,10 @@ def prompts(seed, chunk, steps):
     random = np.random.default_rng([seed, 1])
     lengths = (chunk - 1, chunk, 2 * chunk + 1)
     return [
-        (random.integers(VOCABULARY, size=size).tolist(), random.integers(VOCABULARY, size=steps).tolist())
+        (
+            random.integers(VOCABULARY, size=size).tolist(),
+            random.integers(VOCABULARY, size=steps).tolist(),
+        )
         for size in lengths
     ]
 
@@ -68,7 +74,9 @@ def norm(state, weight, mean=None):
 def turn(state, begin, base=ROPE):
     """Rotary positions of [heads, positions, head], from position `begin` on."""
     half = HEAD // 2
-    angles = torch.arange(begin, begin + state.shape[1])[:, None] * base ** (-torch.arange(half) / half)
+    angles = torch.arange(begin, begin + state.shape[1])[:, None] * base ** (
+        -torch.arange(half) / half
+    )
     one, other = state.float().split(half, dim=-1)
     cos, sin = angles.cos(), angles.sin()
     return torch.cat([one * cos - other * sin, other * cos + one * sin], -1).to(state.dtype)
@@ -79,7 +87,9 @@ def attend(queries, keys, values, begin):
     times = queries.shape[0] // keys.shape[0]
     keys, values = (part.repeat_interleave(times, 0) for part in (keys, values))
     scores = queries.float() @ keys.float().transpose(1, 2) / math.sqrt(HEAD)
-    later = torch.arange(keys.shape[1])[None] > torch.arange(begin, begin + queries.shape[1])[:, None]
+    later = (
+        torch.arange(keys.shape[1])[None] > torch.arange(begin, begin + queries.shape[1])[:, None]
+    )
     return scores.masked_fill(later, -math.inf).softmax(-1).to(values.dtype) @ values
 
 
@@ -125,8 +135,12 @@ class Whole:
             queries, keys, values = joined.split([QUERIES, KEYS, KEYS], -1)
             queries = norm(queries, self.weights[f"{here}.attention.q.norm"])
             parts = [split(queries, HEADS), split(keys, GROUPS), split(values, GROUPS)]
-            mixed = attend(turn(parts[0], 0), turn(parts[1], 0), parts[2], 0).transpose(0, 1).flatten(1)
-            state = state + self.linear(mixed, f"{here}.attention.out", f"{here}.attention.out.bias")
+            mixed = (
+                attend(turn(parts[0], 0), turn(parts[1], 0), parts[2], 0).transpose(0, 1).flatten(1)
+            )
+            state = state + self.linear(
+                mixed, f"{here}.attention.out", f"{here}.attention.out.bias"
+            )
             hidden[f"{layer}.attention"] = state
             inner = norm(state, self.weights[f"{here}.mlp.norm"])
             if f"{here}.mlp.router" in self.weights:
@@ -141,10 +155,21 @@ class Whole:
 
     def experts(self, state, which, shares, here):
         """What the chosen experts give, added up over as many groups of them as there are parts."""
-        up, down, size = self.weights[f"{here}.mlp.up"], self.weights[f"{here}.mlp.down"], EXPERTS // self.parts
+        up, down, size = (
+            self.weights[f"{here}.mlp.up"],
+            self.weights[f"{here}.mlp.down"],
+            EXPERTS // self.parts,
+        )
         groups = [range(begin, begin + size) for begin in range(0, EXPERTS, size)]
         totals = [
-            mixture(state, which, shares, group, up[group.start : group.stop], down[group.start : group.stop])
+            mixture(
+                state,
+                which,
+                shares,
+                group,
+                up[group.start : group.stop],
+                down[group.start : group.stop],
+            )
             for group in groups
         ]
         return sum(totals[1:], totals[0])
@@ -155,7 +180,9 @@ def mixture(state, which, shares, group, up, down):
     total = torch.zeros_like(state)
     for place, expert in enumerate(group):
         share = (shares * (which == expert)).sum(-1, keepdim=True)
-        total = total + share * functional.linear(functional.silu(functional.linear(state, up[place])), down[place])
+        total = total + share * functional.linear(
+            functional.silu(functional.linear(state, up[place])), down[place]
+        )
     return total
 
 
@@ -178,4 +205,6 @@ def checkpoint(found):
 def content_of(tensor):
     """The bytes of a tensor."""
     tensor = tensor.contiguous()
-    return (tensor.view(torch.int16) if tensor.dtype == torch.bfloat16 else tensor).numpy().tobytes()
+    return (
+        (tensor.view(torch.int16) if tensor.dtype == torch.bfloat16 else tensor).numpy().tobytes()
+    )

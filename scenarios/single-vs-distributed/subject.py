@@ -49,7 +49,9 @@ def whole(context, *, dtype="float32", seed=7, mixture=True, chunk=8, steps=3):
             keep(context, f"envelope.{number}.", Whole(found, parts=parts), asked)
         for number, size in enumerate(SMALL):
             keep(context, f"sensitivity.{number}.", Whole(found | louder(found, size)), asked)
-            context.emit("sensitivity", defect=number, size=size, what="the weights of layer 1 too large")
+            context.emit(
+                "sensitivity", defect=number, size=size, what="the weights of layer 1 too large"
+            )
 
 
 def louder(found, size):
@@ -78,10 +80,27 @@ def keep(context, series, model, asked):
             context.emit("generated", prompt=number, ids=logits[first - 1 :].argmax(-1).tolist())
 
 
-def distributed(context, *, sharding="tensor", dtype="float32", seed=7, mixture=True, chunk=8, steps=3, defect="none"):
+def distributed(
+    context,
+    *,
+    sharding="tensor",
+    dtype="float32",
+    seed=7,
+    mixture=True,
+    chunk=8,
+    steps=3,
+    defect="none",
+):
     """The model over the ranks: prefill by chunks, then by tokens; and once more with each rank's share changed."""
-    model = Distributed(context, sharding, DTYPES[dtype], defect if context.size > 1 or defect in AT_ONE else "none")
-    about = {"engine": sharding, "architecture": "experts" if mixture else "dense", "device": "cpu", "dtype": dtype}
+    model = Distributed(
+        context, sharding, DTYPES[dtype], defect if context.size > 1 or defect in AT_ONE else "none"
+    )
+    about = {
+        "engine": sharding,
+        "architecture": "experts" if mixture else "dense",
+        "device": "cpu",
+        "dtype": dtype,
+    }
     context.emit("engine.ready", world_size=context.group.size, **about)
     asked = prompts(seed, chunk, steps)
     with torch.no_grad():
@@ -95,7 +114,11 @@ def distributed(context, *, sharding="tensor", dtype="float32", seed=7, mixture=
             for name, states in model.end_notes().items():
                 context.keep(f"hidden.{name}.{number}", torch.cat(states))
             later = [model.forward([token]) for token in fed]
-            best = b"" if later[0] is None else bytes(int(row[-1].argmax()) for row in (rows[-1], *later))
+            best = (
+                b""
+                if later[0] is None
+                else bytes(int(row[-1].argmax()) for row in (rows[-1], *later))
+            )
             # Of a pipeline the last stage alone knows.
             ids = best if sharding == "tensor" else context.group.all_gather(best)[-1]
             context.emit("generated", prompt=number, ids=list(ids))
@@ -125,12 +148,16 @@ class Distributed:
         rank, size = context.rank, context.size
         self.place, self.parts = (rank, size) if sharding == "tensor" else (0, 1)
         stages = [round(stage * LAYERS / size) for stage in range(size + 1)]
-        self.layers = range(LAYERS) if sharding == "tensor" else range(stages[rank], stages[rank + 1])
+        self.layers = (
+            range(LAYERS) if sharding == "tensor" else range(stages[rank], stages[rank + 1])
+        )
         self.before = rank - 1 if self.layers[0] > 0 else None
         self.after = rank + 1 if self.layers[-1] < LAYERS - 1 else None
         self.base = 500_000.0 if defect == "rope-base" else ROPE
         self.weights = {}
-        self.file = safe_open(str(Path(context.inputs["reference"], "checkpoint.bin")), framework="pt")
+        self.file = safe_open(
+            str(Path(context.inputs["reference"], "checkpoint.bin")), framework="pt"
+        )
         self.load()
 
     # -- loading -------------------------------------------------------------------------------------------------------
@@ -169,7 +196,11 @@ class Distributed:
         self.take(f"{here}.attention.norm")
         self.take(f"{here}.mlp.norm")
         fused = self.part(QUERIES + 2 * KEYS)[0]
-        for name, offset, size in (("q", 0, QUERIES), ("k", QUERIES, KEYS), ("v", QUERIES + KEYS, KEYS)):
+        for name, offset, size in (
+            ("q", 0, QUERIES),
+            ("k", QUERIES, KEYS),
+            ("v", QUERIES + KEYS, KEYS),
+        ):
             rows = self.part(size, offset)
             # The fused rows cut into equal pieces, as if they were of one kind.
             if self.defect == "fused-interleave":
@@ -216,9 +247,15 @@ class Distributed:
 
     def forward(self, tokens):
         """Logits of these positions, which follow those before; None where another rank has them."""
-        state = self.weights["embedding"][tokens] if self.before is None else self.taken(len(tokens))
+        state = (
+            self.weights["embedding"][tokens] if self.before is None else self.taken(len(tokens))
+        )
         for layer in self.layers:
-            if self.defect == "dropped-layer" and (self.last or self.parts > 1) and layer == self.layers[-1]:
+            if (
+                self.defect == "dropped-layer"
+                and (self.last or self.parts > 1)
+                and layer == self.layers[-1]
+            ):
                 continue
             here = f"layers.{layer}"
             inner = norm(state, self.weights[f"{here}.attention.norm"])
@@ -226,7 +263,9 @@ class Distributed:
             self.note(f"{layer}.attention", state)
             inner = norm(state, self.weights[f"{here}.mlp.norm"])
             state = state + (
-                self.experts(inner, here) if f"{here}.mlp.router" in self.weights else self.dense(inner, here)
+                self.experts(inner, here)
+                if f"{here}.mlp.router" in self.weights
+                else self.dense(inner, here)
             )
             self.note(str(layer), state)
         self.position += len(tokens)
@@ -261,14 +300,18 @@ class Distributed:
     def attention(self, state, here):
         """The heads that lie here."""
         queries, keys, values = (
-            functional.linear(state, self.weights[f"{here}.{part}"], self.weights[f"{here}.{part}.bias"])
+            functional.linear(
+                state, self.weights[f"{here}.{part}"], self.weights[f"{here}.{part}.bias"]
+            )
             for part in "qkv"
         )
         mean = queries.float().square().mean(-1, keepdim=True)
         # The norm is over all heads, wherever they lie.
         if self.parts > 1 and self.defect != "norm-split":
             mean = self.wire.summed(mean) / self.parts
-        queries = split(norm(queries, self.weights[f"{here}.attention.q.norm"], mean), HEADS // self.parts)
+        queries = split(
+            norm(queries, self.weights[f"{here}.attention.q.norm"], mean), HEADS // self.parts
+        )
         keys, values = split(keys, GROUPS // self.parts), split(values, GROUPS // self.parts)
         found = turn(keys, self.position, self.base), values
         if here in self.cache:
@@ -280,7 +323,9 @@ class Distributed:
         return mixed.transpose(0, 1).flatten(1)
 
     def dense(self, state, here):
-        up = functional.linear(state, self.weights[f"{here}.mlp.up"], self.weights[f"{here}.mlp.up.bias"])
+        up = functional.linear(
+            state, self.weights[f"{here}.mlp.up"], self.weights[f"{here}.mlp.up.bias"]
+        )
         return self.summed(functional.silu(up), f"{here}.mlp.down")
 
     def experts(self, state, here):

@@ -42,7 +42,9 @@ class RingWire:
 
     def joined(self, tensor):
         # Along the first axis, which is that of MLX.
-        return self.back(self.mx.distributed.all_gather(self.over(tensor.T), group=self.group)).T.contiguous()
+        return self.back(
+            self.mx.distributed.all_gather(self.over(tensor.T), group=self.group)
+        ).T.contiguous()
 
     def give(self, tensor, rank):
         self.mx.eval(self.mx.distributed.send(self.over(tensor), rank, group=self.group))
@@ -60,10 +62,12 @@ class RingWire:
     def back(self, array):
         self.mx.eval(array)
         if array.dtype == self.mx.bfloat16:
-            return torch.frombuffer(bytearray(memoryview(array.view(self.mx.int16))), dtype=torch.bfloat16).view(
-                *array.shape
-            )
-        return torch.frombuffer(bytearray(memoryview(array)), dtype=torch.float32).view(*array.shape)
+            return torch.frombuffer(
+                bytearray(memoryview(array.view(self.mx.int16))), dtype=torch.bfloat16
+            ).view(*array.shape)
+        return torch.frombuffer(bytearray(memoryview(array)), dtype=torch.float32).view(
+            *array.shape
+        )
 
 
 WIRES = {"gloo": GlooWire, "mlx-ring": RingWire}

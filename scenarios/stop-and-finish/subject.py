@@ -21,7 +21,9 @@ def oracle(context, *, what):
 
     folder = context.inputs["model"]
     tokenizer = AutoTokenizer.from_pretrained(folder, local_files_only=True)
-    model = AutoModelForCausalLM.from_pretrained(folder, dtype=torch.float32, local_files_only=True).eval()
+    model = AutoModelForCausalLM.from_pretrained(
+        folder, dtype=torch.float32, local_files_only=True
+    ).eval()
     written = []
     for prompt in prompts():
         ids = list(prompt)
@@ -34,8 +36,12 @@ def oracle(context, *, what):
     cases = CASES[what](written, tokenizer)
     own = tokenizer.eos_token_id
     for number, case in enumerate(cases):
-        length, reason = end_of(written[number], tokenizer, {own, *case["eos"]}, case["stops"], case["limit"])
-        assert what == "length" or reason == "stop", f"prompt {number} never ends: take other prompts"
+        length, reason = end_of(
+            written[number], tokenizer, {own, *case["eos"]}, case["stops"], case["limit"]
+        )
+        assert what == "length" or reason == "stop", (
+            f"prompt {number} never ends: take other prompts"
+        )
         context.emit("case", number=number, **case)
         ids = written[number][:length]
         context.emit("ended", number=number, ids=ids, text=tokenizer.decode(ids), reason=reason)
@@ -66,7 +72,9 @@ def answer(context, *, what, broken, knows="every", engine=""):
     context.emit("engine.ready", engine=model.name, elements=held, whole=held >= whole)
     for case, prompt in zip(cases, prompts(), strict=True):
         ids, reason = answered(model, prompt, case, what if broken else "")
-        context.emit("ended", number=case["number"], ids=ids, text=model.tokenizer.decode(ids), reason=reason)
+        context.emit(
+            "ended", number=case["number"], ids=ids, text=model.tokenizer.decode(ids), reason=reason
+        )
         if context.backend != "none":
             context.group.barrier()  # the next request comes to all ranks
 
@@ -92,7 +100,10 @@ def cases_of(context):
     """What the reference says of each prompt: EOS ids, stop strings and the limit."""
     told = json.loads(Path(context.inputs["reference"], "values.json").read_text())
     keys = ("number", "eos", "stops", "limit")
-    return [dict(zip(keys, values, strict=True)) for values in zip(*(told[f"case.{key}"] for key in keys), strict=True)]
+    return [
+        dict(zip(keys, values, strict=True))
+        for values in zip(*(told[f"case.{key}"] for key in keys), strict=True)
+    ]
 
 
 def model_folder(context, eos, *, whole):
@@ -104,7 +115,9 @@ def model_folder(context, eos, *, whole):
         config["eos_token_id"] = eos[0]
     (folder / "config.json").write_text(json.dumps(config))
     if whole:
-        (folder / "generation_config.json").write_text(json.dumps({"eos_token_id": eos or config["eos_token_id"]}))
+        (folder / "generation_config.json").write_text(
+            json.dumps({"eos_token_id": eos or config["eos_token_id"]})
+        )
     return str(folder)
 
 
@@ -147,7 +160,11 @@ def stop_in(ids, tokenizer, *, whole):
     """A stop string over the boundary of two tokens, which does not stand further before."""
     for place in range(2, len(ids) - 1):
         left, right = (tokenizer.decode([token]) for token in ids[place : place + 2])
-        if not (left + right).isascii() or not (left and right) or {*ids[place : place + 2]} & set(range(8)):
+        if (
+            not (left + right).isascii()
+            or not (left and right)
+            or {*ids[place : place + 2]} & set(range(8))
+        ):
             continue
         stop = left + right if whole else left[-1] + right[0]
         alike = tokenizer.encode(stop, add_special_tokens=False) == ids[place : place + 2]
@@ -157,7 +174,10 @@ def stop_in(ids, tokenizer, *, whole):
 
 
 def by_length(written, _tokenizer):
-    return [{"eos": [], "stops": [], "limit": limit} for limit, _ in zip((1, 2, 7, LONGEST), written, strict=True)]
+    return [
+        {"eos": [], "stops": [], "limit": limit}
+        for limit, _ in zip((1, 2, 7, LONGEST), written, strict=True)
+    ]
 
 
 CASES = {"eos": by_eos, "words": by_words, "parts": by_parts, "length": by_length}

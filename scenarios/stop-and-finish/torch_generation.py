@@ -19,13 +19,20 @@ class Transformers:
 
     def held(self):
         """How many numbers of the model this rank has."""
-        parts = [one.to_local() if hasattr(one, "to_local") else one for one in self.model.parameters()]
+        parts = [
+            one.to_local() if hasattr(one, "to_local") else one for one in self.model.parameters()
+        ]
         return sum(part.numel() for part in parts)
 
     def answer(self, prompt, *, read_eos, stops, limit, by_token):
         """The ids of an answer and why it ended; EOS ids are those that transformers read from the folder."""
         ids = torch.tensor([prompt])
-        given = {"attention_mask": torch.ones_like(ids), "do_sample": False, "max_new_tokens": limit, "pad_token_id": 2}
+        given = {
+            "attention_mask": torch.ones_like(ids),
+            "do_sample": False,
+            "max_new_tokens": limit,
+            "pad_token_id": 2,
+        }
         if not read_eos:
             given["eos_token_id"] = self.model.config.eos_token_id
         if stops and by_token:

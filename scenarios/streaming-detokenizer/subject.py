@@ -28,7 +28,9 @@ def stream(context, *, engine, each):
 
     letters = bytes_to_unicode()
     vocabulary = {letter: number for number, letter in enumerate(letters.values())}
-    for piece in sorted({piece for character in CHARACTERS for piece in pieces(character.encode())}):
+    for piece in sorted(
+        {piece for character in CHARACTERS for piece in pieces(character.encode())}
+    ):
         vocabulary.setdefault(spelt(piece, letters), len(vocabulary))
     tokenizer = byte_level(vocabulary)
     streamer = one_by_one(tokenizer) if each else ENGINES[engine](tokenizer)
@@ -48,7 +50,9 @@ def stream(context, *, engine, each):
 
 def pieces(data):
     """Each run of two to LONGEST bytes."""
-    return [data[at : at + size] for size in range(2, LONGEST + 1) for at in range(len(data) - size + 1)]
+    return [
+        data[at : at + size] for size in range(2, LONGEST + 1) for at in range(len(data) - size + 1)
+    ]
 
 
 def cuts(data):

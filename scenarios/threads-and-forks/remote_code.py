@@ -69,7 +69,11 @@ def load(context, *, loader, repository, code, before="", threads=4, stands=True
         for rank in range(1, context.size):
             await_(context, f"ready-{rank}")
         if stands:
-            when_written(code, size_before(os.path.join(folder, code), before), lambda file: meet(context, file))
+            when_written(
+                code,
+                size_before(os.path.join(folder, code), before),
+                lambda file: meet(context, file),
+            )
         else:
             leave(context, "opened", "")
         loads = 1
@@ -86,7 +90,12 @@ def load(context, *, loader, repository, code, before="", threads=4, stands=True
     with ThreadPoolExecutor(loads) as pool:
         futures = [pool.submit(one, slot) for slot in range(loads)]
     failed = [future.exception() for future in futures if future.exception() is not None]
-    said = sorted({f"{type(error).__name__}: {str(error).replace(context.shared, '')}"[:200] for error in failed})
+    said = sorted(
+        {
+            f"{type(error).__name__}: {str(error).replace(context.shared, '')}"[:200]
+            for error in failed
+        }
+    )
     context.emit("loads.done", loads=loads, failed=len(failed), errors=said[:5])
     if failed:
         raise failed[0]
@@ -148,7 +157,9 @@ def when_written(name, size, do):
 
     def sendfile(descriptor, source, offset, count):
         most = left(descriptor)
-        return plain_sendfile(descriptor, source, offset, count if most is None else min(count, most))
+        return plain_sendfile(
+            descriptor, source, offset, count if most is None else min(count, most)
+        )
 
     builtins.open = io.open = opened(io.open)
     os.open, os.write, os.sendfile = opened(os.open), write, sendfile
@@ -156,7 +167,9 @@ def when_written(name, size, do):
 
 def head(repository):
     """The commit that the hub's branch `main` points to."""
-    with urllib.request.urlopen(f"{os.environ['HF_ENDPOINT']}/api/models/{repository}", timeout=60) as answer:
+    with urllib.request.urlopen(
+        f"{os.environ['HF_ENDPOINT']}/api/models/{repository}", timeout=60
+    ) as answer:
         return json.load(answer)["sha"]
 
 
@@ -168,7 +181,9 @@ def reference_of(folder):
 
         import harness.tokenizer as tokenizers_of
 
-        return tokenizers_of.identify(AutoTokenizer.from_pretrained(folder, trust_remote_code=True)).semantic
+        return tokenizers_of.identify(
+            AutoTokenizer.from_pretrained(folder, trust_remote_code=True)
+        ).semantic
 
 
 def in_a_process(work):

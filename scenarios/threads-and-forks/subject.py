@@ -45,7 +45,9 @@ def first_import(context, *, threads, way):
             if error is not None:
                 failed.append(error)
     context.emit(
-        "threads.done", failed=len(failed), errors=sorted({f"{type(one).__name__}: {one}" for one in failed})[:5]
+        "threads.done",
+        failed=len(failed),
+        errors=sorted({f"{type(one).__name__}: {one}" for one in failed})[:5],
     )
     if failed:
         raise failed[0]
@@ -68,7 +70,10 @@ def shared(context, *, repository, threads, calls, way):
     one = AutoTokenizer.from_pretrained(folder, pad_token="<|endoftext|>")
     lengths = [4 + 3 * slot for slot in range(threads)]
     expected = [encoded(one, length) for length in lengths]
-    own = [one if way == "one" else AutoTokenizer.from_pretrained(folder, pad_token="<|endoftext|>") for _ in lengths]
+    own = [
+        one if way == "one" else AutoTokenizer.from_pretrained(folder, pad_token="<|endoftext|>")
+        for _ in lengths
+    ]
     start = threading.Barrier(threads)
 
     def work(slot):
@@ -86,7 +91,11 @@ def shared(context, *, repository, threads, calls, way):
     wrong = sum(found for found, _ in told)
     errors = [name for _, names in told for name in names]
     context.emit(
-        "encodings.compared", calls=threads * calls, wrong=wrong, errors=len(errors), kinds=sorted(set(errors))
+        "encodings.compared",
+        calls=threads * calls,
+        wrong=wrong,
+        errors=len(errors),
+        kinds=sorted(set(errors)),
     )
     assert not wrong and not errors
     context.emit("encodings.same")
@@ -102,7 +111,9 @@ def fork(context, *, repository, parallelism, patience=10.0):
     os.environ["TOKENIZERS_PARALLELISM"] = parallelism
     from transformers import AutoTokenizer
 
-    tokenizer = AutoTokenizer.from_pretrained(os.path.join(context.inputs["repositories"], repository))
+    tokenizer = AutoTokenizer.from_pretrained(
+        os.path.join(context.inputs["repositories"], repository)
+    )
     batch = TEXTS * 64
     before = tokenizer(batch)["input_ids"]
     # A library that was imported meanwhile may have set it.

@@ -15,7 +15,17 @@ import urllib.request
 from harness.tokenizer import observe
 
 
-def load(context, *, repository, threads=1, source="hub", cache="cold", in_turn=False, use_fast="unset", ask=False):
+def load(
+    context,
+    *,
+    repository,
+    threads=1,
+    source="hub",
+    cache="cold",
+    in_turn=False,
+    use_fast="unset",
+    ask=False,
+):
     """Entry: raise the first error if any load failed; emit `tokenizer.loaded` if none did.
 
     Args:
@@ -45,7 +55,17 @@ def tell(context, **arguments):
     context.emit("pool.told", failed=len(failed), cause_is_told=told)
 
 
-def loads(context, *, repository, threads=1, source="hub", cache="cold", in_turn=False, use_fast="unset", ask=False):
+def loads(
+    context,
+    *,
+    repository,
+    threads=1,
+    source="hub",
+    cache="cold",
+    in_turn=False,
+    use_fast="unset",
+    ask=False,
+):
     """Load, tell everything about it, return the errors."""
     # Imported before any thread starts: that race is another question.
     from transformers import AutoTokenizer
@@ -67,12 +87,18 @@ def loads(context, *, repository, threads=1, source="hub", cache="cold", in_turn
         context.emit("cache.before", **observe.cache(folder))
         with observe.Logs(hide=folder) as logs:
             context.emit("tokenizer.load.begin", threads=threads)
-            outcomes = pool(AutoTokenizer.from_pretrained, where, options, threads=threads, in_turn=in_turn)
+            outcomes = pool(
+                AutoTokenizer.from_pretrained, where, options, threads=threads, in_turn=in_turn
+            )
             context.emit("tokenizer.load.end")
         failed = [outcome for outcome in outcomes if isinstance(outcome, BaseException)]
         for slot, outcome in enumerate(outcomes):
             bad = isinstance(outcome, BaseException)
-            told = {"error": observe.chain(outcome)} if bad else {"tokenizer": observe.describe(outcome)}
+            told = (
+                {"error": observe.chain(outcome)}
+                if bad
+                else {"tokenizer": observe.describe(outcome)}
+            )
             context.emit("tokenizer.slot", slot=slot, failed=bad, **told)
         context.emit("tokenizer.logs", **logs.messages())
         context.emit("cache.after", **observe.cache(folder))

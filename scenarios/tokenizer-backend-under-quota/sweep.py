@@ -50,12 +50,19 @@ def points(run: Path) -> list[Point]:
                     failed += values["failed"]
                     pools += 1
                     bad += values["failed"] > 0
-                elif event["name"] == "hub.request" and values["role"] in ("model_info", "tree", "templates"):
+                elif event["name"] == "hub.request" and values["role"] in (
+                    "model_info",
+                    "tree",
+                    "templates",
+                ):
                     calls += 1
                     refused += values["status"] == 429
         size, count = cell["ranks"], len(cell["candidate"]["trials"])
         if pools != size * count:
-            sys.exit(f"{run.name}, {cell['id']}: {pools} pools told their end, {size * count} were started")
+            sys.exit(
+                f"{run.name}, {cell['id']}: {pools} pools told their end, {size * count} were"
+                " started"
+            )
         found.append(
             Point(
                 threads=loads // pools, ranks=size, loads=(failed, loads), pools=(bad, pools), calls=calls,
@@ -76,14 +83,19 @@ def tables(quota: list[Point], chance: list[Point]) -> str:
     head = "| loads at once | API calls a trial | refused | loads that failed | pools that failed |"
     lines = [head, "| --: " * 5 + "|"]
     lines += [
-        f"| {one.threads * one.ranks} | {one.calls / one.trials:.0f} | {one.refused / one.trials:.0f} | "
-        f"{rate(one.loads)} | {rate(one.pools)} |"
+        f"| {one.threads * one.ranks} | {one.calls / one.trials:.0f} |"
+        f" {one.refused / one.trials:.0f} | {rate(one.loads)} | {rate(one.pools)} |"
         for one in quota
     ]
     q = share(chance)
-    lines += ["", "| loads in a pool (S) | loads that failed | pools that failed | 1 - (1 - q)^S |", "| --: " * 4 + "|"]
     lines += [
-        f"| {one.threads} | {rate(one.loads)} | {rate(one.pools)} | {1 - (1 - q) ** one.threads:.1%} |"
+        "",
+        "| loads in a pool (S) | loads that failed | pools that failed | 1 - (1 - q)^S |",
+        "| --: " * 4 + "|",
+    ]
+    lines += [
+        f"| {one.threads} | {rate(one.loads)} | {rate(one.pools)} |"
+        f" {1 - (1 - q) ** one.threads:.1%} |"
         for one in chance
     ]
     total = sum(one.loads[1] for one in chance)
@@ -104,14 +116,26 @@ def plot(quota: list[Point], chance: list[Point]) -> bytes:
     shapes += marks(LEFT, [(p.threads * p.ranks, p.loads) for p in quota])
     right = LEFT + WIDE + 110
     sizes = [p.threads for p in chance]
-    shapes += axes(right, "by chance: share of pools with a failed load", "loads in a pool (S)", sizes)
+    shapes += axes(
+        right, "by chance: share of pools with a failed load", "loads in a pool (S)", sizes
+    )
     # Every size between the first and the last, so that the model is seen as the curve it is.
     curve = [(size, 1 - (1 - q) ** size) for size in range(min(sizes), max(sizes) + 1)]
-    path = " ".join(f"{svg.number(across(right, sizes, s))},{svg.number(up(value))}" for s, value in curve)
-    shapes.append(f'<polyline points="{path}" fill="none" stroke="{svg.FAINT}" stroke-dasharray="4 3"/>')
-    shapes.append(svg.label(right + WIDE, up(0.1), f"- - 1-(1-q)^S, q = {q:.3f}", fill=svg.FAINT, anchor="end"))
+    path = " ".join(
+        f"{svg.number(across(right, sizes, s))},{svg.number(up(value))}" for s, value in curve
+    )
+    shapes.append(
+        f'<polyline points="{path}" fill="none" stroke="{svg.FAINT}" stroke-dasharray="4 3"/>'
+    )
+    shapes.append(
+        svg.label(
+            right + WIDE, up(0.1), f"- - 1-(1-q)^S, q = {q:.3f}", fill=svg.FAINT, anchor="end"
+        )
+    )
     shapes += marks(right, [(p.threads, p.pools) for p in chance])
-    return svg.picture(WIDTH, HEIGHT, "Failures by number of concurrent loads, with a model", shapes)
+    return svg.picture(
+        WIDTH, HEIGHT, "Failures by number of concurrent loads, with a model", shapes
+    )
 
 
 def axes(left: float, title: str, below: str, ticks: list[int]) -> list[str]:
@@ -119,10 +143,17 @@ def axes(left: float, title: str, below: str, ticks: list[int]) -> list[str]:
     shapes = [svg.label(left, TOP - 20, title)]
     for value in (0.0, 0.25, 0.5, 0.75, 1.0):
         shapes.append(svg.box(left, up(value), WIDE, 0.5, svg.LINE))
-        shapes.append(svg.label(left - 8, up(value) + 4, f"{value:.0%}", fill=svg.FAINT, anchor="end"))
+        shapes.append(
+            svg.label(left - 8, up(value) + 4, f"{value:.0%}", fill=svg.FAINT, anchor="end")
+        )
     base = TOP + HIGH + 18
-    shapes += [svg.label(across(left, ticks, n), base, str(n), fill=svg.FAINT, anchor="middle") for n in ticks]
-    shapes.append(svg.label(left + WIDE / 2, TOP + HIGH + 38, below, fill=svg.FAINT, anchor="middle"))
+    shapes += [
+        svg.label(across(left, ticks, n), base, str(n), fill=svg.FAINT, anchor="middle")
+        for n in ticks
+    ]
+    shapes.append(
+        svg.label(left + WIDE / 2, TOP + HIGH + 38, below, fill=svg.FAINT, anchor="middle")
+    )
     return shapes
 
 

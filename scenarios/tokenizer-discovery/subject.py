@@ -68,7 +68,9 @@ def fits(context, *, rule, case):
         tokenizer.write_text(json.dumps(named))
         accepted, why = judged(rule, model, tokenizer, rows=wide, ids=ids)
         right = accepted == should
-        context.emit(f"fit.{situation}", accepted=accepted, right=right, why=why, rows=wide, ids=ids)
+        context.emit(
+            f"fit.{situation}", accepted=accepted, right=right, why=why, rows=wide, ids=ids
+        )
 
 
 def judged(rule, model, tokenizer, *, rows, ids):
@@ -83,18 +85,24 @@ def judged(rule, model, tokenizer, *, rows, ids):
 
 def tokenizer_of(context):
     """The tokenizer.json that the hub of this scenario would serve."""
-    return json.loads(Path(context.inputs["repositories"], "rankproof/gpt2/tokenizer.json").read_text())
+    return json.loads(
+        Path(context.inputs["repositories"], "rankproof/gpt2/tokenizer.json").read_text()
+    )
 
 
 def rows_of(content):
     """How many ids it has."""
-    return 1 + max([*content["model"]["vocab"].values(), *(one["id"] for one in content["added_tokens"])])
+    return 1 + max(
+        [*content["model"]["vocab"].values(), *(one["id"] for one in content["added_tokens"])]
+    )
 
 
 def exchanged(content):
     """The same with the ids of its two last tokens exchanged: as many ids, and other ids for a seldom text."""
     vocabulary = dict(content["model"]["vocab"])
     special = {one["content"] for one in content["added_tokens"]}
-    first, second = [token for token in sorted(vocabulary, key=vocabulary.__getitem__) if token not in special][-2:]
+    first, second = [
+        token for token in sorted(vocabulary, key=vocabulary.__getitem__) if token not in special
+    ][-2:]
     vocabulary[first], vocabulary[second] = vocabulary[second], vocabulary[first]
     return {**content, "model": {**content["model"], "vocab": vocabulary}}

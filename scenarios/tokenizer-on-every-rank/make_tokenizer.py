@@ -106,7 +106,9 @@ def make(folder: Path) -> None:
     tokenizer.train_from_iterator(corpus(), trainer)
     folder.mkdir(parents=True, exist_ok=True)
     model = json.loads(tokenizer.to_str())
-    (folder / "tokenizer.json").write_text(json.dumps(model, ensure_ascii=False, indent=1) + "\n", encoding="utf-8")
+    (folder / "tokenizer.json").write_text(
+        json.dumps(model, ensure_ascii=False, indent=1) + "\n", encoding="utf-8"
+    )
     config = {
         "tokenizer_class": "GPT2Tokenizer",
         "model_max_length": 1024,
@@ -115,8 +117,12 @@ def make(folder: Path) -> None:
         "unk_token": SPECIAL,
         "add_prefix_space": False,
     }
-    (folder / "tokenizer_config.json").write_text(json.dumps(config, indent=1) + "\n", encoding="utf-8")
-    (folder / "config.json").write_text(json.dumps({"model_type": "gpt2"}, indent=1) + "\n", encoding="utf-8")
+    (folder / "tokenizer_config.json").write_text(
+        json.dumps(config, indent=1) + "\n", encoding="utf-8"
+    )
+    (folder / "config.json").write_text(
+        json.dumps({"model_type": "gpt2"}, indent=1) + "\n", encoding="utf-8"
+    )
 
 
 if __name__ == "__main__":

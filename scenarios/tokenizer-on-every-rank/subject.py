@@ -75,7 +75,9 @@ def import_modules(context):
     import transformers
 
     modules = (torch, transformers, tokenizers)
-    context.emit("modules.imported", **{module.__name__: version(module.__name__) for module in modules})
+    context.emit(
+        "modules.imported", **{module.__name__: version(module.__name__) for module in modules}
+    )
 
 
 def describe(context, tokenizer):

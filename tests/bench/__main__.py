@@ -62,12 +62,17 @@ class Contest:
     def round(self, pool: ServerPool, folder: Path) -> None:
         """Measure both sides once more."""
         self.theirs += [self.launcher(folder, ranks=self.ranks) for _ in range(self.launches)]
-        self.ours += [warm_world(pool, folder, backend=self.backend, ranks=self.ranks) for _ in range(self.worlds)]
+        self.ours += [
+            warm_world(pool, folder, backend=self.backend, ranks=self.ranks)
+            for _ in range(self.worlds)
+        ]
 
     def figures(self) -> dict[str, Any]:
         """Seconds as minimum, median and maximum, and how many times faster we are."""
         sides = {"warm_world_seconds": self.ours, f"{self.launcher.__name__}_seconds": self.theirs}
-        found: dict[str, Any] = {name: [min(side), statistics.median(side), max(side)] for name, side in sides.items()}
+        found: dict[str, Any] = {
+            name: [min(side), statistics.median(side), max(side)] for name, side in sides.items()
+        }
         return found | {"ratio": statistics.median(self.theirs) / statistics.median(self.ours)}
 
     def print(self) -> None:
@@ -82,10 +87,24 @@ class Contest:
 def main() -> None:
     """Measure and print; with --json, for machines."""
     given = argparse.ArgumentParser(prog="bench", description=__doc__)
-    given.add_argument("--rounds", type=int, default=3, help="rounds of launcher and warm worlds in turn")
+    given.add_argument(
+        "--rounds", type=int, default=3, help="rounds of launcher and warm worlds in turn"
+    )
     given.add_argument("--json", action="store_true")
-    parts = ("worlds", "hosts", "verify", "commands", "tokenizers", "gguf", "ledger", "transport", "validators")
-    given.add_argument("--only", choices=(*parts, "inference", "pipeline", "scale"), help="measure one of these")
+    parts = (
+        "worlds",
+        "hosts",
+        "verify",
+        "commands",
+        "tokenizers",
+        "gguf",
+        "ledger",
+        "transport",
+        "validators",
+    )
+    given.add_argument(
+        "--only", choices=(*parts, "inference", "pipeline", "scale"), help="measure one of these"
+    )
     options = given.parse_args()
     found: dict[str, Any] = gguf(options) if options.only in (None, "gguf") else {}
     found |= reports(options)
@@ -132,7 +151,11 @@ def over_ranks(options: argparse.Namespace) -> dict[str, Any]:
             found["ledger"] = ledger.measure(pool, Path(name))
         if not options.json:
             ledger.show(found["ledger"])
-    if options.only in (None, "inference") and missing("transformers") is None and missing("torch") is None:
+    if (
+        options.only in (None, "inference")
+        and missing("transformers") is None
+        and missing("torch") is None
+    ):
         found["inference"] = inference.measure(rounds=options.rounds)
         if not options.json:
             inference.show(found["inference"])
@@ -202,17 +225,26 @@ def worlds(options: argparse.Namespace) -> dict[str, Any]:
             for _ in range(options.rounds):
                 contest.round(pool, folder)
         # Without a launcher beside it: torchrun takes minutes for so many on a small machine.
-        many = sorted(warm_world(pool, folder, backend="gloo", ranks=MOST_RANKS) for _ in range(20)) if torch else []
+        many = (
+            sorted(warm_world(pool, folder, backend="gloo", ranks=MOST_RANKS) for _ in range(20))
+            if torch
+            else []
+        )
     if not options.json:
         for contest in contests:
             contest.print()
         if many:
             print(f"gloo, {MOST_RANKS} ranks, until the first collective is done")
-            print(f"  {'a warm world':<14} {statistics.median(many):.3f} s (of 20; {many[0]:.3f} to {many[-1]:.3f})")
+            print(
+                f"  {'a warm world':<14} {statistics.median(many):.3f} s (of 20; {many[0]:.3f} to"
+                f" {many[-1]:.3f})"
+            )
         print(f"server start: {server:.2f} s, once per run")
     by_name = {f"{contest.backend}-{contest.ranks}": contest.figures() for contest in contests}
     if many:
-        by_name[f"gloo-{MOST_RANKS}"] = {"warm_world_seconds": [many[0], statistics.median(many), many[-1]]}
+        by_name[f"gloo-{MOST_RANKS}"] = {
+            "warm_world_seconds": [many[0], statistics.median(many), many[-1]]
+        }
     return by_name | {"server_start_seconds": server}
 
 

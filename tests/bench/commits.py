@@ -32,7 +32,9 @@ def records(commit: str, place: Path, scenarios: list[str]) -> dict[str, Any]:
     tree = ROOT
     if commit != ".":
         tree = place / "tree"
-        subprocess.run(["git", "worktree", "add", "--detach", str(tree), commit], cwd=ROOT, check=True)
+        subprocess.run(
+            ["git", "worktree", "add", "--detach", str(tree), commit], cwd=ROOT, check=True
+        )
     try:
         environment = {**os.environ, "PYTHONPATH": str(tree), "RANKPROOF_SIGNING_KEY": ""}
         command = [
@@ -45,11 +47,18 @@ def records(commit: str, place: Path, scenarios: list[str]) -> dict[str, Any]:
             "--results",
             str(place / "runs"),
         ]
-        if subprocess.run(command, cwd=tree, env=environment, check=False, stdout=sys.stderr).returncode == USAGE:
+        if (
+            subprocess.run(
+                command, cwd=tree, env=environment, check=False, stdout=sys.stderr
+            ).returncode
+            == USAGE
+        ):
             raise SystemExit(f"{commit} cannot read what is to be run")
     finally:
         if tree != ROOT:
-            subprocess.run(["git", "worktree", "remove", "--force", str(tree)], cwd=ROOT, check=True)
+            subprocess.run(
+                ["git", "worktree", "remove", "--force", str(tree)], cwd=ROOT, check=True
+            )
     found = {}
     for path in sorted((place / "runs").glob("*/latest/results.json")):
         record = json.loads(path.read_text())
@@ -64,12 +73,20 @@ def decided(record: Mapping[str, Any]) -> dict[str, Any]:
     for cell in judgement["cells"]:
         arms = {arm: _arm(cell[arm]) for arm in ARMS if cell[arm] is not None}
         cells[cell["id"]] = {"verdict": cell["verdict"], "codes": _codes(cell["reasons"]), **arms}
-    return {"verdict": judgement["verdict"], "as_expected": judgement["as_expected"], "cells": cells}
+    return {
+        "verdict": judgement["verdict"],
+        "as_expected": judgement["as_expected"],
+        "cells": cells,
+    }
 
 
 def _arm(tally: Mapping[str, Any]) -> dict[str, Any]:
     counts = {key: tally[key] for key in ("counted", "failed", "voids", "as_stated")}
-    return {**counts, "instead": _codes(tally["otherwise"]), "trials": [_trial(trial) for trial in tally["trials"]]}
+    return {
+        **counts,
+        "instead": _codes(tally["otherwise"]),
+        "trials": [_trial(trial) for trial in tally["trials"]],
+    }
 
 
 def _trial(trial: Mapping[str, Any]) -> dict[str, Any]:
@@ -79,7 +96,9 @@ def _trial(trial: Mapping[str, Any]) -> dict[str, Any]:
         "as_stated": trial["as_stated"],
         "void": _codes([trial["void"]] if trial["void"] else []),
         "failures": [(failure["check"], failure["ranks"]) for failure in trial["failures"]],
-        "strikes": [(one["fault"], one["rank"], one["struck"], one["proved"]) for one in trial["strikes"]],
+        "strikes": [
+            (one["fault"], one["rank"], one["struck"], one["proved"]) for one in trial["strikes"]
+        ],
     }
 
 
@@ -103,8 +122,12 @@ def main() -> int:
     """Compare; 1 where they differ, or where nothing was compared."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("before", help="a revision")
-    parser.add_argument("after", nargs="?", default=".", help="another one (default: the working tree)")
-    parser.add_argument("scenarios", nargs="*", help="folders or files (default: what a plain run takes)")
+    parser.add_argument(
+        "after", nargs="?", default=".", help="another one (default: the working tree)"
+    )
+    parser.add_argument(
+        "scenarios", nargs="*", help="folders or files (default: what a plain run takes)"
+    )
     options = parser.parse_args()
     with tempfile.TemporaryDirectory(prefix="rankproof-commits-") as folder:
         places = [Path(folder, name) for name in ("before", "after")]
@@ -118,7 +141,13 @@ def main() -> int:
     for line in found:
         print(line)
     cells = sum(len(scenario["cells"]) for scenario in before.values())
-    tallies = [cell[arm] for one in before.values() for cell in one["cells"].values() for arm in ARMS if arm in cell]
+    tallies = [
+        cell[arm]
+        for one in before.values()
+        for cell in one["cells"].values()
+        for arm in ARMS
+        if arm in cell
+    ]
     trials = sum(len(tally["trials"]) for tally in tallies)
     what = f"{len(found)} differences" if found else "alike"
     print(f"{len(before)} scenarios, {cells} cells, {trials} trials: {what}")

@@ -15,10 +15,12 @@ from tests.tokenizer.formats.conversion import of_serialised
 TOKENS = 128_000
 # Each in a process of its own, so that what it holds is its own: seconds of CPU time, and bytes that it added.
 _READERS = {
-    "inspect": "from harness.tokenizer.gguf import GgufFile\ndef look(path):\n GgufFile(path).close()",
+    "inspect": (
+        "from harness.tokenizer.gguf import GgufFile\ndef look(path):\n GgufFile(path).close()"
+    ),
     "inspect_and_fingerprint": (
-        "from harness.tokenizer.gguf import GgufFile\nfrom harness.tokenizer.formats import gguf_form\n"
-        "def look(path):\n with GgufFile(path) as file: gguf_form(file).fingerprint"
+        "from harness.tokenizer.gguf import GgufFile\nfrom harness.tokenizer.formats import"
+        " gguf_form\ndef look(path):\n with GgufFile(path) as file: gguf_form(file).fingerprint"
     ),
     "gguf_reader": "from gguf import GGUFReader\ndef look(path):\n GGUFReader(path)",
 }
@@ -40,8 +42,13 @@ def measure(folder: Path, *, rounds: int = 9) -> dict[str, Any]:
     for name, code in _READERS.items():
         count = 1 if name == "gguf_reader" else rounds
         command = [sys.executable, "-c", code + _MEASURED, str(made), str(count)]
-        times, memory = json.loads(subprocess.run(command, capture_output=True, check=True, text=True).stdout)
-        found[name] = {"seconds": [min(times), statistics.median(times), max(times)], "bytes": memory}
+        times, memory = json.loads(
+            subprocess.run(command, capture_output=True, check=True, text=True).stdout
+        )
+        found[name] = {
+            "seconds": [min(times), statistics.median(times), max(times)],
+            "bytes": memory,
+        }
     ours, more, theirs = (found[name]["seconds"][0] for name in _READERS)
     return found | {"ratio": theirs / ours, "fingerprint_seconds": more - ours}
 
@@ -51,5 +58,11 @@ def show(found: dict[str, Any]) -> None:
     print(f"a GGUF file with {TOKENS} tokens and merges, CPU time")
     for name in _READERS:
         low, middle, high = found[name]["seconds"]
-        print(f"  {name:<24} {middle:.4f} s ({low:.4f} to {high:.4f}), {found[name]['bytes'] / 2**20:.1f} MiB")
-    print(f"  inspect is {found['ratio']:.0f} times faster; the fingerprint adds {found['fingerprint_seconds']:.4f} s")
+        print(
+            f"  {name:<24} {middle:.4f} s ({low:.4f} to {high:.4f}),"
+            f" {found[name]['bytes'] / 2**20:.1f} MiB"
+        )
+    print(
+        f"  inspect is {found['ratio']:.0f} times faster; the fingerprint adds"
+        f" {found['fingerprint_seconds']:.4f} s"
+    )

@@ -55,9 +55,15 @@ def measure(pool: ServerPool, folder: Path, *, rounds: int) -> dict[str, Any]:
             sides: dict[str, list[float]] = {"one": [], "three": []}
             for _ in range(10 * rounds):
                 for name, places in (("one", None), ("three", THREE)):
-                    sides[name].append(warm_world(pool, folder, backend=backend, ranks=3, hosts=places))
+                    sides[name].append(
+                        warm_world(pool, folder, backend=backend, ranks=3, hosts=places)
+                    )
             one, three = (spread(sides[name]) for name in ("one", "three"))
-            found[backend] = {"one_host_seconds": one, "three_hosts_seconds": three, "ratio": three[1] / one[1]}
+            found[backend] = {
+                "one_host_seconds": one,
+                "three_hosts_seconds": three,
+                "ratio": three[1] / one[1],
+            }
     rates = {
         name: statistics.median(rate(pool, folder, places=places) for _ in range(rounds))
         for name, places in (("loopback", None), ("wire", Hosts(count=2, of=(0, 1))))
@@ -68,7 +74,12 @@ def measure(pool: ServerPool, folder: Path, *, rounds: int) -> dict[str, Any]:
 def spread(seconds: list[float]) -> list[float]:
     """Minimum, median, 95th percentile, maximum."""
     ordered = sorted(seconds)
-    return [ordered[0], statistics.median(ordered), ordered[int(0.95 * (len(ordered) - 1))], ordered[-1]]
+    return [
+        ordered[0],
+        statistics.median(ordered),
+        ordered[int(0.95 * (len(ordered) - 1))],
+        ordered[-1],
+    ]
 
 
 def rate(pool: ServerPool, folder: Path, *, places: Hosts | None) -> float:
@@ -100,7 +111,10 @@ def show(found: dict[str, Any]) -> None:
     for backend in ("gloo", "mlx-ring"):
         if figures := found.get(backend):
             one, three = figures["one_host_seconds"], figures["three_hosts_seconds"]
-            print(f"  {backend:<14} {three[1]:.3f} s (p95 {three[2]:.3f}), one host {one[1]:.3f} s (p95 {one[2]:.3f})")
+            print(
+                f"  {backend:<14} {three[1]:.3f} s (p95 {three[2]:.3f}), one host {one[1]:.3f} s"
+                f" (p95 {one[2]:.3f})"
+            )
             print(f"  {'ratio':<14} {figures['ratio']:.2f} times")
     wire, loopback = (found[f"{name}_gigabytes_per_second"] for name in ("wire", "loopback"))
     print(f"  {'the wire':<14} {wire:.2f} GB/s in writes of 4 KiB, loopback {loopback:.2f} GB/s")

@@ -94,7 +94,9 @@ SIZES = {
 }
 
 
-def measure(*, rounds: int = 3, sizes: tuple[str, ...] = tuple(SIZES)) -> dict[str, dict[str, float]]:
+def measure(
+    *, rounds: int = 3, sizes: tuple[str, ...] = tuple(SIZES)
+) -> dict[str, dict[str, float]]:
     """Of each size and case: tokens per second of each phase, and what they are of the whole model's in the same turns.
 
     The bound of that ratio is the CPU time that the whole model takes over each core's share of what the ranks take.
@@ -111,7 +113,9 @@ def measure(*, rounds: int = 3, sizes: tuple[str, ...] = tuple(SIZES)) -> dict[s
                     history = worlds.run(engine, size=ranks, model=model, files=files, **asks)
                     for phase, tokens in PHASES.items():
                         told = found.setdefault(f"{engine}-{ranks}", {})
-                        told.setdefault(phase, []).extend(tokens / seconds for seconds in times(history, phase))
+                        told.setdefault(phase, []).extend(
+                            tokens / seconds for seconds in times(history, phase)
+                        )
                         told.setdefault(f"{phase}-cpu", []).extend(spent(history, phase))
         whole = found[f"{WHOLE}-1"]
         for name, one in found.items():
@@ -121,7 +125,9 @@ def measure(*, rounds: int = 3, sizes: tuple[str, ...] = tuple(SIZES)) -> dict[s
                 cores = min(os.cpu_count() or 1, int(name.rpartition("-")[2]))
                 own[f"{phase}_tokens_per_second"] = middle[phase]
                 own[f"{phase}_ratio"] = middle[phase] / statistics.median(whole[phase])
-                own[f"{phase}_bound"] = cores * statistics.median(whole[f"{phase}-cpu"]) / middle[f"{phase}-cpu"]
+                own[f"{phase}_bound"] = (
+                    cores * statistics.median(whole[f"{phase}-cpu"]) / middle[f"{phase}-cpu"]
+                )
     return figures
 
 
@@ -130,19 +136,27 @@ def timed(files: dict[str, bytes]) -> dict[str, bytes]:
     name = next(name for name in files if Path(name).name == "session.py")
     load = b"    folder = _load(context, engine, request)\n"
     assert load in files[name]
-    return files | {name: files[name].replace(load, b"    context = Spent(context)\n" + load) + SPENT.encode()}
+    return files | {
+        name: files[name].replace(load, b"    context = Spent(context)\n" + load) + SPENT.encode()
+    }
 
 
 def asked(prompts: int) -> dict[str, Any]:
     """Prompts of one length, and what is fed after each."""
-    ids = [[20 + (7 * place + 31 * number) % 500 for place in range(TOKENS)] for number in range(prompts)]
+    ids = [
+        [20 + (7 * place + 31 * number) % 500 for place in range(TOKENS)]
+        for number in range(prompts)
+    ]
     return {"prompts": ids, "teacher": [one[:STEPS] for one in ids]}
 
 
 def times(history: History, phase: str) -> list[float]:
     """Seconds from where the first rank began until the last one had ended; the first prompt warms up."""
     begins, ends = (
-        [[seen.event.ns for seen in history.said(rank, f"{phase}.{end}")] for rank in range(history.size)]
+        [
+            [seen.event.ns for seen in history.said(rank, f"{phase}.{end}")]
+            for rank in range(history.size)
+        ]
         for end in ("begin", "end")
     )
     together = zip(zip(*begins, strict=True), zip(*ends, strict=True), strict=True)
@@ -161,9 +175,12 @@ def spent(history: History, phase: str) -> list[float]:
 def show(figures: dict[str, dict[str, float]]) -> None:
     """Print it for people."""
     print(
-        f"prompts of {TOKENS} tokens, one thread each; tokens per second, of the whole model's, and by CPU time at most"
+        f"prompts of {TOKENS} tokens, one thread each; tokens per second, of the whole model's, and"
+        " by CPU time at most"
     )
-    print(f"  on {os.cpu_count()} cores at load {os.getloadavg()[0]:.1f}: above 4, others took part")
+    print(
+        f"  on {os.cpu_count()} cores at load {os.getloadavg()[0]:.1f}: above 4, others took part"
+    )
     for size, one in SIZES.items():
         print(f"{size}, {one.what}")
         for name, own in figures.items():

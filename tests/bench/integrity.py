@@ -26,7 +26,9 @@ from damage import decode, encode, spell, vocabulary  # noqa: E402
 TOKENS, ROUNDS = 2000, 15
 
 
-def measure(pool: ServerPool, folder: Path, *, rounds: int = ROUNDS, steps: int = ledger.STEPS) -> dict[str, Any]:
+def measure(
+    pool: ServerPool, folder: Path, *, rounds: int = ROUNDS, steps: int = ledger.STEPS
+) -> dict[str, Any]:
     """Nanoseconds of CPU for each token, the median of `rounds` streams of 2,000 tokens of prose in many scripts.
 
     Returns:
@@ -40,7 +42,9 @@ def measure(pool: ServerPool, folder: Path, *, rounds: int = ROUNDS, steps: int 
         "offered to a thread": lambda: _offered(chunks),
     }
     for level in Level:
-        jobs[f"checked, {level}"] = lambda level=level: _checked(chunks, level=level, token_bytes=spell)
+        jobs[f"checked, {level}"] = lambda level=level: _checked(
+            chunks, level=level, token_bytes=spell
+        )
     jobs["checked, full, by decode()"] = lambda: _checked(chunks, level=Level.FULL, decode=decode)
     jobs["the loop alone"] = lambda: _looped(chunks)
     took: dict[str, list[int]] = {name: [] for name in jobs}
@@ -52,7 +56,9 @@ def measure(pool: ServerPool, folder: Path, *, rounds: int = ROUNDS, steps: int 
     each = {name: statistics.median(times) / len(ids) for name, times in took.items()}
     loop = each.pop("the loop alone")
     nanoseconds = {name: max(0.0, cost - loop) for name, cost in each.items()}
-    step = ledger.measure(pool, folder, steps=steps, cases=("decode step",))["decode step"]["round_seconds"]
+    step = ledger.measure(pool, folder, steps=steps, cases=("decode step",))["decode step"][
+        "round_seconds"
+    ]
     return {
         "token_nanoseconds": nanoseconds,
         "decode_step_seconds": step,
@@ -117,7 +123,8 @@ def show(found: dict[str, Any]) -> None:
     """Print the same for people."""
     step = found["decode_step_seconds"]
     print(
-        f"the integrity library, CPU time for each token, beside a decode step of {step * 1e3:.1f} ms (110 M, 2 ranks)"
+        f"the integrity library, CPU time for each token, beside a decode step of {step * 1e3:.1f}"
+        " ms (110 M, 2 ranks)"
     )
     for name, cost in found["token_nanoseconds"].items():
         print(f"  {name:<28} {cost:8.0f} ns: {found['share'][name]:.4%}")

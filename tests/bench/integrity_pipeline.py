@@ -125,7 +125,9 @@ def model(folder: Path) -> Path:
     return folder
 
 
-def measure(pool: ServerPool, folder: Path, *, tokens: int = TOKENS, rounds: int = ROUNDS) -> dict[str, Any]:
+def measure(
+    pool: ServerPool, folder: Path, *, tokens: int = TOKENS, rounds: int = ROUNDS
+) -> dict[str, Any]:
     """Decode so many tokens at each level, over two ranks of gloo with one thread each; and `rounds` pairs.
 
     Returns:
@@ -140,7 +142,14 @@ def measure(pool: ServerPool, folder: Path, *, tokens: int = TOKENS, rounds: int
     found: dict[str, Any] = {}
     last = set[Any]()
     for level in LEVELS:
-        told = _told(pool, folder, weights, entry="measured", arguments={"level": level, "tokens": tokens}, each=1)
+        told = _told(
+            pool,
+            folder,
+            weights,
+            entry="measured",
+            arguments={"level": level, "tokens": tokens},
+            each=1,
+        )
         last |= {one["last"] for one in told}
         inside = sum(one["inside"] for one in told)
         found[level] = {
@@ -155,7 +164,9 @@ def measure(pool: ServerPool, folder: Path, *, tokens: int = TOKENS, rounds: int
     return found | {"paired": pairs(pool, folder, weights, rounds=rounds)}
 
 
-def pairs(pool: ServerPool, folder: Path, weights: Path, *, rounds: int, tokens: int = 8) -> dict[str, Any]:
+def pairs(
+    pool: ServerPool, folder: Path, weights: Path, *, rounds: int, tokens: int = 8
+) -> dict[str, Any]:
     """The same tokens at each level in turn, so many rounds (six or more) in the same two processes.
 
     Returns:
@@ -167,19 +178,27 @@ def pairs(pool: ServerPool, folder: Path, weights: Path, *, rounds: int, tokens:
         SystemExit: a rank did not come to its end, or the levels gave different tokens.
     """
     arguments = {"levels": list(LEVELS), "rounds": rounds, "tokens": tokens}
-    told = _told(pool, folder, weights, entry="paired", arguments=arguments, each=len(LEVELS) * rounds)
+    told = _told(
+        pool, folder, weights, entry="paired", arguments=arguments, each=len(LEVELS) * rounds
+    )
     if len({one["last"] for one in told}) != 1:
         raise SystemExit("the levels gave different tokens in pairs")
     times: dict[tuple[str, str, int], float] = {}
     for one in told:
         level, number = one["level"], one["round"]
-        times["speed", level, number] = max(times.get(("speed", level, number), 0.0), one["seconds"])
-        times["processor", level, number] = times.get(("processor", level, number), 0.0) + one["processor"]
+        times["speed", level, number] = max(
+            times.get(("speed", level, number), 0.0), one["seconds"]
+        )
+        times["processor", level, number] = (
+            times.get(("processor", level, number), 0.0) + one["processor"]
+        )
     found: dict[str, Any] = {"rounds": rounds}
     for level in LEVELS[1:]:
         found[level] = {}
         for kind in ("speed", "processor"):
-            ratios = [times[kind, "off", number] / times[kind, level, number] for number in range(rounds)]
+            ratios = [
+                times[kind, "off", number] / times[kind, level, number] for number in range(rounds)
+            ]
             found[level][kind] = _median(ratios)
     return found
 
@@ -205,7 +224,13 @@ def _laid_out(folder: Path) -> Path:
 
 
 def _told(
-    pool: ServerPool, folder: Path, weights: Path, *, entry: str, arguments: dict[str, Any], each: int
+    pool: ServerPool,
+    folder: Path,
+    weights: Path,
+    *,
+    entry: str,
+    arguments: dict[str, Any],
+    each: int,
 ) -> list[Any]:
     """What both ranks emitted under the entry's name, each so often."""
     launch = launch_of(
@@ -225,26 +250,39 @@ def _told(
     capture = World(launch, pool).run()
     told = [event for event in capture.events if event.name == entry]
     if [sum(event.rank == rank for event in told) for rank in (0, 1)] != [each, each]:
-        raise SystemExit(f"{arguments} was not measured: " + " ".join(log.decode() for log in capture.logs.values()))
+        raise SystemExit(
+            f"{arguments} was not measured: "
+            + " ".join(log.decode() for log in capture.logs.values())
+        )
     return [event.values for event in told]
 
 
 def show(found: dict[str, Any]) -> None:
     """Print the same for people."""
-    print("harness._integrity under hf-pipeline, 2 ranks, 124 million parameters: CPU time inside the library")
+    print(
+        "harness._integrity under hf-pipeline, 2 ranks, 124 million parameters: CPU time inside the"
+        " library"
+    )
     for level in LEVELS:
         figures = found[level]
         loaded = "" if figures["loaded"] else "; the library was not loaded"
         print(
-            f"  {level:<6} {figures['token_microseconds']:7.0f} us for a token (of its thread "
-            f"{figures['thread_microseconds']:.0f}), {figures['share']:.2%} of the CPU time of both ranks (a token "
-            f"took {figures['token_seconds'] * 1e3:.0f} ms by the clock){loaded}"
+            f"  {level:<6} {figures['token_microseconds']:7.0f} us for a token (of its thread"
+            f" {figures['thread_microseconds']:.0f}), {figures['share']:.2%} of the CPU time of"
+            f" both ranks (a token took {figures['token_seconds'] * 1e3:.0f} ms by the"
+            f" clock){loaded}"
         )
     paired = found["paired"]
-    print(f"paired with off, {paired['rounds']} rounds in the same processes: the median and its 95 % interval")
+    print(
+        f"paired with off, {paired['rounds']} rounds in the same processes: the median and its 95 %"
+        " interval"
+    )
     for level in LEVELS[1:]:
         speed, processor = (
             f"{middle:.3f} ({low:.3f} to {high:.3f})"
             for low, middle, high in (paired[level]["speed"], paired[level]["processor"])
         )
-        print(f"  {level:<6} {speed} of its tokens a second, {processor} of its tokens for a second of CPU time")
+        print(
+            f"  {level:<6} {speed} of its tokens a second, {processor} of its tokens for a second"
+            " of CPU time"
+        )

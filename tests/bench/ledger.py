@@ -145,7 +145,12 @@ CASES = {
 
 
 def measure(
-    pool: ServerPool, folder: Path, *, rounds: int = ROUNDS, steps: int = STEPS, cases: Iterable[str] = CASES
+    pool: ServerPool,
+    folder: Path,
+    *,
+    rounds: int = ROUNDS,
+    steps: int = STEPS,
+    cases: Iterable[str] = CASES,
 ) -> dict[str, Any]:
     """Two ranks of gloo send 1 MiB to and fro, and decode with a model of 110 million parameters, half on each.
 
@@ -191,7 +196,10 @@ def _of(pool: ServerPool, folder: Path, entry: str, arguments: dict[str, Any]) -
     capture = World(launch, pool).run()
     told = [event.values for event in capture.events if event.name == "measured"]
     if len(told) != 2:
-        raise SystemExit("the ledger was not measured: " + " ".join(log.decode() for log in capture.logs.values()))
+        raise SystemExit(
+            "the ledger was not measured: "
+            + " ".join(log.decode() for log in capture.logs.values())
+        )
     worst: Any = max(told, key=lambda values: float(str(values["share"])))
     return {
         "round_seconds": worst["round"],
@@ -205,10 +213,14 @@ def _of(pool: ServerPool, folder: Path, entry: str, arguments: dict[str, Any]) -
 def show(found: dict[str, Any]) -> None:
     """Print the same for people."""
     print("the ledger, 2 ranks of gloo: 1 MiB to and fro, and decoding with 110 million parameters")
-    print("  with the recorder in C" if compiled() else "  without the recorder in C, which cannot be compiled here")
+    print(
+        "  with the recorder in C"
+        if compiled()
+        else "  without the recorder in C, which cannot be compiled here"
+    )
     for case, figures in found.items():
         print(
-            f"  {case:<26} {figures['round_seconds'] * 1e6:8.0f} us, {figures['calls']:.0f} calls of "
-            f"{figures['call_seconds'] * 1e6:.1f} us in the hook: {figures['share']:.2%} of the time "
-            f"(and {figures['way_seconds'] * 1e6:.1f} us to Python and back)"
+            f"  {case:<26} {figures['round_seconds'] * 1e6:8.0f} us, {figures['calls']:.0f} calls"
+            f" of {figures['call_seconds'] * 1e6:.1f} us in the hook: {figures['share']:.2%} of the"
+            f" time (and {figures['way_seconds'] * 1e6:.1f} us to Python and back)"
         )

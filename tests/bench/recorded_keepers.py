@@ -48,7 +48,10 @@ class Recording:
 
     def encode(self) -> bytes:
         """For the process that says it again."""
-        share = [[after, message, base64.b64encode(content).decode()] for after, message, content in self.share]
+        share = [
+            [after, message, base64.b64encode(content).decode()]
+            for after, message, content in self.share
+        ]
         return json.dumps([self.answers, share]).encode()
 
 
@@ -58,7 +61,9 @@ class Recorder:
     def __init__(self, command: Sequence[str], into: Recording) -> None:
         """Start it."""
         pipe = subprocess.PIPE
-        self._process = subprocess.Popen(list(command), stdin=pipe, stdout=pipe, stderr=pipe, bufsize=0)
+        self._process = subprocess.Popen(
+            list(command), stdin=pipe, stdout=pipe, stderr=pipe, bufsize=0
+        )
         self._into = into
         self._asked: list[str] = []
         self._world, self._words = "", 0
@@ -68,7 +73,10 @@ class Recorder:
         (down, down_here), (up_here, up) = os.pipe(), os.pipe()
         self.stdin: IO[bytes] | None = os.fdopen(down_here, "wb", 0)
         self.stdout: IO[bytes] | None = os.fdopen(up_here, "rb", 0)
-        for reads, writes, hear in ((down, self._process.stdin, self._down), (self._process.stdout, up, self._up)):
+        for reads, writes, hear in (
+            (down, self._process.stdin, self._down),
+            (self._process.stdout, up, self._up),
+        ):
             self._said = threading.Thread(target=_tee, args=(reads, writes, hear), daemon=True)
             self._said.start()
 
@@ -124,9 +132,15 @@ def _tee(reads: Any, writes: Any, hear: Callable[[dict[str, Any], bytes, int], N
                 if b"\n" not in text:
                     break
                 text = text.partition(b"\n")[2]
-            elif len(text) >= HEAD.size and len(text) >= (size := HEAD.size + sum(HEAD.unpack_from(text))):
+            elif len(text) >= HEAD.size and len(text) >= (
+                size := HEAD.size + sum(HEAD.unpack_from(text))
+            ):
                 words = HEAD.unpack_from(text)[0]
-                hear(json.loads(text[HEAD.size : HEAD.size + words]), text[HEAD.size + words : size], size)
+                hear(
+                    json.loads(text[HEAD.size : HEAD.size + words]),
+                    text[HEAD.size + words : size],
+                    size,
+                )
                 text = text[size:]
             else:
                 break
@@ -194,7 +208,9 @@ class Keeper:
 class Said:
     """One recorded keeper, in its process."""
 
-    def __init__(self, channel: socket.socket, says: int, number: int, recording: list[Any]) -> None:
+    def __init__(
+        self, channel: socket.socket, says: int, number: int, recording: list[Any]
+    ) -> None:
         self._channel = channel
         self._says = says
         self._number = number
@@ -240,9 +256,19 @@ class Said:
         if what == "become":
             self._out += self._magic
         elif what == "beat":
-            self._say({"is": "beat", "echo": asked["ns"], "wall": time.time_ns(), "ns": time.monotonic_ns()})
+            self._say(
+                {
+                    "is": "beat",
+                    "echo": asked["ns"],
+                    "wall": time.time_ns(),
+                    "ns": time.monotonic_ns(),
+                }
+            )
         elif what in KNOWN:
-            self._say(self._answers[what] | ({"machine": f"machine {self._number}"} if what == "facts" else {}))
+            self._say(
+                self._answers[what]
+                | ({"machine": f"machine {self._number}"} if what == "facts" else {})
+            )
         elif what == "world":
             self._world, self._rank = asked["world"], asked["ranks"][0]
             self._words, self._next, self._n = 0, 0, 0

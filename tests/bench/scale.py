@@ -44,7 +44,10 @@ def measure() -> dict[str, Any]:
         recordings = {events: record(code, events=events) for events in EVENTS}
         rows = [row(code, recordings[EVENTS[0]], hosts=hosts, events=EVENTS[0]) for hosts in HOSTS]
         rows.append(row(code, recordings[EVENTS[1]], hosts=MOST, events=EVENTS[1]))
-    return {"rows": rows, "bytes": {events: [one.down, one.up] for events, one in recordings.items()}}
+    return {
+        "rows": rows,
+        "bytes": {events: [one.down, one.up] for events, one in recordings.items()},
+    }
 
 
 def record(code: Path, *, events: int) -> Recording:
@@ -56,7 +59,9 @@ def record(code: Path, *, events: int) -> Recording:
     return into
 
 
-def row(code: Path, recording: Recording, *, hosts: int, events: int, idle: float = IDLE) -> dict[str, Any]:
+def row(
+    code: Path, recording: Recording, *, hosts: int, events: int, idle: float = IDLE
+) -> dict[str, Any]:
     """What so many recorded keepers cost: to have ready, to keep, and for a world of as many ranks as one can have."""
     process = psutil.Process()
     with ExitStack() as made:
@@ -76,7 +81,10 @@ def row(code: Path, recording: Recording, *, hosts: int, events: int, idle: floa
         for _ in range(WORLDS):
             capture = _world(fleet, code, events=events, size=size)
             assert said(capture) == events * size, [e for e in capture.events if e.by == "harness"]
-        worlds = {"world_cpu": (_spent() - spent) / WORLDS, "world_seconds": (time.monotonic() - began) / WORLDS}
+        worlds = {
+            "world_cpu": (_spent() - spent) / WORLDS,
+            "world_seconds": (time.monotonic() - began) / WORLDS,
+        }
         lost = sum(bool(line.lost) for line in fleet.lines(range(hosts)).values())
     return {
         "hosts": hosts, "ranks": size, "events": events, **ready, "memory": held[0], "descriptors": held[1],
@@ -132,11 +140,11 @@ def show(found: dict[str, Any]) -> None:
     print("recorded keepers at control, CPU time of control alone")
     for one in found["rows"]:
         print(
-            f"  {one['hosts']:>5} hosts: ready in {one['ready_seconds']:.1f} s ({one['ready_cpu']:.2f} s CPU), "
-            f"{one['memory'] / 2**20:.0f} MiB, {one['descriptors']} descriptors, "
-            f"beats {one['beat_cpu']:.4f} s a second; a world of {one['ranks']} ranks with {one['events']} events each "
-            f"{one['world_cpu']:.3f} s CPU, "
-            f"{one['world_seconds']:.2f} s; {one['lost']} lost"
+            f"  {one['hosts']:>5} hosts: ready in {one['ready_seconds']:.1f} s"
+            f" ({one['ready_cpu']:.2f} s CPU), {one['memory'] / 2**20:.0f} MiB,"
+            f" {one['descriptors']} descriptors, beats {one['beat_cpu']:.4f} s a second; a world of"
+            f" {one['ranks']} ranks with {one['events']} events each {one['world_cpu']:.3f} s CPU,"
+            f" {one['world_seconds']:.2f} s; {one['lost']} lost"
         )
     for events, (down, up) in found["bytes"].items():
         print(f"  a world's share of one rank with {events} events: {down} bytes down, {up} up")

@@ -20,7 +20,9 @@ TOKENS = 100_000
 def synthetic(*, tokens: int = TOKENS) -> Tokenizer:
     """A byte-level BPE with this many tokens and 300 added ones, the same each time."""
     rng = random.Random(0)
-    vocabulary = {letter: index for index, letter in enumerate(sorted(pre_tokenizers.ByteLevel.alphabet()))}
+    vocabulary = {
+        letter: index for index, letter in enumerate(sorted(pre_tokenizers.ByteLevel.alphabet()))
+    }
     known, merges = list(vocabulary), []
     while len(vocabulary) < tokens:
         left, right = rng.choice(known), rng.choice(known[:5000])

@@ -52,7 +52,9 @@ def bare(size: int, count: int) -> tuple[float, float]:
     Beside them, seconds of the processor for one message, on both sides together.
     """
     with socket.create_server(("127.0.0.1", 0)) as server:
-        other = subprocess.Popen([sys.executable, "-c", BARE, str(server.getsockname()[1]), str(size), str(count)])
+        other = subprocess.Popen(
+            [sys.executable, "-c", BARE, str(server.getsockname()[1]), str(size), str(count)]
+        )
         link, _ = server.accept()
         link.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         data = os.urandom(size)  # zeros would all lie in one page
@@ -71,7 +73,9 @@ def ours(size: int, count: int) -> tuple[float, float]:
     with ReliableMessageTransport(node="a") as transport:
         address = transport.listen(("127.0.0.1", 0))
         transport.expect("b")
-        other = subprocess.Popen([sys.executable, "-c", OURS, str(address[1]), str(size), str(count)])
+        other = subprocess.Popen(
+            [sys.executable, "-c", OURS, str(address[1]), str(size), str(count)]
+        )
         transport.send(b"", to="b")
         transport.flush(to="b")
         data = os.urandom(size)  # zeros would all lie in one page
@@ -93,7 +97,10 @@ def measure(*, rounds: int = 5) -> dict[str, Any]:
     for name, (size, count) in SIZES.items():
         turns = [(bare(size, count), ours(size, count)) for _ in range(rounds)]
         speeds, costs = (
-            {side: _spread([turn[at][which] for turn in turns]) for at, side in enumerate(("bare", "ours"))}
+            {
+                side: _spread([turn[at][which] for turn in turns])
+                for at, side in enumerate(("bare", "ours"))
+            }
             for which in (0, 1)
         )
         found[name] = speeds | {
@@ -113,6 +120,11 @@ def show(found: dict[str, Any]) -> None:
     print("messages over loopback, beside a bare socket")
     for name, figures in found.items():
         speeds = ", ".join(f"{side} {figures[side][1] / 1e9:.2f} GB/s" for side in ("bare", "ours"))
-        costs = ", ".join(f"{side} {figures['processor'][side][1] * 1e6:.0f} us" for side in ("bare", "ours"))
+        costs = ", ".join(
+            f"{side} {figures['processor'][side][1] * 1e6:.0f} us" for side in ("bare", "ours")
+        )
         print(f"  {name:<6} {figures['ratio']:.2f} of its speed ({speeds}; medians)")
-        print(f"  {'':<6} {figures['processor_ratio']:.2f} by the processor's time of both sides ({costs} a message)")
+        print(
+            f"  {'':<6} {figures['processor_ratio']:.2f} by the processor's time of both sides"
+            f" ({costs} a message)"
+        )

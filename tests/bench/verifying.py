@@ -42,7 +42,14 @@ signers: {roles: {ci: [ci]}}
 programs: allowed
 require: [{scenario: thousand}]
 """
-PERSON = ("-c", "user.name=bench", "-c", "user.email=bench@example.org", "-c", "commit.gpgsign=false")
+PERSON = (
+    "-c",
+    "user.name=bench",
+    "-c",
+    "user.email=bench@example.org",
+    "-c",
+    "commit.gpgsign=false",
+)
 
 
 def make(folder: Path, *, candidate: int, control: int) -> tuple[Path, int]:
@@ -55,7 +62,9 @@ def make(folder: Path, *, candidate: int, control: int) -> tuple[Path, int]:
         ".gitignore": "/results/\n",
         ".rankproof/policy.yaml": POLICY,
         ".rankproof/allowed_signers": f'ci namespaces="report@rankproof" {public}\n',
-        "scenarios/thousand/scenario.yaml": SCENARIO + f"trials: {{candidate: {candidate}, control: {control}}}\n",
+        "scenarios/thousand/scenario.yaml": (
+            SCENARIO + f"trials: {{candidate: {candidate}, control: {control}}}\n"
+        ),
         "engine/rank.sh": RANK,
     }.items():
         (repo / name).parent.mkdir(parents=True, exist_ok=True)
@@ -80,7 +89,9 @@ def environment(folder: Path) -> dict[str, str]:
     return kept | {"PYTHONPATH": root, "PYTHONPYCACHEPREFIX": str(folder / "bytecode")}
 
 
-def measure(folder: Path, *, rounds: int, candidate: int = CANDIDATE, control: int = CONTROL) -> dict[str, Any]:
+def measure(
+    folder: Path, *, rounds: int, candidate: int = CANDIDATE, control: int = CONTROL
+) -> dict[str, Any]:
     """Processor and wall seconds of each command, children included: minimum, median, maximum over the rounds."""
     repo, files = make(folder, candidate=candidate, control=control)
     report = next((repo / "results/thousand").glob("*/report.md")).relative_to(repo)
@@ -96,7 +107,11 @@ def measure(folder: Path, *, rounds: int, candidate: int = CANDIDATE, control: i
             taken[name].append(_call(repo, arguments, env))
     for name, times in taken.items():
         for what, seconds in zip(("processor", "wall"), zip(*times, strict=True), strict=True):
-            found[f"{name}_{what}_seconds"] = [min(seconds), statistics.median(seconds), max(seconds)]
+            found[f"{name}_{what}_seconds"] = [
+                min(seconds),
+                statistics.median(seconds),
+                max(seconds),
+            ]
     return found
 
 
@@ -119,5 +134,7 @@ def spent(command: Sequence[str], *, cwd: Path, env: Mapping[str, str]) -> tuple
     done = subprocess.run(command, cwd=cwd, env=env, capture_output=True, text=True, check=False)
     wall, after = time.monotonic() - begin, resource.getrusage(resource.RUSAGE_CHILDREN)
     if done.returncode:
-        raise SystemExit(f"{' '.join(command)} ended with {done.returncode}: {done.stdout}{done.stderr}")
+        raise SystemExit(
+            f"{' '.join(command)} ended with {done.returncode}: {done.stdout}{done.stderr}"
+        )
     return after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime, wall

@@ -23,17 +23,30 @@ def healthy(size: int = 2) -> list[Event]:
         told += [
             ("rank", rank, "rank.begin", {}),
             ("rank", rank, "backend.ready", {"backend": "gloo", "rank": rank, "size": size}),
-            ("rank", rank, "subject.loaded", {"entry": "subject.py", "elsewhere": False, "modules": MODULES}),
+            (
+                "rank",
+                rank,
+                "subject.loaded",
+                {"entry": "subject.py", "elsewhere": False, "modules": MODULES},
+            ),
             ("rank", rank, "subject.begin", {}),
             ("rank", rank, "tokenizer.ready", {}),
             ("rank", rank, "decode", {"text": "Hello world", "ids": [1, 2]}),
             ("rank", rank, "subject.end", {}),
         ]
     told += [("server", rank, "rank.exited", {"code": 0, "signal": None}) for rank in range(size)]
-    told += [("server", None, "world.survivors", {"count": 0, "processes": []}), ("harness", None, "world.end", {})]
+    told += [
+        ("server", None, "world.survivors", {"count": 0, "processes": []}),
+        ("harness", None, "world.end", {}),
+    ]
     return [
         Event(
-            ns=1_000_000 * number, by=by, rank=rank, pid=None if rank is None else 200 + rank, name=name, values=values
+            ns=1_000_000 * number,
+            by=by,
+            rank=rank,
+            pid=None if rank is None else 200 + rank,
+            name=name,
+            values=values,
         )  # type: ignore[arg-type]
         for number, (by, rank, name, values) in enumerate(told, start=1)
     ]
@@ -44,7 +57,10 @@ def history() -> Callable[..., History]:
     """Make a history from the healthy events: `change` maps each event to what takes its place (None drops it)."""
 
     def make(
-        change: Callable[[Event], Event | None] = lambda event: event, *, size: int = 2, more: list[Event] | None = None
+        change: Callable[[Event], Event | None] = lambda event: event,
+        *,
+        size: int = 2,
+        more: list[Event] | None = None,
     ) -> History:
         kept = [changed for event in healthy(size) if (changed := change(event)) is not None]
         return History(sorted([*kept, *(more or [])], key=lambda event: event.ns), size=size)

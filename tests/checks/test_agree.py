@@ -19,14 +19,22 @@ def found(*values: Any, **options: Any) -> Finding:
     """The finding over ranks that report these values once each; a tuple is one rank's reports, SILENT is none."""
     events = []
     for rank, reported in enumerate(values):
-        for value in () if reported is SILENT else reported if isinstance(reported, tuple) else (reported,):
-            event = Event(ns=len(events) + 1, by="rank", rank=rank, name="out", values={"ids": value})
+        for value in (
+            () if reported is SILENT else reported if isinstance(reported, tuple) else (reported,)
+        ):
+            event = Event(
+                ns=len(events) + 1, by="rank", rank=rank, name="out", values={"ids": value}
+            )
             events.append(Event.parse(event.line()))
-    check = AgreeCheck.model_validate({"id": "it", "kind": "agree", "ranks": "every", "value": "out.ids", **options})
+    check = AgreeCheck.model_validate(
+        {"id": "it", "kind": "agree", "ranks": "every", "value": "out.ids", **options}
+    )
     return check.judge(History(events, size=len(values)))
 
 
-@pytest.mark.parametrize("nothing", [None, "", [], {}, [None], [None, ""], [[], {}]], ids=json.dumps)
+@pytest.mark.parametrize(
+    "nothing", [None, "", [], {}, [None], [None, ""], [[], {}]], ids=json.dumps
+)
 def test_to_agree_on_nothing_is_no_agreement(nothing: Any) -> None:
     """Null, an empty value and a list of nothing else fail on every rank, unless the check allows them."""
     finding = found(nothing, nothing)
@@ -34,10 +42,14 @@ def test_to_agree_on_nothing_is_no_agreement(nothing: Any) -> None:
     assert "nothing is not agreement" in finding.ranks[0].reason
     allowed = found(nothing, nothing, empty="allowed")
     assert allowed.passed
-    assert [part.observed for part in allowed.ranks] == [json.dumps(nothing, separators=(",", ":"))] * 2
+    assert [part.observed for part in allowed.ranks] == [
+        json.dumps(nothing, separators=(",", ":"))
+    ] * 2
 
 
-@pytest.mark.parametrize("something", [0, False, 0.0, " ", [0], [None, 1], {"a": None}, [[None]]], ids=json.dumps)
+@pytest.mark.parametrize(
+    "something", [0, False, 0.0, " ", [0], [None, 1], {"a": None}, [[None]]], ids=json.dumps
+)
 def test_zero_and_false_are_values(something: Any) -> None:
     """What is small, false or holds something is a value like any other, and is what the finding shows."""
     finding = found(something, something)
@@ -72,7 +84,9 @@ def test_several_reports_are_shown_as_the_sequence_that_was_compared() -> None:
         ((SILENT, SILENT), (0, 1)),
     ],
 )
-def test_without_a_majority_every_rank_differs(values: tuple[Any, ...], failed: tuple[int, ...]) -> None:
+def test_without_a_majority_every_rank_differs(
+    values: tuple[Any, ...], failed: tuple[int, ...]
+) -> None:
     """A rank is right if more than half of those who reported say what it says; with two ranks nobody is to blame."""
     finding = found(*values)
     assert finding.failed_ranks == failed
@@ -91,7 +105,9 @@ def test_without_a_majority_every_rank_differs(values: tuple[Any, ...], failed: 
         ((None, "b"), 0, (0, 1)),
     ],
 )
-def test_whom_to_compare_with_can_be_named(values: tuple[Any, ...], against: int, failed: tuple[int, ...]) -> None:
+def test_whom_to_compare_with_can_be_named(
+    values: tuple[Any, ...], against: int, failed: tuple[int, ...]
+) -> None:
     """`against` makes one rank's value the right one; where it reported none, nobody can agree with it."""
     assert found(*values, against=against).failed_ranks == failed
 

@@ -19,10 +19,14 @@ def found(kind: str, *values: Any, **options: Any) -> Finding:
     """The finding over ranks that report these values; a tuple is one rank's reports, SILENT is none."""
     events = []
     for rank, reported in enumerate(values):
-        for value in () if reported is SILENT else reported if isinstance(reported, tuple) else (reported,):
+        for value in (
+            () if reported is SILENT else reported if isinstance(reported, tuple) else (reported,)
+        ):
             event = Event(ns=len(events) + 1, by="rank", rank=rank, name="out", values={"x": value})
             events.append(Event.parse(event.line()))
-    check = CHECK.validate_python({"id": "it", "kind": kind, "ranks": "every", "value": "out.x", **options})
+    check = CHECK.validate_python(
+        {"id": "it", "kind": kind, "ranks": "every", "value": "out.x", **options}
+    )
     return check.judge(History(events, size=len(values)))
 
 
@@ -47,7 +51,9 @@ def found(kind: str, *values: Any, **options: Any) -> Finding:
         (([], []), {"against": 0, "atol": 9, "empty": "allowed"}, ()),
     ],
 )
-def test_who_is_close(values: tuple[Any, ...], options: dict[str, Any], failed: tuple[int, ...]) -> None:
+def test_who_is_close(
+    values: tuple[Any, ...], options: dict[str, Any], failed: tuple[int, ...]
+) -> None:
     """Exactly the ranks that are too far, or reported something else or nothing, fail."""
     finding = found("close", *values, **options)
     assert finding.failed_ranks == failed
@@ -58,11 +64,15 @@ def test_the_finding_shows_the_worst_its_place_and_the_limit() -> None:
     """For a rank that passes too: how near it came to the limit is what a reader wants to know."""
     finding = found("close", [[1, 2], [3, 4]], [[1, 2], [3.5, 4.1]], against=0, atol=0.25)
     assert finding.ranks[0].observed == "4 of 4 elements equal"
-    assert finding.ranks[1].reason == (
-        "out.x is not close: off by 0.5 at [1, 0] (1 of 4 beyond atol 0.25): 3.5, expected 3"
+    assert (
+        finding.ranks[1].reason
+        == "out.x is not close: off by 0.5 at [1, 0] (1 of 4 beyond atol 0.25): 3.5, expected 3"
     )
     near = found("close", [1, 2], [1, 2.125], against=0, atol=0.25).ranks[1]
-    assert (near.passed, near.observed) == (True, "off by 0.125 at most, at [1]; all 2 within atol 0.25")
+    assert (near.passed, near.observed) == (
+        True,
+        "off by 0.125 at most, at [1]; all 2 within atol 0.25",
+    )
 
 
 @pytest.mark.parametrize(

@@ -21,27 +21,45 @@ KNOWN: dict[str, Any] = {"elements": 5, "dtype": "float32"}
 
 def told(operation: str, sequence: int, rank: int, **rest: Any) -> dict[str, Any]:
     """What a rank tells of a call that went right; `parts` are other bytes that came."""
-    values = {"sequence": sequence, "operation": operation, "other": 0, "reduction": "sum", **KNOWN, "site": "try.py:7"}
+    values = {
+        "sequence": sequence,
+        "operation": operation,
+        "other": 0,
+        "reduction": "sum",
+        **KNOWN,
+        "site": "try.py:7",
+    }
     sources = coded.sources(operation, size=SIZE, other=0)
-    right = [coded.expected(operation, one, rank=rank, size=SIZE, sequence=sequence, **KNOWN) for one in sources]
+    right = [
+        coded.expected(operation, one, rank=rank, size=SIZE, sequence=sequence, **KNOWN)
+        for one in sources
+    ]
     came = rest.pop("parts", right)
     parts = [hashlib.sha256(one).hexdigest() for one in came]
     return {**values, "bytes": sum(map(len, came)), "parts": parts, **rest}
 
 
-def judged(*ranks: list[dict[str, Any]], ends: list[int | None] | None = None, calls: int = 1) -> Finding:
+def judged(
+    *ranks: list[dict[str, Any]], ends: list[int | None] | None = None, calls: int = 1
+) -> Finding:
     """What the check says of what the ranks told."""
     events = []
     for rank, calls_of in enumerate(ranks):
         count = len(calls_of) if ends is None else ends[rank]
-        events.append(Event(ns=5, by="rank", rank=rank, pid=7, name=CODED, values={"calls": list(calls_of)}))
+        events.append(
+            Event(ns=5, by="rank", rank=rank, pid=7, name=CODED, values={"calls": list(calls_of)})
+        )
         if count is not None:
-            events.append(Event(ns=6, by="rank", rank=rank, pid=7, name=CODED_END, values={"calls": count}))
+            events.append(
+                Event(ns=6, by="rank", rank=rank, pid=7, name=CODED_END, values={"calls": count})
+            )
     check = {"id": "c", "kind": "collective-correct", "ranks": "every", "calls": calls}
     return CHECK.validate_python(check).judge(History(events, size=len(ranks)))
 
 
-def both(change: Callable[[dict[str, Any]], None] = lambda _: None, *, operation: str = "all_reduce") -> list[Any]:
+def both(
+    change: Callable[[dict[str, Any]], None] = lambda _: None, *, operation: str = "all_reduce"
+) -> list[Any]:
     """Two calls of both ranks, of which rank 0 tells the second one otherwise."""
     found = [[told("all_gather", 1, rank), told(operation, 2, rank)] for rank in range(SIZE)]
     change(found[0][1])
@@ -51,10 +69,15 @@ def both(change: Callable[[dict[str, Any]], None] = lambda _: None, *, operation
 def test_right_results_hold() -> None:
     """Every operation; the number of calls is shown, and asked for."""
     operations = sorted(coded.OPERATIONS - {"send", "recv"})
-    right = [[told(one, number, rank) for number, one in enumerate(operations, start=1)] for rank in range(SIZE)]
+    right = [
+        [told(one, number, rank) for number, one in enumerate(operations, start=1)]
+        for rank in range(SIZE)
+    ]
     assert judged(*right, calls=5).passed
     found = judged(*right, calls=6)
-    assert [(part.passed, part.reason) for part in found.ranks] == [(False, "it made 5 coded calls, not 6")] * SIZE
+    assert [(part.passed, part.reason) for part in found.ranks] == [
+        (False, "it made 5 coded calls, not 6")
+    ] * SIZE
 
 
 def came(operation: str, part: bytes) -> Callable[[dict[str, Any]], None]:
@@ -67,7 +90,8 @@ def made(rank: int, sequence: int) -> bytes:
 
 def summed(*parts: bytes) -> bytes:
     columns = zip(
-        *([coded.decoded(one[at : at + 4], "float32") for at in range(0, 20, 4)] for one in parts), strict=True
+        *([coded.decoded(one[at : at + 4], "float32") for at in range(0, 20, 4)] for one in parts),
+        strict=True,
     )
     return b"".join(coded.encoded(int(sum(column)), "float32") for column in columns)
 
@@ -80,14 +104,22 @@ def summed(*parts: bytes) -> bytes:
         ("broadcast", coded.halves_swapped(made(0, 2), "float32"), "its halves are swapped"),
         ("broadcast", bytes(20), "it is all zeros"),
         ("all_reduce", made(0, 2), "what rank 1 gave is missing"),
-        ("all_reduce", summed(made(0, 2), made(1, 2), made(1, 2)), "what rank 1 gave was added twice"),
+        (
+            "all_reduce",
+            summed(made(0, 2), made(1, 2), made(1, 2)),
+            "what rank 1 gave was added twice",
+        ),
         ("all_reduce", summed(made(0, 1), made(1, 2)), "what rank 0 gave is that of call 1"),
         (
             "all_reduce",
             summed(made(0, 2), coded.halves_swapped(made(1, 2), "float32")),
             "the halves of what rank 1 gave are swapped",
         ),
-        ("all_reduce", b"\x01" * 20, "not all elements are right; the same call of rank 1 at try.py:7"),
+        (
+            "all_reduce",
+            b"\x01" * 20,
+            "not all elements are right; the same call of rank 1 at try.py:7",
+        ),
     ],
 )
 def test_what_came_instead_is_named(operation: str, part: bytes, words: str) -> None:
@@ -104,7 +136,10 @@ RIGHT = coded.expected("all_reduce", None, rank=0, size=SIZE, sequence=2, **KNOW
 @pytest.mark.parametrize(
     ("change", "words"),
     [
-        (lambda one: one.update(first={"part": 0, "index": 3, "got": RIGHT}), "not all elements are right"),
+        (
+            lambda one: one.update(first={"part": 0, "index": 3, "got": RIGHT}),
+            "not all elements are right",
+        ),
         (lambda one: one.update(sequence=3), "nothing is told of call 2"),
         (lambda one: one.update(parts=[]), "nothing is told of what came"),
         (lambda one: one.update(bytes=16), "gave 16 bytes, not 20"),
@@ -117,7 +152,9 @@ RIGHT = coded.expected("all_reduce", None, rank=0, size=SIZE, sequence=2, **KNOW
         (lambda one: one.clear(), "nothing is told of call 2"),
     ],
 )
-def test_what_is_told_otherwise_does_not_hold(change: Callable[[dict[str, Any]], None], words: str) -> None:
+def test_what_is_told_otherwise_does_not_hold(
+    change: Callable[[dict[str, Any]], None], words: str
+) -> None:
     """Whatever was changed of what a rank told, right results included: nothing that does not fit is right."""
 
     def changed(values: dict[str, Any]) -> None:

@@ -25,7 +25,9 @@ TOLD: dict[str, Any] = {
 
 
 def world(
-    *changes: Callable[[dict[str, Any]], object] | None, size: int = 3, at: tuple[str, ...] = ("begin", "end")
+    *changes: Callable[[dict[str, Any]], object] | None,
+    size: int = 3,
+    at: tuple[str, ...] = ("begin", "end"),
 ) -> History:
     """What each rank tells at both moments; the last ranks are changed."""
     events = [Event(ns=1, by="harness", name="world.begin", values={"size": size})]
@@ -36,7 +38,9 @@ def world(
             if change is not None and moment in at:
                 change(told)
             values = {"at": moment, **told}
-            events.append(Event(ns=10 + place, by="rank", name="rank.environment", rank=rank, values=values))
+            events.append(
+                Event(ns=10 + place, by="rank", name="rank.environment", rank=rank, values=values)
+            )
         events.append(Event(ns=20, by="rank", name="subject.end", rank=rank))
     return History(sorted(events, key=lambda event: event.ns), size=size)
 
@@ -57,7 +61,9 @@ def test_equal_environments_agree() -> None:
     assert "variables 2" in str(found.ranks[0].observed)
 
 
-@pytest.mark.parametrize("at", [("begin",), ("end",), ("begin", "end")], ids=["begin", "end", "both"])
+@pytest.mark.parametrize(
+    "at", [("begin",), ("end",), ("begin", "end")], ids=["begin", "end", "both"]
+)
 @pytest.mark.parametrize(
     ("change", "words"),
     [
@@ -69,7 +75,10 @@ def test_equal_environments_agree() -> None:
         (sets("threads", "torch", 4), "threads.torch is 4, elsewhere 1"),
         (sets("threads", "torch", 1.0), "threads.torch is 1.0, elsewhere 1"),
         (sets("numerics", "torch.dtype", "torch.float64"), "numerics.torch.dtype"),
-        (sets("clock", "offset", TOLD["clock"]["offset"] + 200_000_000), "clock.offset is +0.200 s"),
+        (
+            sets("clock", "offset", TOLD["clock"]["offset"] + 200_000_000),
+            "clock.offset is +0.200 s",
+        ),
         (sets("clock", "offset", None), "clock.offset is not a number"),
     ],
     ids=lambda value: value if isinstance(value, str) else "",
@@ -107,9 +116,14 @@ def test_a_rank_that_tells_nothing_fails() -> None:
         found = judge(History(silent, size=3))
         assert found.failed_ranks == (1,)
         assert found.ranks[1].missing
-    empty = [one._replace(values={**one.values, "variables": {}}) if one.rank == 1 else one for one in events]
+    empty = [
+        one._replace(values={**one.values, "variables": {}}) if one.rank == 1 else one
+        for one in events
+    ]
     assert 1 in judge(History(empty, size=3)).failed_ranks
-    forged = [one._replace(by="harness") if one.name == "rank.environment" else one for one in events]
+    forged = [
+        one._replace(by="harness") if one.name == "rank.environment" else one for one in events
+    ]
     assert judge(History(forged, size=3)).failed_ranks == (0, 1, 2)
 
 

@@ -54,13 +54,35 @@ def test_the_same_bits_are_identical_and_noise_is_equivalent() -> None:
 @pytest.mark.parametrize(
     ("name", "place", "size", "says"),
     [
-        ("prefill.logits.1", (3, 2), 1e-3, "DIVERGENT: prefill logits off by 0.001 at position 3 of prompt 1"),
-        ("decode.logits.0", (2, 0), 0.5, "DIVERGENT: decode logits off by 0.5 at position 2 of prompt 0"),
-        ("decode.logits.0", (2, 0), np.nan, "DIVERGENT: decode logits not finite at position 2 of prompt 0"),
-        ("decode.logits.0", (2, 0), -np.inf, "DIVERGENT: decode logits not finite at position 2 of prompt 0"),
+        (
+            "prefill.logits.1",
+            (3, 2),
+            1e-3,
+            "DIVERGENT: prefill logits off by 0.001 at position 3 of prompt 1",
+        ),
+        (
+            "decode.logits.0",
+            (2, 0),
+            0.5,
+            "DIVERGENT: decode logits off by 0.5 at position 2 of prompt 0",
+        ),
+        (
+            "decode.logits.0",
+            (2, 0),
+            np.nan,
+            "DIVERGENT: decode logits not finite at position 2 of prompt 0",
+        ),
+        (
+            "decode.logits.0",
+            (2, 0),
+            -np.inf,
+            "DIVERGENT: decode logits not finite at position 2 of prompt 0",
+        ),
     ],
 )
-def test_one_number_beyond_noise_is_divergent_and_named(name: str, place: Any, size: float, says: str) -> None:
+def test_one_number_beyond_noise_is_divergent_and_named(
+    name: str, place: Any, size: float, says: str
+) -> None:
     """Prefill and decode apart, with the prompt and position; NaN and infinities too."""
     passed, said, uncompared = one(changed(name, add(size, *place)))
     assert (passed, uncompared) == (False, False)
@@ -79,12 +101,24 @@ def test_a_little_everywhere_is_seen_though_no_position_is_beyond_the_worst() ->
 
 def test_of_many_positions_the_middle_may_lie_little_further_than_the_variants_do() -> None:
     """Two heads swapped in the last layer lie between once and twice the envelope in bfloat16, and noise below 0.9."""
-    few, many = (Envelope(variants=3, positions=count, apart=0, half=1.0, most=4.0) for count in (15, 16))
-    assert [few.allows(Slack(2.0, 1.25)), many.allows(Slack(2.0, 1.25))] == [(2.0, 8.0), (1.25, 8.0)]
+    few, many = (
+        Envelope(variants=3, positions=count, apart=0, half=1.0, most=4.0) for count in (15, 16)
+    )
+    assert [few.allows(Slack(2.0, 1.25)), many.allows(Slack(2.0, 1.25))] == [
+        (2.0, 8.0),
+        (1.25, 8.0),
+    ]
     assert many.allows(Slack(2.0)) == (2.0, 8.0)
     place = Place(prompt=0, position=0)
     moved = Departure(
-        positions=16, identical=False, differing=16, half=1.5, most=5.0, most_at=place, beyond=0, first=None
+        positions=16,
+        identical=False,
+        differing=16,
+        half=1.5,
+        most=5.0,
+        most_at=place,
+        beyond=0,
+        first=None,
     )
     assert moved.times(many, Slack(2.0, 1.25)) == 1.2  # 1.5 of 1.25
 
@@ -121,11 +155,16 @@ def test_another_shape_dtype_or_nothing_is_never_equal(change: Any, says: str) -
 def test_tokens_agree_on_every_rank_at_every_step() -> None:
     """One other token on one rank is named with step and prompt, on both, whatever the logits are."""
     reference = Reference()
-    other = [("generated", {"prompt": 0, "ids": [1, *reference.events[0][1]["ids"][1:]]}), reference.events[1]]
+    other = [
+        ("generated", {"prompt": 0, "ids": [1, *reference.events[0][1]["ids"][1:]]}),
+        reference.events[1],
+    ]
     found = judged(CHECK, reference, [reference.answer] * 2, said=[reference.events, other])
     assert [part.passed for part in found.ranks] == [False, False]
     assert "at step 0 of prompt 0 it generated token" in found.ranks[1].reason
-    found = judged(CHECK, reference, [reference.answer] * 3, said=[reference.events, other, reference.events])
+    found = judged(
+        CHECK, reference, [reference.answer] * 3, said=[reference.events, other, reference.events]
+    )
     assert [part.passed for part in found.ranks] == [True, False, True]
 
 
@@ -137,10 +176,15 @@ def test_all_ranks_with_the_same_wrong_token_are_divergent() -> None:
         for name, values in reference.events
     ]
     found = judged(CHECK, reference, [reference.answer] * 2, said=[wrong] * 2)
-    assert all("generated another token than the reference, though that was" in part.reason for part in found.ranks)
+    assert all(
+        "generated another token than the reference, though that was" in part.reason
+        for part in found.ranks
+    )
 
 
-@pytest.mark.parametrize("said", [[], [("generated", {"prompt": 0, "ids": None})], [("generated", {"prompt": 0})]])
+@pytest.mark.parametrize(
+    "said", [[], [("generated", {"prompt": 0, "ids": None})], [("generated", {"prompt": 0})]]
+)
 def test_no_token_is_not_agreement(said: Any) -> None:
     """Null, nothing and what is not a list of tokens are those of nobody."""
     reference = Reference()
@@ -169,8 +213,9 @@ def test_positions_behind_an_undecided_router_are_counted_apart() -> None:
     answer["prefill.logits.1"] = answer["prefill.logits.1"].copy()
     answer["prefill.logits.1"][4:] += 1
     part = judged(CHECK, reference, [answer]).ranks[0]
-    assert part.observed == (
-        "IDENTICAL: 9 prefill positions (5 apart: a router was undecided) bit for bit, "
+    assert (
+        part.observed
+        == "IDENTICAL: 9 prefill positions (5 apart: a router was undecided) bit for bit, "
         "4 decode positions (4 apart: a router was undecided) bit for bit"
     )
     answer["prefill.logits.1"][3:] += 1
@@ -200,7 +245,9 @@ def test_what_a_router_did_behind_a_tie_is_not_noise_of_what_comes_before() -> N
             reference.kept[prefix + name.replace("logits", "router")] = gaps
     found = judged(CHECK, reference, [reference.answer]).ranks[0].observed
     assert found is not None
-    assert found.startswith("IDENTICAL: 11 prefill positions (3 apart: a router was undecided) bit for bit, 4 decode")
+    assert found.startswith(
+        "IDENTICAL: 11 prefill positions (3 apart: a router was undecided) bit for bit, 4 decode"
+    )
 
 
 def test_the_first_layer_that_differs_is_named() -> None:
@@ -210,7 +257,11 @@ def test_the_first_layer_that_differs_is_named() -> None:
         state = np.ones((9, 6), "float32")
         reference.kept[f"hidden.{place}.1"] = state
         reference.kept[f"envelope.0.hidden.{place}.1"] = state + np.float32(NOISE)
-    answer = {name: values.copy() for name, values in reference.kept.items() if not name.startswith("envelope")}
+    answer = {
+        name: values.copy()
+        for name, values in reference.kept.items()
+        if not name.startswith("envelope")
+    }
     answer["hidden.1.attention.1"][6, 2] += 1
     answer["hidden.1.1"][6, 2] += 1
     answer["prefill.logits.1"][6] += 1
@@ -226,7 +277,11 @@ def with_layers(answer_of: dict[str, float]) -> tuple[Reference, dict[str, Any]]
         reference.kept[f"hidden.{place}.1"] = state
         reference.kept[f"envelope.0.hidden.{place}.1"] = state + np.float32(NOISE)
         reference.kept[f"sensitivity.0.hidden.{place}.1"] = state + np.float32(0.5)
-    answer = {name: values.copy() for name, values in reference.kept.items() if name.startswith(("p", "d", "hidden"))}
+    answer = {
+        name: values.copy()
+        for name, values in reference.kept.items()
+        if name.startswith(("p", "d", "hidden"))
+    }
     for place, size in answer_of.items():
         answer[f"hidden.{place}.1"][4, 3] += np.float32(size)
     return reference, answer
@@ -240,7 +295,9 @@ def test_hidden_states_are_judged_by_themselves_where_that_is_asked() -> None:
     assert told.passed
     assert "; hidden states 0.83 of what noise allows" in str(told.ranks[0].observed)
     told = judged({**CHECK, "layers": 2}, reference, [answer])
-    assert told.ranks[0].reason.startswith("DIVERGENT: hidden states are up to 1.25 times what noise allows, logits")
+    assert told.ranks[0].reason.startswith(
+        "DIVERGENT: hidden states are up to 1.25 times what noise allows, logits"
+    )
     assert "first in layer 0, attention at position 4 of prompt 1" in told.ranks[0].reason
 
 
@@ -252,22 +309,34 @@ def test_a_rank_without_logits_is_judged_by_its_hidden_states() -> None:
     assert [part.passed for part in judged(CHECK, reference, [first, last]).ranks] == [True, True]
     told = judged({**CHECK, "layers": 3}, reference, [first, last])
     assert [part.passed for part in told.ranks] == [False, True]
-    whole = {name: values for name, values in with_layers({})[1].items() if name.startswith("hidden.0")}
+    whole = {
+        name: values for name, values in with_layers({})[1].items() if name.startswith("hidden.0")
+    }
     told = judged({**CHECK, "layers": 3}, reference, [whole, last])
-    assert str(told.ranks[0].observed).startswith("EQUIVALENT by 10 tokens and 2 hidden states: it keeps no logits")
+    assert str(told.ranks[0].observed).startswith(
+        "EQUIVALENT by 10 tokens and 2 hidden states: it keeps no logits"
+    )
 
 
 @pytest.mark.parametrize(
     ("kept", "says"),
     [
-        (lambda name: not name.startswith("hidden"), "3 arrays that the reference kept no rank did"),
-        (lambda name: not name.startswith("hidden.0.attention"), "1 array that the reference kept no rank did"),
+        (
+            lambda name: not name.startswith("hidden"),
+            "3 arrays that the reference kept no rank did",
+        ),
+        (
+            lambda name: not name.startswith("hidden.0.attention"),
+            "1 array that the reference kept no rank did",
+        ),
     ],
 )
 def test_hidden_states_that_nobody_kept_are_not_judged(kept: Any, says: str) -> None:
     """Asked to judge layers, whoever keeps none of them, or one less than the reference, shows nothing."""
     reference, answer = with_layers({})
-    part = judged({**CHECK, "layers": 3}, reference, [{name: answer[name] for name in answer if kept(name)}]).ranks[0]
+    part = judged(
+        {**CHECK, "layers": 3}, reference, [{name: answer[name] for name in answer if kept(name)}]
+    ).ranks[0]
     assert (part.passed, part.uncompared, part.reason) == (False, True, says)
 
 
@@ -298,7 +367,11 @@ def told_to_routers(*, scores: float = 0.0) -> tuple[Reference, dict[str, Any]]:
     state = np.linspace(0, 1, 54, dtype="float32").reshape(9, 6)
     reference.kept["hidden.2.router.1"] = state
     reference.kept["envelope.0.hidden.2.router.1"] = state + np.float32(NOISE)
-    answer = {name: values.copy() for name, values in reference.kept.items() if not name.startswith("envelope")}
+    answer = {
+        name: values.copy()
+        for name, values in reference.kept.items()
+        if not name.startswith("envelope")
+    }
     answer["hidden.2.router.1"][4, 3] += np.float32(scores)
     return reference, answer
 
@@ -310,7 +383,9 @@ def test_a_router_that_is_told_what_to_take_is_judged_by_its_scores() -> None:
     reference, answer = told_to_routers(scores=0.5)
     part = judged(CHECK, reference, [answer]).ranks[0]
     assert not part.passed
-    assert part.reason.startswith("DIVERGENT: a router would choose otherwise than noise explains; first in layer 2")
+    assert part.reason.startswith(
+        "DIVERGENT: a router would choose otherwise than noise explains; first in layer 2"
+    )
 
 
 def test_a_router_that_nobody_shows_is_not_compared() -> None:
@@ -355,7 +430,13 @@ def test_an_account_that_is_not_one_passes_nobody(change: Any) -> None:
 
 def leaves(value: Any, path: tuple[Any, ...] = ()) -> list[tuple[Any, ...]]:
     """The path of everything in an account."""
-    inner = value.items() if isinstance(value, dict) else enumerate(value) if isinstance(value, list) else ()
+    inner = (
+        value.items()
+        if isinstance(value, dict)
+        else enumerate(value)
+        if isinstance(value, list)
+        else ()
+    )
     return [path, *(one for key, below in inner for one in leaves(below, (*path, key)))]
 
 
@@ -364,13 +445,20 @@ def test_no_account_makes_the_check_raise() -> None:
     accounts: list[Any] = []
     reference = Reference()
     answers = [{}, changed("prefill.logits.1", add(1.0, 3, 2))]
-    judged(CHECK, reference, answers, change=lambda values: accounts.append(values["account"]) or values)
+    judged(
+        CHECK,
+        reference,
+        answers,
+        change=lambda values: accounts.append(values["account"]) or values,
+    )
     places = [place for place in leaves(accounts[0]) if place]
     assert len(places) > 40
     others = (None, 0, 1e30, [], {}, "x")
     for number, place in enumerate(places):
 
-        def forge(values: dict[str, Any], *, place: Any = place, other: Any = others[number % 6]) -> dict[str, Any]:
+        def forge(
+            values: dict[str, Any], *, place: Any = place, other: Any = others[number % 6]
+        ) -> dict[str, Any]:
             into = values["account"]
             for key in place[:-1]:
                 into = into[key]
@@ -420,7 +508,10 @@ def test_noise_as_large_as_the_logits_refuses_nothing() -> None:
     ("change", "lacks"),
     [
         (lambda array: array * np.nan, "nonfinite"),
-        (lambda array: np.where(np.arange(array.size).reshape(array.shape) == 3, np.inf, array), "nonfinite"),
+        (
+            lambda array: np.where(np.arange(array.size).reshape(array.shape) == 3, np.inf, array),
+            "nonfinite",
+        ),
         (lambda array: array.T, "shape"),
         (lambda array: array[:-1], "shape"),
         (lambda array: array + 1, ""),
@@ -438,7 +529,9 @@ def test_another_dtype_or_name_is_not_compared() -> None:
     """Neither says how far apart the two are."""
     reference = Reference()
     double = changed("prefill.logits.1", lambda array: array.astype("float64"))
-    misspelt = {name.replace("logits", "logit"): values for name, values in reference.answer.items()}
+    misspelt = {
+        name.replace("logits", "logit"): values for name, values in reference.answer.items()
+    }
     wants = [
         judged(CHECK, reference, kept).ranks[1].want(compares=True)
         for kept in ([reference.answer, double], [misspelt, misspelt])

@@ -17,10 +17,15 @@ CHECK = {"kind": "equivalent"}
 
 
 def doubts(
-    reference: Reference, *, first_said: list[tuple[str, dict[str, Any]]] | None = None, **options: Any
+    reference: Reference,
+    *,
+    first_said: list[tuple[str, dict[str, Any]]] | None = None,
+    **options: Any,
 ) -> list[tuple[VerdictCode, str]]:
     """Why the reference cannot answer, by its second run, which gave the same; and said it, where nothing is given."""
-    check = worlds.CHECK.validate_python({"id": "it", "ranks": "every", "against": "reference", **CHECK, **options})
+    check = worlds.CHECK.validate_python(
+        {"id": "it", "ranks": "every", "against": "reference", **CHECK, **options}
+    )
     assert isinstance(check, EquivalentCheck)
     events: list[Event] = []
 
@@ -31,14 +36,20 @@ def doubts(
     judged({**CHECK, **options}, reference, [reference.kept], change=take, arm="reference")
     first = worlds.history([reference.kept], [first_said or reference.events], arm="reference")
     second = worlds.history([reference.kept], [reference.events], reference=first, arm="reference")
-    return list(check.doubts(History([*(one.event for one in second.seen), *events], size=1, reference=first)))
+    return list(
+        check.doubts(
+            History([*(one.event for one in second.seen), *events], size=1, reference=first)
+        )
+    )
 
 
 def with_sensitivity(*moved: tuple[float, float]) -> Reference:
     """A reference that measured defects of these sizes, and what they move."""
     reference = Reference()
     for number, (size, distance) in enumerate(moved):
-        reference.events.append(("sensitivity", {"defect": number, "size": size, "what": "a layer is too large"}))
+        reference.events.append(
+            ("sensitivity", {"defect": number, "size": size, "what": "a layer is too large"})
+        )
         for name, values in reference.answer.items():
             reference.kept[f"sensitivity.{number}.{name}"] = values + np.float32(distance)
     return reference
@@ -65,7 +76,10 @@ def test_a_variant_that_is_another_computation_is_named() -> None:
         reference.kept[f"envelope.1.{name}"][1:] += np.float32(0.1)
     ((code, why),) = doubts(reference, sees=0.01)
     assert code is VerdictCode.REFERENCE_TOO_COARSE
-    assert "its variant 'prefill in chunks of 4' lies more than 1000 times as far from it in prefill" in why
+    assert (
+        "its variant 'prefill in chunks of 4' lies more than 1000 times as far from it in prefill"
+        in why
+    )
 
 
 def test_defects_of_two_sizes_with_the_same_bits_decide_nothing() -> None:
@@ -84,7 +98,10 @@ def test_defects_of_two_sizes_with_the_same_bits_decide_nothing() -> None:
 def test_defects_that_have_other_sizes_in_the_second_run_decide_nothing() -> None:
     """What has to be seen rests on what the reference says of sizes, in both of its runs."""
     reference = with_sensitivity((0.1, 1e-2))
-    other = [(name, {**values, "size": 0.01} if name == "sensitivity" else values) for name, values in reference.events]
+    other = [
+        (name, {**values, "size": 0.01} if name == "sensitivity" else values)
+        for name, values in reference.events
+    ]
     ((code, why),) = doubts(reference, first_said=other)
     assert (code, why) == (
         VerdictCode.REFERENCE_DIFFERS,
@@ -96,9 +113,15 @@ def test_a_reference_without_noise_or_with_too_little_to_judge_decides_nothing()
     """Variants that are the same to the bit measure nothing; nor do a few positions."""
     reference = Reference()
     silent = Reference()
-    silent.kept |= {name: silent.kept[name.split(".", 2)[2]] for name in silent.kept if name.startswith("envelope")}
+    silent.kept |= {
+        name: silent.kept[name.split(".", 2)[2]]
+        for name in silent.kept
+        if name.startswith("envelope")
+    }
     assert [code for code, _ in doubts(silent)] == [VerdictCode.REFERENCE_FAILED] * 2
-    assert "has 22 positions to judge, and check it asks 23" in doubts(reference, positions=23)[0][1]
+    assert (
+        "has 22 positions to judge, and check it asks 23" in doubts(reference, positions=23)[0][1]
+    )
     bare = Reference()
     bare.kept = bare.answer
     assert "keep envelope.0.prefill.logits.0 and so on" in doubts(bare)[0][1]

@@ -20,7 +20,9 @@ def judge(check: dict[str, object], history: History) -> Finding:
     return model.judge(history)
 
 
-def only(rank: int, name: str, change: Callable[[Event], Event | None]) -> Callable[[Event], Event | None]:
+def only(
+    rank: int, name: str, change: Callable[[Event], Event | None]
+) -> Callable[[Event], Event | None]:
     """Change one rank's events of one name."""
     return lambda event: change(event) if (event.rank, event.name) == (rank, name) else event
 
@@ -38,7 +40,10 @@ CASES = {
         {"kind": "agree", "ranks": "every", "value": "decode.ids", "against": 0},
         only(1, "decode", with_values(ids=[1, 3])),
     ),
-    "agree-silent": ({"kind": "agree", "ranks": "every", "value": "decode.ids"}, only(1, "decode", lambda _: None)),
+    "agree-silent": (
+        {"kind": "agree", "ranks": "every", "value": "decode.ids"},
+        only(1, "decode", lambda _: None),
+    ),
     "equal": (
         {"kind": "equal", "ranks": "every", "value": "decode.text", "to": "Hello world"},
         only(1, "decode", with_values(text="Hello")),
@@ -78,7 +83,9 @@ def test_holds_on_a_healthy_trial_and_fails_on_the_fault(history: Make, name: st
 
 def test_a_rank_cannot_forge_its_exit_code(history: Make) -> None:
     """An exit code that the rank itself reports does not count."""
-    forged = Event(ns=99, by="rank", rank=1, pid=201, name="rank.exited", values={"code": 0, "signal": None})
+    forged = Event(
+        ns=99, by="rank", rank=1, pid=201, name="rank.exited", values={"code": 0, "signal": None}
+    )
     gone = history(only(1, "rank.exited", lambda _: None), more=[forged])
     assert judge({"kind": "exit", "ranks": "every"}, gone).failed_ranks == (1,)
 
@@ -89,14 +96,25 @@ def test_true_is_not_one(history: Make) -> None:
     for value, holds in ((1, True), (True, False), (1.0, False)):
         found = judge(
             check,
-            history(lambda event, value=value: with_values(count=value)(event) if event.name == "decode" else event),
+            history(
+                lambda event, value=value: (
+                    with_values(count=value)(event) if event.name == "decode" else event
+                )
+            ),
         )
         assert found.passed is holds
 
 
 def test_every_occurrence_counts(history: Make) -> None:
     """One wrong value among right ones fails `equal` and `agree`."""
-    again = Event(ns=20_500_000, by="rank", rank=0, pid=200, name="decode", values={"text": "other", "ids": [9]})
+    again = Event(
+        ns=20_500_000,
+        by="rank",
+        rank=0,
+        pid=200,
+        name="decode",
+        values={"text": "other", "ids": [9]},
+    )
     for check in (
         {"kind": "equal", "ranks": "every", "value": "decode.text", "to": "Hello world"},
         {"kind": "agree", "ranks": "every", "value": "decode.ids"},
@@ -108,14 +126,20 @@ def test_survivors_are_found_and_not_looking_is_not_finding_none(history: Make) 
     """`no-survivors` fails when processes were left, and when nobody looked."""
     check = {"kind": "no-survivors"}
     assert judge(check, history()).passed
-    left = history(lambda event: with_values(count=2)(event) if event.name == "world.survivors" else event)
+    left = history(
+        lambda event: with_values(count=2)(event) if event.name == "world.survivors" else event
+    )
     assert "2 processes" in judge(check, left).reason
-    assert not judge(check, history(lambda event: None if event.name == "world.survivors" else event)).passed
+    assert not judge(
+        check, history(lambda event: None if event.name == "world.survivors" else event)
+    ).passed
 
 
 def test_a_check_that_asks_nobody_fails(history: Make) -> None:
     """`nonzero` in a world of one asks no rank, and a fact about nobody is not a fact."""
-    found = judge({"kind": "event", "ranks": "nonzero", "event": "tokenizer.ready"}, history(size=1))
+    found = judge(
+        {"kind": "event", "ranks": "nonzero", "event": "tokenizer.ready"}, history(size=1)
+    )
     assert not found.passed
     assert "no rank" in found.reason
 
@@ -126,4 +150,7 @@ def test_the_finding_names_the_line_that_shows_it(history: Make) -> None:
     found = judge({"kind": "event", "ranks": [1], "event": "tokenizer.ready"}, trial)
     line = found.ranks[0].line
     assert line is not None
-    assert (trial.seen[line - 1].event.rank, trial.seen[line - 1].event.name) == (1, "tokenizer.ready")
+    assert (trial.seen[line - 1].event.rank, trial.seen[line - 1].event.name) == (
+        1,
+        "tokenizer.ready",
+    )

@@ -23,10 +23,14 @@ def noted(*ledgers: Ledger | bytes | None, ranks: Any = "every", world: str = WO
     size = len(ledgers)
     check = CHECK.validate_python({"id": "in-step", "kind": "ledger-agrees", "ranks": ranks})
     files = {
-        rank: one if isinstance(one, bytes) else encode(one) for rank, one in enumerate(ledgers) if one is not None
+        rank: one if isinstance(one, bytes) else encode(one)
+        for rank, one in enumerate(ledgers)
+        if one is not None
     }
     values = account(files, size=size, world=world, asked={"in-step": check.ranks.of(size)})
-    return check.judge(History([Event(ns=5, by="harness", name=LEDGERS_COMPARED, values=values)], size=size))
+    return check.judge(
+        History([Event(ns=5, by="harness", name=LEDGERS_COMPARED, values=values)], size=size)
+    )
 
 
 def test_ledgers_that_agree() -> None:
@@ -39,13 +43,19 @@ def test_ledgers_that_agree() -> None:
 def test_a_difference_names_both_ranks_both_calls_and_both_lines() -> None:
     """One sentence, on every rank that differs: what each of two did, with its number and its line."""
     found = noted(
-        ledger(0, call(), call(reduction="sum")), ledger(1, call(), call("barrier", shape="", dtype="", elements=0))
+        ledger(0, call(), call(reduction="sum")),
+        ledger(1, call(), call("barrier", shape="", dtype="", elements=0)),
     )
-    reason = "rank 0 made all_reduce #2 of 4 float32 (sum) at step.py:9, rank 1 barrier #2 at step.py:9"
-    assert [(part.passed, part.reason, part.uncompared) for part in found.ranks] == [(False, reason, False)] * 2
+    reason = (
+        "rank 0 made all_reduce #2 of 4 float32 (sum) at step.py:9, rank 1 barrier #2 at step.py:9"
+    )
+    assert [(part.passed, part.reason, part.uncompared) for part in found.ranks] == [
+        (False, reason, False)
+    ] * 2
     found = noted(ledger(0, call(), send(1, tag=3)), ledger(1, call()))
-    assert found.ranks[1].reason == (
-        "rank 0 made send #1 to rank 1 with tag 3 of 4 float32 at step.py:9, "
+    assert (
+        found.ranks[1].reason
+        == "rank 0 made send #1 to rank 1 with tag 3 of 4 float32 at step.py:9, "
         "rank 1 made no such call: its last is all_reduce #1 of 4 float32 at step.py:9"
     )
 
@@ -60,9 +70,15 @@ WHOLE = ledger(0, call())
         (b"noise", "what it left is not a ledger: it does not begin as one"),
         (encode(ledger(1, call()))[:-1], "what it left is not a ledger"),
         (ledger(0, call()), "what it left is the ledger of rank 0 of 2 of another world"),
-        (ledger(1, call(), world="f" * 16), "what it left is the ledger of rank 1 of 2 of another world"),
+        (
+            ledger(1, call(), world="f" * 16),
+            "what it left is the ledger of rank 1 of 2 of another world",
+        ),
         (ledger(1), "it made no call"),
-        (ledger(1, call(), why="torch 3 has another c10d::send"), "its calls were not observed: torch 3 has another"),
+        (
+            ledger(1, call(), why="torch 3 has another c10d::send"),
+            "its calls were not observed: torch 3 has another",
+        ),
         (ledger(1, call(), children=2), "2 calls of processes that it forked were not observed"),
     ],
 )
@@ -82,7 +98,9 @@ def test_a_full_ledger_is_not_a_pass() -> None:
     calls = [call() for _ in range(5)]
     found = noted(ledger(0, *calls), last(ledger(1, *calls), kept=2))
     assert [part.passed for part in found.ranks] == [True, False]
-    assert found.ranks[1].reason == "its ledger was full: the first 3 of 5 calls are not held any more"
+    assert (
+        found.ranks[1].reason == "its ledger was full: the first 3 of 5 calls are not held any more"
+    )
     assert found.ranks[1].uncompared
     found = noted(ledger(0, *calls), last(ledger(1, *calls[:4], call("barrier")), kept=2))
     assert [part.uncompared for part in found.ranks] == [False, False]
@@ -92,7 +110,9 @@ def test_calls_of_its_own_are_no_agreement() -> None:
     """Two ranks that made no call together agree on nothing."""
     alone = [ledger(rank, call(group=Group("torch", "0", (rank,)))) for rank in range(2)]
     found = noted(*alone)
-    assert [part.reason for part in found.ranks] == ["none of its 1 calls was made together with another rank"] * 2
+    assert [part.reason for part in found.ranks] == [
+        "none of its 1 calls was made together with another rank"
+    ] * 2
 
 
 def test_a_world_of_one_has_nobody_to_agree_with() -> None:
@@ -102,7 +122,9 @@ def test_a_world_of_one_has_nobody_to_agree_with() -> None:
         assert found.passed, found
         assert "a world of one has nobody to agree with" in str(found.ranks[0].observed)
     assert not noted(None).passed
-    assert not noted(last(ledger(0, *[call(group=Group("torch", "0", (0,)))] * 5, size=1), kept=2)).passed
+    assert not noted(
+        last(ledger(0, *[call(group=Group("torch", "0", (0,)))] * 5, size=1), kept=2)
+    ).passed
 
 
 def test_only_the_ranks_that_are_asked_have_to_agree() -> None:
@@ -136,7 +158,9 @@ def test_no_values_make_it_raise_or_hold(change: Callable[[Any], None]) -> None:
     files = {rank: encode(ledger(rank, call())) for rank in range(2)}
     values: Any = account(files, size=2, world=WORLD, asked={"in-step": (0, 1)})
     change(values)
-    assert not check.judge(History([Event(ns=5, by="harness", name=LEDGERS_COMPARED, values=values)], size=2)).passed
+    assert not check.judge(
+        History([Event(ns=5, by="harness", name=LEDGERS_COMPARED, values=values)], size=2)
+    ).passed
 
 
 def test_a_rank_cannot_say_it_itself() -> None:
@@ -146,5 +170,10 @@ def test_a_rank_cannot_say_it_itself() -> None:
     values = account(files, size=2, world=WORLD, asked={"in-step": (0, 1)})
     said = Event(ns=5, by="rank", rank=0, pid=7, name=LEDGERS_COMPARED, values=values)
     harness = said._replace(by="harness", rank=None, pid=None)
-    for events, passed in (([said], False), ([harness], True), ([harness, harness], False), ([], False)):
+    for events, passed in (
+        ([said], False),
+        ([harness], True),
+        ([harness, harness], False),
+        ([], False),
+    ):
         assert check.judge(History(events, size=2)).passed is passed

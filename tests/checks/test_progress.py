@@ -22,19 +22,33 @@ def world(*steps: Sequence[tuple[int, Any]], end: int = 600, more: Sequence[Even
     for rank, own in enumerate(steps):
         events.append(Event(ns=101 * MS, by="rank", name="subject.begin", rank=rank))
         events += [
-            Event(ns=(1 + ms) * MS, by="rank", name="step", rank=rank, values={"number": value}) for ms, value in own
+            Event(ns=(1 + ms) * MS, by="rank", name="step", rank=rank, values={"number": value})
+            for ms, value in own
         ]
         if not any(one.rank == rank and one.by == "server" for one in more):
             events.append(Event(ns=(1 + end) * MS, by="rank", name="subject.end", rank=rank))
             events.append(
-                Event(ns=(2 + end) * MS, by="server", name="rank.exited", rank=rank, values={"code": 0, "signal": None})
+                Event(
+                    ns=(2 + end) * MS,
+                    by="server",
+                    name="rank.exited",
+                    rank=rank,
+                    values={"code": 0, "signal": None},
+                )
             )
     events.append(Event(ns=99_999 * MS, by="harness", name="world.end"))
     return History(sorted(events, key=lambda event: event.ns), size=len(steps))
 
 
 def judge(history: History, **options: Any) -> Finding:
-    given = {"id": "it", "kind": "progress", "ranks": "every", "event": "step", "limit": "250ms", **options}
+    given = {
+        "id": "it",
+        "kind": "progress",
+        "ranks": "every",
+        "event": "step",
+        "limit": "250ms",
+        **options,
+    }
     return CHECK.validate_python(given).judge(history)
 
 
@@ -51,7 +65,10 @@ def test_steady_ranks_pass_and_the_longest_pause_is_told() -> None:
 @pytest.mark.parametrize(
     ("steps", "words"),
     [
-        ([(200, 1), (600, 2)], "paused for 0.400 s (at most 0.25 s), since step.number 1 at 0.200 s"),
+        (
+            [(200, 1), (600, 2)],
+            "paused for 0.400 s (at most 0.25 s), since step.number 1 at 0.200 s",
+        ),
         ([(400, 1), (500, 2)], "since subject.begin at 0.100 s"),
         ([(200, 1), (300, 2)], "since step.number 2 at 0.300 s"),
         ([], "since subject.begin at 0.100 s"),
@@ -61,7 +78,17 @@ def test_steady_ranks_pass_and_the_longest_pause_is_told() -> None:
         ([(200, "1")], "is not a number"),
         ([(200, None)], "is not a number"),
     ],
-    ids=["between", "at the start", "at the end", "never", "repeats", "falls", "true", "text", "null"],
+    ids=[
+        "between",
+        "at the start",
+        "at the end",
+        "never",
+        "repeats",
+        "falls",
+        "true",
+        "text",
+        "null",
+    ],
 )
 def test_a_pause_fails_on_its_rank_alone(steps: list[tuple[int, Any]], words: str) -> None:
     """A pause too long, wherever it is, and a counter that only seems to move, fail on exactly that rank."""
@@ -83,9 +110,21 @@ def test_where_it_stood_is_told_where_the_pause_lasted_until_it_was_stopped() ->
     """The line comes from the stacks that were taken at the stop, and only where they show this pause."""
     frames = [{"file": "subject.py", "line": 7, "function": "reduce", "subject": True}]
     asked = [
-        Event(ns=9000 * MS, by="harness", name="rank.stack", rank=1, values={"threads": [{"frames": frames}]}),
+        Event(
+            ns=9000 * MS,
+            by="harness",
+            name="rank.stack",
+            rank=1,
+            values={"threads": [{"frames": frames}]},
+        ),
         Event(ns=9001 * MS, by="harness", name="world.stopped", values={"ranks": [1]}),
-        Event(ns=9002 * MS, by="server", name="rank.exited", rank=1, values={"code": None, "signal": "SIGKILL"}),
+        Event(
+            ns=9002 * MS,
+            by="server",
+            name="rank.exited",
+            rank=1,
+            values={"code": None, "signal": "SIGKILL"},
+        ),
     ]
     found = judge(world(STEADY, [(200, 1)], more=asked), counter="number")
     assert found.ranks[1].reason.endswith("in reduce (subject.py:7)")
@@ -97,7 +136,9 @@ def test_where_it_stood_is_told_where_the_pause_lasted_until_it_was_stopped() ->
 def test_a_rank_that_ends_early_does_not_pause_but_has_to_have_moved() -> None:
     """An error ends the clock; a rank that never moved before it, or too seldom, fails all the same."""
     error = Event(ns=250 * MS, by="rank", name="rank.error", rank=1, values={"type": "ValueError"})
-    left = Event(ns=260 * MS, by="server", name="rank.exited", rank=1, values={"code": 1, "signal": None})
+    left = Event(
+        ns=260 * MS, by="server", name="rank.exited", rank=1, values={"code": 1, "signal": None}
+    )
     assert judge(world(STEADY, [(200, 1)], more=[error, left])).passed
     found = judge(world(STEADY, [], more=[error, left]))
     assert found.failed_ranks == (1,)

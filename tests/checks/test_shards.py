@@ -44,7 +44,10 @@ def covered(*said: list[Event], **more: Any) -> list[str]:
     """Why each rank fails; empty where it does not."""
     reference = Reference()
     reference.kept = {"checkpoint": checkpoint(w=ROWS, norm=NORM)}
-    return [part.reason for part in judged(COVER, reference, [{}] * len(said), said=list(said), **more).ranks]
+    return [
+        part.reason
+        for part in judged(COVER, reference, [{}] * len(said), said=list(said), **more).ranks
+    ]
 
 
 @pytest.mark.parametrize("halves", [(LEFT, RIGHT), (UPPER, LOWER)])
@@ -57,18 +60,38 @@ def test_slices_that_cover_the_checkpoint_pass(halves: tuple[Event, Event]) -> N
 def test_what_is_twice_missing_or_elsewhere_is_named() -> None:
     """The whole model on every rank, a slice on two, one on none, other bytes, a slice that cannot be."""
     whole = shard("w", ROWS, (0, 4), (0, 6))
-    assert all("w lies on ranks 0, 1" in why for why in covered([whole, WHOLE_NORM], [whole, WHOLE_NORM]))
+    assert all(
+        "w lies on ranks 0, 1" in why for why in covered([whole, WHOLE_NORM], [whole, WHOLE_NORM])
+    )
     three = covered([whole, WHOLE_NORM], [WHOLE_NORM], [whole, WHOLE_NORM], [UPPER, WHOLE_NORM])
-    assert [why.startswith("w lies on ranks 0, 2, 3 (") for why in three] == [True, False, True, True]
-    assert covered([whole, WHOLE_NORM], [WHOLE_NORM]) == ["", "it holds nothing that another rank does not hold too"]
+    assert [why.startswith("w lies on ranks 0, 2, 3 (") for why in three] == [
+        True,
+        False,
+        True,
+        True,
+    ]
+    assert covered([whole, WHOLE_NORM], [WHOLE_NORM]) == [
+        "",
+        "it holds nothing that another rank does not hold too",
+    ]
     assert covered([whole, WHOLE_NORM], [])[1] == "it told of no shard"
-    assert covered([LEFT, WHOLE_NORM], [UPPER, WHOLE_NORM])[1].startswith("w lies on ranks 0, 1 ([0:4, 0:3] and [0:2")
+    assert covered([LEFT, WHOLE_NORM], [UPPER, WHOLE_NORM])[1].startswith(
+        "w lies on ranks 0, 1 ([0:4, 0:3] and [0:2"
+    )
     assert covered([LEFT, WHOLE_NORM], [WHOLE_NORM])[0] == "12 of 24 elements of w lie on no rank"
-    assert "other bytes" in covered([LEFT, WHOLE_NORM], [shard("w", ROWS + 1, (0, 4), (3, 6)), WHOLE_NORM])[1]
+    assert (
+        "other bytes"
+        in covered([LEFT, WHOLE_NORM], [shard("w", ROWS + 1, (0, 4), (3, 6)), WHOLE_NORM])[1]
+    )
     outside = ("shard", {**RIGHT[1], "slices": [[0, 4], [3, 7]]})
     assert "lies outside of the tensor" in covered([LEFT, WHOLE_NORM], [outside, WHOLE_NORM])[1]
-    assert "has no tensor v" in covered([LEFT, WHOLE_NORM], [("shard", {**RIGHT[1], "tensor": "v"}), WHOLE_NORM])[1]
-    assert "is not that" in covered([LEFT, WHOLE_NORM], [("shard", {**RIGHT[1], "slices": None})])[1]
+    assert (
+        "has no tensor v"
+        in covered([LEFT, WHOLE_NORM], [("shard", {**RIGHT[1], "tensor": "v"}), WHOLE_NORM])[1]
+    )
+    assert (
+        "is not that" in covered([LEFT, WHOLE_NORM], [("shard", {**RIGHT[1], "slices": None})])[1]
+    )
 
 
 def test_a_forged_digest_of_the_account_passes_nobody() -> None:
@@ -81,7 +104,11 @@ def test_a_forged_digest_of_the_account_passes_nobody() -> None:
 
 
 def influences(
-    moves: dict[tuple[int, int], float], *, said: Any = None, size: int = 2, silent: tuple[int, ...] = ()
+    moves: dict[tuple[int, int], float],
+    *,
+    said: Any = None,
+    size: int = 2,
+    silent: tuple[int, ...] = (),
 ) -> list[str]:
     """Why each rank has no influence: by how much the logits of `seen` move when the share of `changed` is changed."""
     reference = Reference()
@@ -90,9 +117,9 @@ def influences(
         own = {} if seen in silent else dict(reference.answer)
         for (changed, by), distance in moves.items():
             if by == seen:
-                own[f"influence.{changed}.prefill.logits.0"] = reference.answer["prefill.logits.0"] + np.float32(
-                    distance
-                )
+                own[f"influence.{changed}.prefill.logits.0"] = reference.answer[
+                    "prefill.logits.0"
+                ] + np.float32(distance)
         kept.append(own)
     told = said or [[("perturbed", {"number": rank})] for rank in range(size)]
     return [part.reason for part in judged({"kind": "influence"}, reference, kept, said=told).ranks]
@@ -118,8 +145,13 @@ def test_passes_with_the_same_bits_show_the_influence_of_nobody() -> None:
 def test_whole_models_side_by_side_have_no_influence_on_each_other() -> None:
     """Each moves its own logits and nobody else's; noise alone is not influence, nor is NaN, nor a pass nobody kept."""
     own = {(0, 0): 0.5, (1, 1): 0.5, (0, 1): 0.0, (1, 0): 0.0}
-    assert influences(own)[0] == "it has no influence: with its share changed the logits of rank 1 did not move"
-    assert all("of what noise does" in why for why in influences({**own, (0, 1): 1e-7, (1, 0): 1e-7}))
+    assert (
+        influences(own)[0]
+        == "it has no influence: with its share changed the logits of rank 1 did not move"
+    )
+    assert all(
+        "of what noise does" in why for why in influences({**own, (0, 1): 1e-7, (1, 0): 1e-7})
+    )
     assert "not finite" in influences({**own, (0, 1): np.nan})[0]
     assert influences({(0, 1): 0.5})[1] == "rank 0 kept no influence.1.prefill.logits"
 
@@ -128,5 +160,8 @@ def test_a_share_has_to_be_changed_alone() -> None:
     """Where another rank changed its share too, or nobody says that it did, nothing is shown."""
     every = {(changed, seen): 0.5 + changed for changed in (0, 1) for seen in (0, 1)}
     both = [[("perturbed", {"number": 0}), ("perturbed", {"number": 1})]] * 2
-    assert influences(every, said=both)[0] == "in pass 0 its share alone has to be changed, and ranks 0, 1 did"
+    assert (
+        influences(every, said=both)[0]
+        == "in pass 0 its share alone has to be changed, and ranks 0, 1 did"
+    )
     assert "nobody did" in influences(every, said=[[], []])[0]

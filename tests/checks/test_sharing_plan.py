@@ -19,7 +19,11 @@ CHECK: TypeAdapter[Check] = TypeAdapter(AnyCheck)
 # By the list alone anything may lie twice: by a plan it is not asked.
 BY_PLAN = {"kind": "shards-cover", "plan": "reference", "replicated": ["*e*", "*a*", "*w*"]}
 EXPERTS = np.arange(24, dtype="float32").reshape(4, 6)
-TENSORS = {"embed": EXPERTS + 1, "layers.0.attn": EXPERTS + 2, "layers.0.bias": np.ones(6, "float32")}
+TENSORS = {
+    "embed": EXPERTS + 1,
+    "layers.0.attn": EXPERTS + 2,
+    "layers.0.bias": np.ones(6, "float32"),
+}
 TENSORS |= {"layers.0.experts": EXPERTS}
 WHOLE = ("layers.0.attn", "layers.0.bias")
 READY: Event = ("engine.ready", {"engine": ENGINE})
@@ -28,7 +32,12 @@ READY: Event = ("engine.ready", {"engine": ENGINE})
 def piece(name: str, rows: tuple[int, int] | None = None) -> Event:
     """A rank holds these rows of a tensor, or all of it."""
     array = TENSORS[name]
-    return shard(name, array, *([rows] if rows else [(0, array.shape[0])]), *[(0, size) for size in array.shape[1:]])
+    return shard(
+        name,
+        array,
+        *([rows] if rows else [(0, array.shape[0])]),
+        *[(0, size) for size in array.shape[1:]],
+    )
 
 
 UPPER, LOWER = (0, 2), (2, 4)
@@ -44,15 +53,22 @@ def plan(*whole: str, engine: str = ENGINE, says: int | None = None) -> list[Eve
     """What a reference says of a plan."""
     told: list[Event] = [("plan.whole", {"engine": engine, "tensor": name}) for name in whole]
     count = len(whole) if says is None else says
-    return [*told, ("plan", {"engine": engine, "rules": {}, "whole": count, "shared": len(TENSORS) - count})]
+    return [
+        *told,
+        ("plan", {"engine": engine, "rules": {}, "whole": count, "shared": len(TENSORS) - count}),
+    ]
 
 
-def covered(*said: list[Event], told: list[Event] | None = None, check: dict[str, Any] = BY_PLAN) -> list[str]:
+def covered(
+    *said: list[Event], told: list[Event] | None = None, check: dict[str, Any] = BY_PLAN
+) -> list[str]:
     """Why each rank fails; empty where it does not."""
     reference = Reference()
     reference.kept = {"checkpoint": checkpoint(**TENSORS)}
     reference.events = plan(*WHOLE) if told is None else told
-    return [part.reason for part in judged(check, reference, [{}] * len(said), said=list(said)).ranks]
+    return [
+        part.reason for part in judged(check, reference, [{}] * len(said), said=list(said)).ranks
+    ]
 
 
 def test_what_a_plan_leaves_whole_lies_on_every_rank() -> None:
@@ -60,7 +76,10 @@ def test_what_a_plan_leaves_whole_lies_on_every_rank() -> None:
     assert covered(rank(UPPER), rank(LOWER)) == ["", ""]
     assert covered(rank((0, 4))) == [""]
     listed = {"kind": "shards-cover", "replicated": ["*bias"]}
-    assert all("layers.0.attn lies on ranks" in why for why in covered(rank(UPPER), rank(LOWER), check=listed))
+    assert all(
+        "layers.0.attn lies on ranks" in why
+        for why in covered(rank(UPPER), rank(LOWER), check=listed)
+    )
 
 
 def test_what_a_plan_shares_lies_nowhere_twice() -> None:
@@ -69,8 +88,14 @@ def test_what_a_plan_shares_lies_nowhere_twice() -> None:
     assert all("embed lies on ranks 0, 1" in why for why in covered(whole, whole))
     keeps = [*rank(UPPER)[:-1], piece("layers.0.experts")]
     assert all("layers.0.experts lies on ranks 0, 1" in why for why in covered(keeps, rank(LOWER)))
-    assert "layers.0.experts lies on rank 0 twice" in covered([*rank(UPPER), rank(UPPER)[-1]], rank(LOWER))[0]
-    assert all("12 of 24 elements of layers.0.experts" in why for why in covered(rank(UPPER), rank(LOWER)[:-1]))
+    assert (
+        "layers.0.experts lies on rank 0 twice"
+        in covered([*rank(UPPER), rank(UPPER)[-1]], rank(LOWER))[0]
+    )
+    assert all(
+        "12 of 24 elements of layers.0.experts" in why
+        for why in covered(rank(UPPER), rank(LOWER)[:-1])
+    )
 
 
 def test_a_rank_lacks_nothing_that_is_whole() -> None:
@@ -87,10 +112,19 @@ def test_a_plan_that_shares_nothing_of_a_layer_is_none() -> None:
     nothing = "it holds no part of any matrix that the plan of hf-tensor shares within a layer"
     every = [READY, *(piece(name) for name in TENSORS)]
     assert covered(every, every, told=plan(*TENSORS)) == [nothing, nothing]
-    halves = [[READY, ATTENTION, BIAS, piece("layers.0.experts"), piece("embed", rows)] for rows in (UPPER, LOWER)]
+    halves = [
+        [READY, ATTENTION, BIAS, piece("layers.0.experts"), piece("embed", rows)]
+        for rows in (UPPER, LOWER)
+    ]
     assert covered(*halves, told=plan(*WHOLE, "layers.0.experts")) == [nothing, nothing]
     biases = [
-        [READY, ATTENTION, piece("layers.0.experts"), piece("embed", rows), piece("layers.0.bias", some)]
+        [
+            READY,
+            ATTENTION,
+            piece("layers.0.experts"),
+            piece("embed", rows),
+            piece("layers.0.bias", some),
+        ]
         for rows, some in ((UPPER, (0, 3)), (LOWER, (3, 6)))
     ]
     assert covered(*biases, told=plan("layers.0.attn", "layers.0.experts")) == [nothing, nothing]
@@ -103,8 +137,13 @@ def test_a_plan_that_is_told_too_wide_or_too_narrow_is_wrong_of_ranks_that_share
     """Whoever widens it has to have ranks that hold all of that."""
     wide = "it does not hold all of layers.0.experts once, which the plan of hf-tensor leaves whole"
     assert covered(rank(UPPER), rank(LOWER), told=plan(*WHOLE, "layers.0.experts")) == [wide, wide]
-    assert all("attn lies on ranks" in why for why in covered(rank(UPPER), rank(LOWER), told=plan("layers.0.bias")))
-    says = "the plan of hf-tensor that the reference told says another number of tensors than it names"
+    assert all(
+        "attn lies on ranks" in why
+        for why in covered(rank(UPPER), rank(LOWER), told=plan("layers.0.bias"))
+    )
+    says = (
+        "the plan of hf-tensor that the reference told says another number of tensors than it names"
+    )
     for told in (
         plan(*WHOLE, "embed", says=2),
         plan(*WHOLE, WHOLE[0]),
@@ -124,7 +163,10 @@ def test_a_plan_is_that_of_the_engine_that_all_ranks_are() -> None:
     listed = {**BY_PLAN, "replicated": ["layers.0.attn"]}
     stages = covered([other, *rank(UPPER)[1:]], [other, *rank(LOWER)[1:]], check=listed)
     assert all("layers.0.bias lies on ranks" in why for why in stages)
-    assert all("bias lies on ranks" in why for why in covered(rank(UPPER), rank(LOWER), told=[], check=listed))
+    assert all(
+        "bias lies on ranks" in why
+        for why in covered(rank(UPPER), rank(LOWER), told=[], check=listed)
+    )
     strange = [("engine.ready", {"engine": [ENGINE]}), *rank(UPPER)[1:]]
     assert "different engines" in covered(strange, rank(LOWER))[0]
 
@@ -132,7 +174,9 @@ def test_a_plan_is_that_of_the_engine_that_all_ranks_are() -> None:
 @pytest.mark.parametrize(("asked", "doubted"), [("reference", True), (None, False)])
 def test_a_reference_tells_one_plan(asked: str | None, doubted: bool) -> None:
     """Told otherwise in its second run, nobody knows what ranks should hold."""
-    check = CHECK.validate_python({**BY_PLAN, "id": "it", "ranks": "every", "against": "reference", "plan": asked})
+    check = CHECK.validate_python(
+        {**BY_PLAN, "id": "it", "ranks": "every", "against": "reference", "plan": asked}
+    )
     assert isinstance(check, ShardsCoverCheck)
     first = history([{}], [plan(*WHOLE)])
     assert list(check.doubts(history([{}], [plan(*WHOLE)], reference=first))) == []

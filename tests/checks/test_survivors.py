@@ -50,7 +50,9 @@ def world(*, size: int = 3, dead: int = 1, change: dict[int, list[Event]] | None
 
 def proved(history: History, *, dead: int = 1, ends: bool = True) -> History:
     struck = next((seen for seen in history.seen if seen.event.name == "fault.struck"), None)
-    return history.with_faults([FaultOnRank(fault="dies", rank=dead, struck=struck, proved=ends, ends=ends)])
+    return history.with_faults(
+        [FaultOnRank(fault="dies", rank=dead, struck=struck, proved=ends, ends=ends)]
+    )
 
 
 def judge(kind: str, history: History, **options: Any) -> Finding:
@@ -101,8 +103,14 @@ CASES: dict[str, tuple[list[Event], str]] = {
         raised(type="ModuleNotFoundError", mro=["ModuleNotFoundError", "ImportError"]),
         "a typing mistake",
     ),
-    "an event of its own refused": (raised(type="ValueError", mro=["ValueError"], ours=True), "a typing mistake"),
-    "a crash": ([event(STRUCK + 9, "server", 2, "rank.exited", code=None, signal="SIGSEGV")], "ended with SIGSEGV"),
+    "an event of its own refused": (
+        raised(type="ValueError", mro=["ValueError"], ours=True),
+        "a typing mistake",
+    ),
+    "a crash": (
+        [event(STRUCK + 9, "server", 2, "rank.exited", code=None, signal="SIGSEGV")],
+        "ended with SIGSEGV",
+    ),
     "as if nothing had happened": (
         [
             event(STRUCK + 8, "rank", 2, "subject.end"),
@@ -128,7 +136,9 @@ def test_a_survivor_that_does_otherwise_fails_alone(kind: str, name: str) -> Non
 def test_sigabrt_and_exit_codes_are_errors(kind: str) -> None:
     """An uncaught error of C++ ends a process by SIGABRT, a program by a code: both are an error."""
     for values in ({"code": None, "signal": "SIGABRT"}, {"code": 3, "signal": None}):
-        assert judge(kind, world(change={2: [event(STRUCK + 9, "server", 2, "rank.exited", **values)]})).passed
+        assert judge(
+            kind, world(change={2: [event(STRUCK + 9, "server", 2, "rank.exited", **values)]})
+        ).passed
 
 
 def test_an_error_is_not_an_end() -> None:
@@ -148,7 +158,10 @@ def test_the_error_can_be_stated(kind: str) -> None:
     assert judge(kind, world(), error="TimeoutError").failed_ranks == (0, 2)
     assert judge(kind, world(), message="timed out").failed_ranks == (0, 2)
     slip = world(
-        change={0: raised(type="TypeError", mro=["TypeError"]), 2: raised(type="TypeError", mro=["TypeError"])}
+        change={
+            0: raised(type="TypeError", mro=["TypeError"]),
+            2: raised(type="TypeError", mro=["TypeError"]),
+        }
     )
     assert judge(kind, slip, error="TypeError", ranks=[2]).passed
 
@@ -156,7 +169,9 @@ def test_the_error_can_be_stated(kind: str) -> None:
 @BOTH
 def test_without_a_fault_there_is_nothing_to_notice(kind: str) -> None:
     """A rank that fails without a strike fails the check; so does a world in which nobody was left alive."""
-    unstruck = History([seen.event for seen in world().seen if seen.event.name != "fault.struck"], size=3)
+    unstruck = History(
+        [seen.event for seen in world().seen if seen.event.name != "fault.struck"], size=3
+    )
     found = judge(kind, proved(unstruck, ends=False))
     assert found.failed_ranks == (0, 1, 2)
     assert "did not strike" in found.ranks[0].reason
@@ -174,7 +189,9 @@ def test_events_cannot_make_a_survivor_a_victim(kind: str) -> None:
 @BOTH
 def test_who_must_end_with_an_error_need_not_return(kind: str) -> None:
     """`world:finished` excuses the survivors that did as asked, and nobody else."""
-    check = CHECK.validate_python({"id": "it", "kind": kind, "ranks": "every", "fault": "dies", "limit": "2s"})
+    check = CHECK.validate_python(
+        {"id": "it", "kind": kind, "ranks": "every", "fault": "dies", "limit": "2s"}
+    )
     history = world(change={0: stopped(0)})
     findings = {one.check: one for one in judge_trial([check], history, ended_by_fault={1: "dies"})}
     finished = findings["world:finished"]

@@ -23,7 +23,9 @@ TAKEN = digested(ledger(1, receive(0)), part(1, "received", 5, whom=0))
 def of(values: Any, *, size: int = 2) -> Finding:
     """What the check says of an event of the harness."""
     check = CHECK.validate_python({"id": "intact", "kind": "transfers-intact", "ranks": "every"})
-    return check.judge(History([Event(ns=5, by="harness", name=LEDGERS_COMPARED, values=values)], size=size))
+    return check.judge(
+        History([Event(ns=5, by="harness", name=LEDGERS_COMPARED, values=values)], size=size)
+    )
 
 
 def noted(*ledgers: Ledger | None) -> dict[str, Any]:
@@ -36,22 +38,29 @@ def noted(*ledgers: Ledger | None) -> dict[str, Any]:
 def test_what_arrived_whole_holds() -> None:
     """It shows how many calls were compared."""
     found = of(noted(SENT, TAKEN))
-    assert [(one.passed, one.observed, one.line) for one in found.ranks] == [(True, "1 call compared", 1)] * 2
+    assert [(one.passed, one.observed, one.line) for one in found.ranks] == [
+        (True, "1 call compared", 1)
+    ] * 2
 
 
 def test_damage_names_both_ranks_both_calls_and_both_lines() -> None:
     """Of a transfer what each end had; of a sum which result is not one."""
     other = digested(ledger(1, receive(0)), part(1, "received", 6, whom=0))
     reason = (
-        "rank 1 got in recv #1 from rank 0 of 4 float32 at step.py:9 something else than rank 0 gave in "
-        "send #1 to rank 1 of 4 float32 at step.py:9"
+        "rank 1 got in recv #1 from rank 0 of 4 float32 at step.py:9 something else than rank 0"
+        " gave in send #1 to rank 1 of 4 float32 at step.py:9"
     )
-    assert [(one.reason, one.uncompared) for one in of(noted(SENT, other)).ranks] == [(reason, False)] * 2
+    assert [(one.reason, one.uncompared) for one in of(noted(SENT, other)).ranks] == [
+        (reason, False)
+    ] * 2
     most = [
-        digested(ledger(rank, call(reduction="max")), part(1, "sent", 1), part(1, "received", rank)) for rank in (0, 1)
+        digested(ledger(rank, call(reduction="max")), part(1, "sent", 1), part(1, "received", rank))
+        for rank in (0, 1)
     ]
     found = of(noted(*most)).ranks[1].reason
-    assert found.startswith("rank 1 got in all_reduce #1 of 4 float32 (max) at step.py:9 another result than what the")
+    assert found.startswith(
+        "rank 1 got in all_reduce #1 of 4 float32 (max) at step.py:9 another result than what the"
+    )
 
 
 @pytest.mark.parametrize(
@@ -64,14 +73,20 @@ def test_damage_names_both_ranks_both_calls_and_both_lines() -> None:
             "a call of it was not digested: recv: so",
         ),
         (digested(ledger(1, receive(0))), "1 of its calls were not held against the other end"),
-        (digested(ledger(1, call("barrier"))), "none of its 1 calls was held against another rank's"),
+        (
+            digested(ledger(1, call("barrier"))),
+            "none of its 1 calls was held against another rank's",
+        ),
     ],
 )
 def test_what_was_not_compared_is_not_intact(other: Ledger | None, why: str) -> None:
     """No ledger, no digests, a call that has none, or nothing to compare: each is said, and shows no damage."""
     found = of(noted(SENT, other))
     assert not found.passed
-    assert (found.ranks[1].reason.startswith(why), found.ranks[1].uncompared) == (True, True), found.ranks[1]
+    assert (found.ranks[1].reason.startswith(why), found.ranks[1].uncompared) == (
+        True,
+        True,
+    ), found.ranks[1]
 
 
 @pytest.mark.parametrize(

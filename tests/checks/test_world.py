@@ -14,7 +14,11 @@ Make = Callable[..., History]
 
 
 def failing(history: History) -> dict[str, tuple[int, ...]]:
-    return {finding.check: finding.failed_ranks for finding in world.judge(history) if not finding.passed}
+    return {
+        finding.check: finding.failed_ranks
+        for finding in world.judge(history)
+        if not finding.passed
+    }
 
 
 def on(rank: int | None, name: str, **changes: object) -> Callable[[Event], Event | None]:
@@ -25,7 +29,9 @@ def on(rank: int | None, name: str, **changes: object) -> Callable[[Event], Even
             return event
         if not changes:
             return None
-        values = {**event.values, **changes.pop("values", {})} if "values" in changes else event.values  # type: ignore[dict-item]
+        values = (
+            {**event.values, **changes.pop("values", {})} if "values" in changes else event.values
+        )  # type: ignore[dict-item]
         return event._replace(values=values, **changes)  # type: ignore[arg-type]
 
     return change
@@ -33,7 +39,12 @@ def on(rank: int | None, name: str, **changes: object) -> Callable[[Event], Even
 
 def note(name: str, rank: int | None = None, **values: object) -> Event:
     return Event(
-        ns=15_500_000, by="harness", rank=rank, pid=None if rank is None else 200 + rank, name=name, values=values
+        ns=15_500_000,
+        by="harness",
+        rank=rank,
+        pid=None if rank is None else 200 + rank,
+        name=name,
+        values=values,
     )
 
 
@@ -53,7 +64,11 @@ def test_a_healthy_world_has_nothing_against_it(history: Make) -> None:
         (on(1, "rank.exited", pid=999), "world:ranks-are-processes", (1,)),
         (on(1, "backend.ready", values={"rank": 0, "size": 1}), "world:group-is-whole", (1,)),
         (on(1, "backend.ready"), "world:group-is-whole", (1,)),
-        (on(1, "subject.loaded", values={"entry": None, "elsewhere": True}), "world:code-is-the-arms", (1,)),
+        (
+            on(1, "subject.loaded", values={"entry": None, "elsewhere": True}),
+            "world:code-is-the-arms",
+            (1,),
+        ),
         (on(1, "subject.loaded"), "world:code-is-the-arms", (1,)),
         (on(1, "subject.end"), "world:finished", (1,)),
         (on(1, "subject.end", by="harness"), "world:finished", (1,)),
@@ -72,8 +87,16 @@ def test_each_fault_is_found_on_its_rank(
         ([], [], "it was stopped"),
         ([1], [], "it was stopped"),
         ([0], [], "it did not end after another rank had failed"),
-        ([], [("machine.lost", {"machine": "b", "why": "x"})], "it did not end after a machine of its world was lost"),
-        ([], [("machine.ended", {"machine": "b", "why": "x"})], "it did not end after a machine of its world was lost"),
+        (
+            [],
+            [("machine.lost", {"machine": "b", "why": "x"})],
+            "it did not end after a machine of its world was lost",
+        ),
+        (
+            [],
+            [("machine.ended", {"machine": "b", "why": "x"})],
+            "it did not end after a machine of its world was lost",
+        ),
         ([], [("world.deadline", {"after": 5.0})], "it had not ended at the deadline"),
         ([0], [("world.deadline", {"after": 5.0})], "it had not ended at the deadline"),
     ],
@@ -83,7 +106,9 @@ def test_why_a_rank_was_stopped(
 ) -> None:
     """Another rank is said to have failed only where the harness saw one that had."""
     stopped = note("world.stopped", ranks=[1], why="after-failure", failed=failed)
-    told = history(on(1, "subject.end"), more=[stopped, *(note(name, **values) for name, values in more)])
+    told = history(
+        on(1, "subject.end"), more=[stopped, *(note(name, **values) for name, values in more)]
+    )
     (finished,) = (one for one in world.judge(told) if one.check == "world:finished")
     assert [part.reason for part in finished.ranks if part.rank == 1] == [reason]
 
@@ -95,7 +120,11 @@ def as_program(event: Event) -> Event | None:
     if event.name == "backend.ready":
         values = {"files": [{"file": "rank.sh", "sha256": "a" * 64}], "folder": "f" * 64}
         return event._replace(by="server", name="program.started", values=values)
-    return None if event.name in ("rank.begin", "subject.loaded", "subject.begin", "subject.end") else event
+    return (
+        None
+        if event.name in ("rank.begin", "subject.loaded", "subject.begin", "subject.end")
+        else event
+    )
 
 
 def test_a_program_is_judged_by_what_is_seen_from_outside(history: Make) -> None:
@@ -119,7 +148,9 @@ def test_each_fault_of_a_program_is_found_on_its_rank(
     history: Make, change: Callable[[Event], Event | None], check: str
 ) -> None:
     """What the program itself says, and a command line without the arm's code, prove nothing."""
-    found = failing(history(lambda event: None if (kept := as_program(event)) is None else change(kept)))
+    found = failing(
+        history(lambda event: None if (kept := as_program(event)) is None else change(kept))
+    )
     assert found[check] == (1,)
 
 
@@ -129,7 +160,9 @@ def test_a_channel_that_is_not_whole_fails(history: Make, name: str) -> None:
     assert failing(history(more=[note(name, 1)])) == {"world:channel-is-whole": (1,)}
 
 
-def closed(change: Callable[[Event], Event | None] = lambda event: event) -> Callable[[Event], Event | None]:
+def closed(
+    change: Callable[[Event], Event | None] = lambda event: event,
+) -> Callable[[Event], Event | None]:
     """A program's life in which rank 1 closed its channel when it had said all it says here."""
 
     def life(event: Event) -> Event | None:
@@ -150,7 +183,9 @@ def test_a_program_may_close_its_channel_and_end(history: Make) -> None:
 
 def test_a_program_that_closed_its_channel_fails_by_its_exit_code(history: Make) -> None:
     """How long it took from one to the other says nothing: what failed is that it exited with 3."""
-    assert failing(history(closed(on(1, "rank.exited", values={"code": 3})))) == {"world:finished": (1,)}
+    assert failing(history(closed(on(1, "rank.exited", values={"code": 3})))) == {
+        "world:finished": (1,)
+    }
 
 
 @pytest.mark.parametrize(
@@ -162,7 +197,9 @@ def test_a_program_that_closed_its_channel_fails_by_its_exit_code(history: Make)
         on(1, "ready", by="harness"),
     ],
 )
-def test_a_program_that_lost_its_channel_fails(history: Make, change: Callable[[Event], Event | None]) -> None:
+def test_a_program_that_lost_its_channel_fails(
+    history: Make, change: Callable[[Event], Event | None]
+) -> None:
     """Closed before it was ready, or before an end that is not its own, the channel hid what belongs to that end."""
     assert failing(history(closed(change)))["world:channel-is-whole"] == (1,)
 
@@ -170,6 +207,11 @@ def test_a_program_that_lost_its_channel_fails(history: Make, change: Callable[[
 def test_a_deadline_fails_the_world(history: Make) -> None:
     """A world that had to be stopped did not finish, even if every rank claims that it ended."""
     found = failing(
-        history(more=[note("world.deadline", after=60.0, ranks=[1]), note("world.stopped", ranks=[1], why="deadline")])
+        history(
+            more=[
+                note("world.deadline", after=60.0, ranks=[1]),
+                note("world.stopped", ranks=[1], why="deadline"),
+            ]
+        )
     )
     assert found == {"world:finished": (1,)}

@@ -44,23 +44,35 @@ class Reference:
             for phase, place in (("prefill", slice(positions)), ("decode", slice(positions, None))):
                 self.kept[f"{phase}.logits.{prompt}"] = rows[place]
                 for variant in (0, 1):
-                    self.kept[f"envelope.{variant}.{phase}.logits.{prompt}"] = (rows + noise[variant])[place]
+                    self.kept[f"envelope.{variant}.{phase}.logits.{prompt}"] = (
+                        rows + noise[variant]
+                    )[place]
             ids = rows[positions - 1 :].argmax(axis=1).tolist()
             self.events.append(("generated", {"prompt": prompt, "ids": ids}))
 
     @property
     def answer(self) -> dict[str, Any]:
         """What a rank keeps that computes the same to the bit."""
-        return {name: values for name, values in self.kept.items() if name.startswith(("prefill", "decode"))}
+        return {
+            name: values
+            for name, values in self.kept.items()
+            if name.startswith(("prefill", "decode"))
+        }
 
 
 def history(
-    kept: list[Kept], said: list[list[tuple[str, dict[str, Any]]]], *, reference: History | None = None, arm: str = ""
+    kept: list[Kept],
+    said: list[list[tuple[str, dict[str, Any]]]],
+    *,
+    reference: History | None = None,
+    arm: str = "",
 ) -> History:
     """The events of a world whose ranks kept and said this."""
     events = [Event(ns=1, by="harness", name="world.begin", values={"arm": arm or "candidate"})]
     for rank, own in enumerate(said):
-        events += [Event(ns=2, by="rank", rank=rank, name=name, values=values) for name, values in own]
+        events += [
+            Event(ns=2, by="rank", rank=rank, name=name, values=values) for name, values in own
+        ]
     for rank, files in enumerate(kept):
         for name, values in files.items():
             digest = hashlib.sha256(content(values)).hexdigest()
@@ -103,7 +115,14 @@ def noted(
         for name, values in own.items()
     }
     accounts = [
-        Event(ns=4, by="harness", name=ARTEFACTS_ACCOUNTED, values=change(json.loads(json.dumps(values))))
+        Event(
+            ns=4,
+            by="harness",
+            name=ARTEFACTS_ACCOUNTED,
+            values=change(json.loads(json.dumps(values))),
+        )
         for values in note_accounts([model], events, file=lambda found: files[str(found["sha256"])])
     ]
-    return History([*(seen.event for seen in events.seen), *accounts], size=len(kept), reference=whole)
+    return History(
+        [*(seen.event for seen in events.seen), *accounts], size=len(kept), reference=whole
+    )

@@ -17,7 +17,9 @@ def model(tmp_path: Path) -> Path:
     return tmp_path / "model.gguf"
 
 
-def test_the_guides_names_run(model: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_guides_names_run(
+    model: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
     """compat-check and inspect-gguf are gguf's own commands; crossval asks for what it needs, or for BITNET_GGUF."""
     assert main(["inspect-gguf", str(model)]) == PASS
     assert "general.architecture" in capsys.readouterr().out
@@ -32,11 +34,15 @@ def test_the_guides_names_run(model: Path, capsys: pytest.CaptureFixture[str], m
     assert "BITNET_GGUF" in capsys.readouterr().err
     monkeypatch.setenv("BITNET_GGUF", str(model))
     assert main(["crossval", "--tokenizer-only", "--texts", "9"]) == DAMAGED
-    assert main(["pre-download-tokenizers", "--model-dir", str(model.parent), "--offline"]) == DAMAGED
+    assert (
+        main(["pre-download-tokenizers", "--model-dir", str(model.parent), "--offline"]) == DAMAGED
+    )
     assert main(["crossval"]) == USAGE
 
 
-def test_the_guides_verify_names_the_command_for_models(model: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_guides_verify_names_the_command_for_models(
+    model: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     """`verify` is for reports; with --model it ends with a sentence that names what looks at models."""
     for words in (["--model", str(model), "--allow-mock"], ["--allow-mock", f"--model={model}"]):
         with pytest.raises(SystemExit) as caught:
@@ -46,7 +52,9 @@ def test_the_guides_verify_names_the_command_for_models(model: Path, capsys: pyt
 
 
 @pytest.mark.parametrize(("value", "code"), [("1", STRICT), ("no", PASS), ("maybe", USAGE)])
-def test_resolve_reads_the_guides_variable(model: Path, monkeypatch: pytest.MonkeyPatch, value: str, code: int) -> None:
+def test_resolve_reads_the_guides_variable(
+    model: Path, monkeypatch: pytest.MonkeyPatch, value: str, code: int
+) -> None:
     """BITNET_STRICT_TOKENIZERS is --strict where it is on, nothing where it is off, and an error else."""
     monkeypatch.setenv("BITNET_STRICT_TOKENIZERS", value)
     monkeypatch.setenv("BITNET_CACHE_DIR", str(model.parent / "cache"))

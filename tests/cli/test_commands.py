@@ -24,7 +24,9 @@ ROOT = Path(__file__).parents[2]
 HEAVY = ("torch", "transformers", "mlx", "numpy")
 
 
-def ours(*arguments: str, cwd: Path = ROOT, before: Sequence[str] = ()) -> subprocess.CompletedProcess[str]:
+def ours(
+    *arguments: str, cwd: Path = ROOT, before: Sequence[str] = ()
+) -> subprocess.CompletedProcess[str]:
     return subprocess.run(
         [*before, sys.executable, "-m", "harness.cli", *arguments],
         capture_output=True,
@@ -40,7 +42,9 @@ def processor_time(*arguments: str) -> float:
     """User and system seconds of one interpreter that is started with these arguments."""
     before = resource.getrusage(resource.RUSAGE_CHILDREN)
     environment = {**os.environ, "PYTHONPATH": str(ROOT)}
-    subprocess.run([sys.executable, *arguments], capture_output=True, cwd=ROOT, env=environment, check=True)
+    subprocess.run(
+        [sys.executable, *arguments], capture_output=True, cwd=ROOT, env=environment, check=True
+    )
     after = resource.getrusage(resource.RUSAGE_CHILDREN)
     return after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
 
@@ -60,13 +64,19 @@ def test_no_command_loads_an_engine() -> None:
     """Importing any command, one after the other, loads neither torch nor transformers nor mlx nor numpy."""
     commands = [
         "cli",
-        *(f"cli.{name}" for name in ("run", "verify", "show", "lint", "lists", "series", "machine", "compare")),
+        *(
+            f"cli.{name}"
+            for name in ("run", "verify", "show", "lint", "lists", "series", "machine", "compare")
+        ),
     ]
     code = (
-        f"import importlib, sys\nfor command in {commands}:\n    importlib.import_module(f'harness.{{command}}')\n"
-        f"    print(command, [name for name in {HEAVY} if name in sys.modules])"
+        f"import importlib, sys\nfor command in {commands}:\n   "
+        " importlib.import_module(f'harness.{command}')\n    print(command, [name for name in"
+        f" {HEAVY} if name in sys.modules])"
     )
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, cwd=ROOT, check=True)
+    done = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, cwd=ROOT, check=True
+    )
     assert done.stdout.splitlines() == [f"{command} []" for command in commands]
 
 
@@ -80,11 +90,15 @@ def test_every_command_has_arguments_beside_its_main(command: str) -> None:
     assert made.format_help() == parser().format_help()
 
 
-@pytest.mark.parametrize("words", [[], ["nothing"], ["--version", "verify"], ["ver"], ["-x", "verify"]])
+@pytest.mark.parametrize(
+    "words", [[], ["nothing"], ["--version", "verify"], ["ver"], ["-x", "verify"]]
+)
 def test_other_words_meet_the_whole_command_line(words: list[str]) -> None:
     """What begins with no command is answered by all of them: by the version, or by the usage."""
     done = ours(*words)
-    assert (done.returncode, done.stderr[:17]) == ((0, "") if "--version" in words else (64, "usage: rankproof "))
+    assert (done.returncode, done.stderr[:17]) == (
+        (0, "") if "--version" in words else (64, "usage: rankproof ")
+    )
 
 
 def test_schema_prints_the_exported_schema() -> None:
@@ -102,7 +116,11 @@ def test_the_shipped_scenarios_lint_clean() -> None:
     assert done.returncode == 0, done.stderr
     assert done.stdout.count(": ok") == len(list((ROOT / "scenarios").rglob("*.yaml")))
     stops = [line for line in done.stdout.splitlines() if "would stop" in line]
-    assert [line for line in stops if not line.endswith("; --repo PATH takes it from another repository")] == []
+    assert [
+        line
+        for line in stops
+        if not line.endswith("; --repo PATH takes it from another repository")
+    ] == []
 
 
 @pytest.mark.slow
@@ -119,7 +137,9 @@ def test_lint_names_every_problem_and_ends_with_64(tmp_path: Path) -> None:
 @pytest.mark.slow
 def test_lint_says_what_would_stop_a_run(tmp_path: Path) -> None:
     """Missing code is a note, not a mistake of the file."""
-    (tmp_path / "scenario.yaml").write_text((ROOT / "docs" / "examples" / "checks" / "scenario.yaml").read_text())
+    (tmp_path / "scenario.yaml").write_text(
+        (ROOT / "docs" / "examples" / "checks" / "scenario.yaml").read_text()
+    )
     done = ours("lint", str(tmp_path))
     assert done.returncode == 0
     assert "note: a run would stop: subject.entry: " in done.stdout
@@ -134,14 +154,18 @@ def test_code_that_cannot_be_read(tmp_path: Path) -> None:
             pytest.skip("as root this needs setpriv")
         rights = "-dac_override,-dac_read_search"
         humble = ["setpriv", "--bounding-set", rights, "--inh-caps", rights]
-    (tmp_path / "scenario.yaml").write_text((ROOT / "docs" / "examples" / "checks" / "scenario.yaml").read_text())
+    (tmp_path / "scenario.yaml").write_text(
+        (ROOT / "docs" / "examples" / "checks" / "scenario.yaml").read_text()
+    )
     (tmp_path / "subject.py").write_text("def run(context): pass\n")
     (tmp_path / "secret.py").touch(mode=0)
     said = "subject.path: secret.py cannot be read (Permission denied): make it readable"
     lint = ours("lint", str(tmp_path), before=humble)
     assert (lint.returncode, lint.stderr) == (0, "")
     assert f"note: a run would stop: {said}" in lint.stdout
-    run = ours("run", str(tmp_path), "--results", str(tmp_path / "results"), "--unsigned", before=humble)
+    run = ours(
+        "run", str(tmp_path), "--results", str(tmp_path / "results"), "--unsigned", before=humble
+    )
     assert run.returncode == 2
     assert said in run.stderr
     assert "Traceback" not in run.stderr
@@ -158,7 +182,8 @@ def test_run_with_a_bad_scenario_runs_nothing(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    "arguments", [(), ("fly",), ("run", "--jobs", "0"), ("run", "--jobs", "x"), ("verify",), ("run", "nowhere")]
+    "arguments",
+    [(), ("fly",), ("run", "--jobs", "0"), ("run", "--jobs", "x"), ("verify",), ("run", "nowhere")],
 )
 def test_bad_usage_ends_with_64(arguments: tuple[str, ...]) -> None:
     """Bad usage is told on stderr without a traceback."""
@@ -168,7 +193,9 @@ def test_bad_usage_ends_with_64(arguments: tuple[str, ...]) -> None:
     assert "Traceback" not in done.stderr
 
 
-def test_a_bug_of_ours_ends_with_70(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_bug_of_ours_ends_with_70(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
     """What no command expects is told apart from every verdict, with its traceback."""
 
     def broken(_options: object) -> int:
@@ -217,17 +244,25 @@ def test_a_fault_that_cannot_run_here_says_why(
 
     monkeypatch.delattr(os, "WCONTINUED")
     assert main(["faults"]) == 0
-    assert "here:  no: this system does not tell when a process is stopped" in capsys.readouterr().out
+    assert (
+        "here:  no: this system does not tell when a process is stopped" in capsys.readouterr().out
+    )
 
 
 def test_what_runs_on_demand_is_run_where_it_is_named(tmp_path: Path) -> None:
     """`on-demand` needs its file or folder named, `sweep` its file; a folder further up, or no name, runs neither."""
     text = (ROOT / "scenarios" / "late-rank" / "scenario.yaml").read_text()
     assert "tags: [release-gate]" in text
-    for name, tags in {"always": "[]", "asked": "[on-demand]", "swept": "[on-demand, sweep]"}.items():
+    for name, tags in {
+        "always": "[]",
+        "asked": "[on-demand]",
+        "swept": "[on-demand, sweep]",
+    }.items():
         path = tmp_path / "all" / "folder" / f"{name}.yaml"
         path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_text(text.replace("id: late-rank", f"id: {name}").replace("[release-gate]", tags))
+        path.write_text(
+            text.replace("id: late-rank", f"id: {name}").replace("[release-gate]", tags)
+        )
     every, folder = tmp_path / "all", tmp_path / "all" / "folder"
 
     def runs(*paths: Path) -> list[str]:
@@ -247,11 +282,14 @@ def test_a_folder_that_was_removed_is_no_bug_of_ours(tmp_path: Path) -> None:
     gone = tmp_path / "gone"
     gone.mkdir()
     code = (
-        f"import os, sys; os.rmdir({str(gone)!r}); from harness.cli import main; sys.exit(main(['doctor', '--quick']))"
+        f"import os, sys; os.rmdir({str(gone)!r}); from harness.cli import main;"
+        " sys.exit(main(['doctor', '--quick']))"
     )
     environment = {**os.environ, "PYTHONPATH": str(ROOT)}
     command = [sys.executable, "-c", code]
-    done = subprocess.run(command, capture_output=True, text=True, cwd=gone, env=environment, check=False)
+    done = subprocess.run(
+        command, capture_output=True, text=True, cwd=gone, env=environment, check=False
+    )
     assert (done.returncode, done.stdout) == (64, "")
     assert done.stderr == "rankproof: the folder you are in was removed: change to another one\n"
 
@@ -259,7 +297,17 @@ def test_a_folder_that_was_removed_is_no_bug_of_ours(tmp_path: Path) -> None:
 def test_an_override_that_is_no_text_is_told(tmp_path: Path) -> None:
     """Bytes that are not UTF-8 are a mistake with a place, not a traceback."""
     scenario = str(ROOT / "scenarios" / "late-rank")
-    command = [sys.executable, "-m", "harness.cli", "run", scenario, "--results", str(tmp_path), "--set", b"title=\xff"]
+    command = [
+        sys.executable,
+        "-m",
+        "harness.cli",
+        "run",
+        scenario,
+        "--results",
+        str(tmp_path),
+        "--set",
+        b"title=\xff",
+    ]
     done = subprocess.run(command, capture_output=True, text=True, cwd=ROOT, check=False)
     assert done.returncode == 64
     assert "--set:1:1: is not UTF-8" in done.stderr

@@ -31,7 +31,9 @@ print(json.dumps(codes), file=sys.__stderr__)
 """
 
 
-def ours(before: Sequence[str], words: Sequence[Sequence[str]], folder: Path, **env: str) -> tuple[list[int], str]:
+def ours(
+    before: Sequence[str], words: Sequence[Sequence[str]], folder: Path, **env: str
+) -> tuple[list[int], str]:
     """The exit codes of several commands in one process, and what it wrote."""
     home = environment(folder / "home")
     done = subprocess.run(
@@ -63,13 +65,34 @@ def test_what_may_not_be_looked_at_is_no_bug_of_ours(tmp_path: Path) -> None:
     (tmp_path / "closed").mkdir(mode=0o555)
     words = []
     for place in ("locked/x", "locked", LONG):
-        words += [["show", place], ["verify", place, *SIGNER], ["bundle", place], ["hub", "serve", place]]
-        words += [["reproduce", place, *SIGNER], ["compare", place, place, *SIGNER], ["lint", place]]
-        words += [["gate", "--init", "--policy", place], ["init", f"{place}/y"], ["tokenizer", "lock", place]]
-    words += [["hub", "layouts", "--out", "closed/x", "gpt2"], ["hub", "layouts", "--out", "locked/x", "gpt2"]]
+        words += [
+            ["show", place],
+            ["verify", place, *SIGNER],
+            ["bundle", place],
+            ["hub", "serve", place],
+        ]
+        words += [
+            ["reproduce", place, *SIGNER],
+            ["compare", place, place, *SIGNER],
+            ["lint", place],
+        ]
+        words += [
+            ["gate", "--init", "--policy", place],
+            ["init", f"{place}/y"],
+            ["tokenizer", "lock", place],
+        ]
+    words += [
+        ["hub", "layouts", "--out", "closed/x", "gpt2"],
+        ["hub", "layouts", "--out", "locked/x", "gpt2"],
+    ]
     codes, said = ours(with_rights("-dac_override,-dac_read_search"), words, tmp_path)
-    assert [(code, given) for code, given in zip(codes, words, strict=True) if code not in (2, 3, 64)] == []
-    assert "rankproof show: locked/x: Permission denied: give yourself the right to it, or name another path" in said
+    assert [
+        (code, given) for code, given in zip(codes, words, strict=True) if code not in (2, 3, 64)
+    ] == []
+    assert (
+        "rankproof show: locked/x: Permission denied: give yourself the right to it, or name"
+        " another path" in said
+    )
     assert f"rankproof show: {LONG}: File name too long: name another path" in said
     assert "Traceback" not in said
 
@@ -100,21 +123,30 @@ def test_a_scenario_that_names_a_loop_of_links(
     (tmp_path / "subject.py").write_text(SUBJECT)
     (tmp_path / "loop").symlink_to("loop")
     assert main(["lint", str(tmp_path)]) == 0
-    assert main(["run", str(tmp_path), "--results", str(tmp_path / "results"), "--unsigned"]) == code
+    assert (
+        main(["run", str(tmp_path), "--results", str(tmp_path / "results"), "--unsigned"]) == code
+    )
     said = capsys.readouterr()
     assert "is not there" in said.err or "is not a folder" in said.err
     assert main(["bundle", str(tmp_path / "loop")]) == 64
 
 
-def test_a_home_of_nobody_is_a_path_like_any(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_home_of_nobody_is_a_path_like_any(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     """`~` with a name that no user has stays what it is, in a key, an input and a repository."""
-    (tmp_path / "scenario.yaml").write_text(SCENARIO.replace("checks:", "inputs: {model: {path: model}}\nchecks:"))
+    (tmp_path / "scenario.yaml").write_text(
+        SCENARIO.replace("checks:", "inputs: {model: {path: model}}\nchecks:")
+    )
     (tmp_path / "subject.py").write_text(SUBJECT)
     run = ["run", str(tmp_path), "--results", str(tmp_path / "results"), "--unsigned"]
     assert main([*run, "--set", "inputs.model=~no-such-user/x"]) == 2
     assert main([*run, "--repo", "~no-such-user/x"]) == 2
     assert main([*run[:-1], "--key", "~no-such-user/x"]) == 64
-    assert main(["reproduce", str(tmp_path), "--input", "model=~no-such-user/x", *SIGNER]) in (3, 64)
+    assert main(["reproduce", str(tmp_path), "--input", "model=~no-such-user/x", *SIGNER]) in (
+        3,
+        64,
+    )
     assert capsys.readouterr().err.count("~no-such-user/x") >= 2
 
 
@@ -124,7 +156,9 @@ def test_too_few_descriptors_are_told(tmp_path: Path) -> None:
     limited = ["sh", "-c", f'ulimit -n {min(hard, 5)}; exec "$@"', "sh"]
     (tmp_path / "scenario.yaml").write_text(SCENARIO)
     (tmp_path / "subject.py").write_text(SUBJECT)
-    subprocess.run(["ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-f", str(tmp_path / "key")], check=True)
+    subprocess.run(
+        ["ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-f", str(tmp_path / "key")], check=True
+    )
     codes, said = ours(limited, [["run", ".", "--key", "key"]], tmp_path)
     assert codes == [2]
     assert "rankproof run: Too many open files: `rankproof doctor` tells the limits" in said
@@ -137,6 +171,8 @@ def test_a_user_whom_the_machine_does_not_know(tmp_path: Path) -> None:
     rights = "+dac_override,+dac_read_search"
     unknown = ["setpriv", "--reuid", "54321", "--regid", "54321", "--clear-groups"]
     unknown += ["--inh-caps", rights, "--ambient-caps", rights]
-    codes, said = ours(unknown, [["environments"], ["environments", "remove", "x"]], tmp_path, HOME="unset")
+    codes, said = ours(
+        unknown, [["environments"], ["environments", "remove", "x"]], tmp_path, HOME="unset"
+    )
     assert codes == [0, 64]
     assert "Traceback" not in said

@@ -46,7 +46,9 @@ def linted(folder: Path, capsys: pytest.CaptureFixture[str], text: str) -> tuple
     return code, printed.out + printed.err
 
 
-def test_nothing_is_said_of_a_scenario_that_fits_its_code(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_nothing_is_said_of_a_scenario_that_fits_its_code(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     """No note and no error: the events, the line and the entry are in the code."""
     assert linted(tmp_path, capsys, SCENARIO) == (0, f"{tmp_path}/scenario.yaml: ok\n")
 
@@ -59,7 +61,11 @@ def test_nothing_is_said_of_a_scenario_that_fits_its_code(tmp_path: Path, capsys
             "subjekt:meet",
             ':6:10: subject.entry: subjekt:meet names no file|did you mean "subject:meet"?',
         ),
-        ("    with: {slow: true}", "    with: {slow: true}\n    file: subjekt.py", 'did you mean "subject.py"?'),
+        (
+            "    with: {slow: true}",
+            "    with: {slow: true}\n    file: subjekt.py",
+            'did you mean "subject.py"?',
+        ),
         (
             "assert not slow",
             "assert not slw",
@@ -81,9 +87,21 @@ def test_what_the_code_has_not_is_an_error(
 @pytest.mark.parametrize(
     ("old", "new", "said"),
     [
-        ("event: met", "event: meet", 'checks[0].event: no file of the subject names this event|did you mean "met"?'),
-        ("value: met.n", "value: mett.n", "checks[1].value: no file of the subject names this event"),
-        ("at: tokens.load.begin", "at: token.load.begin", 'faults[0].at: no file|did you mean "tokens.load"?'),
+        (
+            "event: met",
+            "event: meet",
+            'checks[0].event: no file of the subject names this event|did you mean "met"?',
+        ),
+        (
+            "value: met.n",
+            "value: mett.n",
+            "checks[1].value: no file of the subject names this event",
+        ),
+        (
+            "at: tokens.load.begin",
+            "at: token.load.begin",
+            'faults[0].at: no file|did you mean "tokens.load"?',
+        ),
         (
             "AssertionError",
             "AsertionError",

@@ -15,7 +15,10 @@ from tests.records import cell, record
 
 def ended(role: str, verdict: Any) -> Finished:
     """A run of one scenario that ended so; self-tests expect to PASS."""
-    found = record(cell(verdict=verdict), scenario={"role": role, "expects": "PASS" if role == "self-test" else None})
+    found = record(
+        cell(verdict=verdict),
+        scenario={"role": role, "expects": "PASS" if role == "self-test" else None},
+    )
     return Finished(record=found, folder=Path(), signer=None)
 
 
@@ -34,6 +37,8 @@ def ended(role: str, verdict: Any) -> Finished:
     ],
     ids=str,
 )
-def test_a_self_test_that_cannot_run_here_merges_with_nothing(ran: list[tuple[str, str]], code: int) -> None:
+def test_a_self_test_that_cannot_run_here_merges_with_nothing(
+    ran: list[tuple[str, str]], code: int
+) -> None:
     """What no machine of this kind can run speaks neither for nor against the tool; alone it is INCONCLUSIVE."""
     assert _merged([ended(*one) for one in ran], not_run=0) == code

@@ -28,7 +28,9 @@ def theirs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 @pytest.mark.parametrize("command", ["gate", "verify"])
-def test_it_is_told_as_what_it_is(theirs: Path, rankproof: Callable[..., Ran], command: str) -> None:
+def test_it_is_told_as_what_it_is(
+    theirs: Path, rankproof: Callable[..., Ran], command: str
+) -> None:
     """Gate and verify say whose the repository is and what to do, and not that there is none."""
     (theirs / "below").mkdir()
     words = ["gate"] if command == "gate" else ["verify", "report.md"]
@@ -39,5 +41,7 @@ def test_it_is_told_as_what_it_is(theirs: Path, rankproof: Callable[..., Ran], c
 
 def test_an_arm_from_it_is_refused_with_the_reason(theirs: Path) -> None:
     """A revision of such a repository cannot be laid out, and the message is not only git's last line."""
-    with pytest.raises(RevisionError, match="repo theirs cannot be used: git refuses the repository because"):
+    with pytest.raises(
+        RevisionError, match="repo theirs cannot be used: git refuses the repository because"
+    ):
         GitRepository(theirs, given="theirs")

@@ -27,7 +27,10 @@ from tests.reproduce.conftest import SCENARIO as WORDS
 from tests.run import test_control_cells
 from tests.run.conftest import SCENARIO, SUBJECT, command, environment
 
-CELLS = (Cell(id="ranks=2,backend=gloo", slug="a", ranks=2, backend="gloo"), Cell("ranks=4,x=[red]", "b", 4, "gloo"))
+CELLS = (
+    Cell(id="ranks=2,backend=gloo", slug="a", ranks=2, backend="gloo"),
+    Cell("ranks=4,x=[red]", "b", 4, "gloo"),
+)
 PLAN = Plan(
     candidate=3,
     control=2,
@@ -44,7 +47,13 @@ def test_counts_are_what_happened() -> None:
     """A void trial brings the end no nearer; what is unexpected is so in either arm."""
     count = Spoken(io.StringIO())
     count.planned(PLAN)
-    for trial in (made(), made(void=True), made(odd=True), made(arm="control"), made(arm="control", odd=True)):
+    for trial in (
+        made(),
+        made(void=True),
+        made(odd=True),
+        made(arm="control"),
+        made(arm="control", odd=True),
+    ):
         count.began(trial.cell)
         count.ended(trial)
     assert (count.made, count.void, count.flying, count.unexpected.total()) == (4, 1, 0, 2)
@@ -109,7 +118,10 @@ def test_ranks_in_flight_are_counted_while_they_fly(
     plain = Plain(stream)
     run(found, RunSettings(results=tmp_path / "results", signer=None, jobs=2), progress=plain)
     os.close(*opened)
-    numbers = [int(line.split(" ranks in flight")[0].split()[-1]) for line in stream.getvalue().splitlines()[1:]]
+    numbers = [
+        int(line.split(" ranks in flight")[0].split()[-1])
+        for line in stream.getvalue().splitlines()[1:]
+    ]
     assert 4 in numbers
     assert set(numbers) <= {0, 2, 4}
 
@@ -117,12 +129,18 @@ def test_ranks_in_flight_are_counted_while_they_fly(
 @pytest.mark.slow
 @pytest.mark.parametrize(("stated", "odd"), [("[3]", 0), ("[2]", 4)])
 def test_a_control_that_holds_where_it_has_to_is_expected(
-    scenario: Callable[..., Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, stated: str, odd: int
+    scenario: Callable[..., Path],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    stated: str,
+    odd: int,
 ) -> None:
     """It fails in worlds of an odd size: what is unexpected is where it does otherwise than is stated."""
     text = test_control_cells.SCENARIO.replace("[2, 3, 4, 5]", "[2, 3]").replace("[3, 5]", stated)
     text = text.replace("candidate: 5, control: 5", "candidate: 1, control: 2")
-    found = load_scenario(scenario({"scenario.yaml": text, "subject.py": test_control_cells.SUBJECT}))
+    found = load_scenario(
+        scenario({"scenario.yaml": text, "subject.py": test_control_cells.SUBJECT})
+    )
     monkeypatch.setenv("HOME", str(tmp_path / "home"))
     count = Spoken(io.StringIO())
     run(found, RunSettings(results=tmp_path / "results", signer=None, jobs=2), progress=count)
@@ -130,7 +148,9 @@ def test_a_control_that_holds_where_it_has_to_is_expected(
 
 
 @pytest.mark.parametrize("variable", ["CI", "TERM"])
-def test_ci_and_a_dumb_terminal_get_plain_lines(monkeypatch: pytest.MonkeyPatch, variable: str) -> None:
+def test_ci_and_a_dumb_terminal_get_plain_lines(
+    monkeypatch: pytest.MonkeyPatch, variable: str
+) -> None:
     """Where CI is set, or the terminal cannot move its cursor, nothing is redrawn."""
 
     class Terminal(io.StringIO):
@@ -145,14 +165,18 @@ def test_ci_and_a_dumb_terminal_get_plain_lines(monkeypatch: pytest.MonkeyPatch,
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(("locale", "columns"), [("C", 40), ("C", 120), ("C.UTF-8", 40), ("C.UTF-8", 120)])
+@pytest.mark.parametrize(
+    ("locale", "columns"), [("C", 40), ("C", 120), ("C.UTF-8", 40), ("C.UTF-8", 120)]
+)
 def test_a_real_terminal_shows_what_it_can(
     scenario: Callable[..., Path], tmp_path: Path, locale: str, columns: int
 ) -> None:
     """On a terminal of any width the run ends well; where the encoding is ASCII, only ASCII is written."""
     ours, theirs = pty.openpty()
     fcntl.ioctl(theirs, termios.TIOCSWINSZ, struct.pack("HHHH", 24, columns, 0, 0))
-    env = environment(tmp_path / "home", TERM="xterm", LC_ALL=locale, PYTHONUTF8="0", PYTHONCOERCECLOCALE="0")
+    env = environment(
+        tmp_path / "home", TERM="xterm", LC_ALL=locale, PYTHONUTF8="0", PYTHONCOERCECLOCALE="0"
+    )
     del env["CI"]
     folder = scenario({"scenario.yaml": WORDS, "rank.sh": RANK})
     process = subprocess.Popen(

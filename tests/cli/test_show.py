@@ -44,19 +44,28 @@ def made(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path, Path]:
 
 def verify(folder: Path) -> Verification:
     named = forge.signer_of(folder / "report.md")
-    return verify_folder(folder / "report.md", policy=SignerPolicy(fingerprints=(named,)), replay=RecordReplay())
+    return verify_folder(
+        folder / "report.md", policy=SignerPolicy(fingerprints=(named,)), replay=RecordReplay()
+    )
 
 
 @pytest.mark.slow
-def test_a_folder_a_report_and_a_bundle_are_shown_alike(made: tuple[Path, Path, Path], rankproof: Run) -> None:
+def test_a_folder_a_report_and_a_bundle_are_shown_alike(
+    made: tuple[Path, Path, Path], rankproof: Run
+) -> None:
     """The first screen, the trials as signs and the tracebacks; a bundle shows what its folder does."""
     folder, bundle, _ = made
-    shown = [rankproof("show", str(given), env=WIDE) for given in (folder, folder / "report.md", bundle)]
+    shown = [
+        rankproof("show", str(given), env=WIDE) for given in (folder, folder / "report.md", bundle)
+    ]
     assert [one.code for one in shown] == [0, 0, 0]
     bodies = [one.out.split("\nSignature: ")[0] for one in shown]
     assert len(set(bodies)) == 1
     for part in (
-        "Control    It failed as stated in 2 of 2 trials: AssertionError at assert thing on rank 1.",
+        (
+            "Control    It failed as stated in 2 of 2 trials: AssertionError at assert thing on"
+            " rank 1."
+        ),
         "ranks=2,backend=none control: ⊠⊠",
         "AssertionError",
         "Signed by  SHA256:",
@@ -70,7 +79,9 @@ def test_a_folder_a_report_and_a_bundle_are_shown_alike(made: tuple[Path, Path, 
 
 
 @pytest.mark.slow
-def test_the_readers_own_list_says_who_signed(made: tuple[Path, Path, Path], rankproof: Run, tmp_path: Path) -> None:
+def test_the_readers_own_list_says_who_signed(
+    made: tuple[Path, Path, Path], rankproof: Run, tmp_path: Path
+) -> None:
     """Unknown without a list, named with one, BAD SIGNATURE where the text was changed, and unsigned is said."""
     folder, _, key = made
     place = tmp_path / "repository"
@@ -79,7 +90,9 @@ def test_the_readers_own_list_says_who_signed(made: tuple[Path, Path, Path], ran
     assert "Signature: UNKNOWN SIGNER: signed by SHA256:" in unknown.out
     (place / ".rankproof").mkdir()
     public = " ".join(key.with_suffix(".pub").read_text().split()[:2])
-    (place / ".rankproof" / "allowed_signers").write_text(f'release namespaces="report@rankproof" {public}\n')
+    (place / ".rankproof" / "allowed_signers").write_text(
+        f'release namespaces="report@rankproof" {public}\n'
+    )
     known = rankproof("show", str(folder), cwd=place)
     assert "allowed_signers lists as release" in known.out
     changed = shutil.copytree(folder, tmp_path / "changed")
@@ -102,7 +115,10 @@ def test_nobody_signed(rankproof: Run, scenario: Write) -> None:
 @pytest.mark.parametrize(
     ("before", "after"),
     [
-        (b"AssertionError at `assert thing` on rank 1", b"AssertionError at `assert other` on rank 1"),
+        (
+            b"AssertionError at `assert thing` on rank 1",
+            b"AssertionError at `assert other` on rank 1",
+        ),
         (b"It failed as stated in 2 of 2 trials", b"It failed as stated in 50 of 50 trials"),
         (b"**Not shown.** ", b"**Not shown.** Nothing. "),
         (b"**Signed by.** ", b"**Signed by.** release, "),
@@ -122,7 +138,9 @@ def test_a_first_screen_that_is_edited_is_refused(
 
 
 @pytest.mark.slow
-def test_a_report_signed_by_another_key_than_its_record_names(made: tuple[Path, Path, Path], tmp_path: Path) -> None:
+def test_a_report_signed_by_another_key_than_its_record_names(
+    made: tuple[Path, Path, Path], tmp_path: Path
+) -> None:
     """Somebody else's good signature under an honest report: who says so is part of what it says."""
     folder = shutil.copytree(made[0], tmp_path / "run")
     key = tmp_path / "other"
@@ -135,13 +153,18 @@ def test_a_report_signed_by_another_key_than_its_record_names(made: tuple[Path, 
 
 
 @pytest.mark.slow
-def test_a_control_that_fails_elsewhere_is_said_on_the_first_screen(rankproof: Run, scenario: Write) -> None:
+def test_a_control_that_fails_elsewhere_is_said_on_the_first_screen(
+    rankproof: Run, scenario: Write
+) -> None:
     """The line follows from the evidence: another failing line, another sentence, another verdict."""
     elsewhere = SUBJECT.replace("    assert thing\n", "    assert thing is not None\n")
     ran = rankproof("run", str(scenario({"subject.py": elsewhere})))
     assert ran.code == 2
     said = (ran.folder / "report.md").read_text()
-    assert "**Control.** It failed as stated in 0 of 2 trials. Instead, in 2: rank 1 did not fail at" in said
+    assert (
+        "**Control.** It failed as stated in 0 of 2 trials. Instead, in 2: rank 1 did not fail at"
+        in said
+    )
     assert "assert thing is not None" in said.split("\n## ")[0]
 
 
@@ -163,7 +186,9 @@ def test_a_stranger_cannot_make_an_issue_of_files_outside(
 
 
 @pytest.mark.slow
-def test_the_repository_that_was_run_may_list_the_signer(rankproof: Run, scenario: Write, tmp_path: Path) -> None:
+def test_the_repository_that_was_run_may_list_the_signer(
+    rankproof: Run, scenario: Write, tmp_path: Path
+) -> None:
     """Whom its own allowed_signers lists the key for is in the record, and on the first screen as what it is."""
     folder = scenario()
     git(folder, "init", "-q")
@@ -171,7 +196,9 @@ def test_the_repository_that_was_run_may_list_the_signer(rankproof: Run, scenari
     subprocess.run(["ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-f", key], check=True)
     public = " ".join(key.with_suffix(".pub").read_text().split()[:2])
     (folder / ".rankproof").mkdir()
-    (folder / ".rankproof" / "allowed_signers").write_text(f'release namespaces="report@rankproof" {public}\n')
+    (folder / ".rankproof" / "allowed_signers").write_text(
+        f'release namespaces="report@rankproof" {public}\n'
+    )
     ran = rankproof("run", str(folder), "--key", str(key))
     signer = ran.record.run.signer
     assert signer is not None

@@ -70,7 +70,11 @@ def test_a_closed_stream_takes_nothing_from_a_command(tmp_path: Path, words: str
 
 def test_a_reader_that_leaves_is_told_once(tmp_path: Path) -> None:
     """A command goes on when nobody reads it any more, and ends with its own exit code, also where that is a usage."""
-    for words, code in ((("schema",), 0), (("--help",), 0), (("verify", "nowhere", "--signer", "x"), 64)):
+    for words, code in (
+        (("schema",), 0),
+        (("--help",), 0),
+        (("verify", "nowhere", "--signer", "x"), 64),
+    ):
         done = to_nobody(*words, folder=tmp_path)
         assert (done.returncode, done.stderr.count(LEFT)) == (code, 0 if code else 1), done.stderr
         assert "Traceback" not in done.stderr
@@ -89,16 +93,24 @@ def test_a_run_that_nobody_reads_is_whole(scenario: Callable[..., Path], tmp_pat
     for run in (first, second):
         assert "BEGIN SSH SIGNATURE" in (run / "report.md").read_text()
     # No file got the number of a closed stream: what was printed is in none.
-    assert not [file for file in tmp_path.rglob("*") if file.is_file() and b"signing with" in file.read_bytes()]
+    assert not [
+        file
+        for file in tmp_path.rglob("*")
+        if file.is_file() and b"signing with" in file.read_bytes()
+    ]
 
 
 @pytest.mark.parametrize("command_", ["run", "doctor", "reproduce"])
-def test_results_in_a_loop_of_links_is_bad_usage(rankproof: Callable[..., Ran], tmp_path: Path, command_: str) -> None:
+def test_results_in_a_loop_of_links_is_bad_usage(
+    rankproof: Callable[..., Ran], tmp_path: Path, command_: str
+) -> None:
     """A results folder that can never be one is told with what to do, before anything runs."""
     (tmp_path / "loop").symlink_to("loop")
     words = {"run": [str(tmp_path)], "doctor": ["--quick"], "reproduce": ["report.md"]}[command_]
     for place in ("loop", "loop/inside", "x" * 300):
-        done = command_server.run(command_, *words, "--results", place, cwd=tmp_path, env=environment(tmp_path))
+        done = command_server.run(
+            command_, *words, "--results", place, cwd=tmp_path, env=environment(tmp_path)
+        )
         assert done.returncode == 64
         assert f"argument --results: {place}: " in done.stderr
         assert done.stderr.endswith(": name another folder\n")
@@ -111,7 +123,9 @@ def test_what_people_write_is_shown_as_it_is(text: str) -> None:
 
 
 def hides_something(text: str) -> bool:
-    return any(unicodedata.category(letter) in ("Cc", "Cf", "Cs") for letter in text.replace("\n", ""))
+    return any(
+        unicodedata.category(letter) in ("Cc", "Cf", "Cs") for letter in text.replace("\n", "")
+    )
 
 
 @pytest.mark.slow
@@ -123,7 +137,9 @@ def test_no_command_lets_a_scenario_hide_something(
     quoted = json.dumps(HIDDEN[: HIDDEN.index("\x1b")])
     text = SCENARIO.replace("title: Ranks meet", f"title: {quoted}")
     # The candidate fails with such a text, too.
-    subject = SUBJECT.replace("    assert thing\n", f"    assert thing\n    assert not context.rank, {HIDDEN!r}\n")
+    subject = SUBJECT.replace(
+        "    assert thing\n", f"    assert thing\n    assert not context.rank, {HIDDEN!r}\n"
+    )
     folder = str(scenario({"scenario.yaml": text, "subject.py": subject}))
     told = {"list": rankproof("list", folder), "run": rankproof("run", folder, "--unsigned")}
     assert told["run"].code == 1, told["run"].out + told["run"].err
@@ -135,7 +151,9 @@ def test_no_command_lets_a_scenario_hide_something(
     git(tmp_path, "init", "-q")
     told["gate"] = rankproof("gate", "--json", "--trusted-ref", HIDDEN)
     assert json.loads(told["gate"].out)["answer"] == "NOT VERIFIED"
-    (tmp_path / "scenario" / "scenario.yaml").write_text(text.replace("schema: 1", f"schema: {quoted}"))
+    (tmp_path / "scenario" / "scenario.yaml").write_text(
+        text.replace("schema: 1", f"schema: {quoted}")
+    )
     told["lint"] = rankproof("lint", folder)
     for name, ran in told.items():
         assert ran.out + ran.err, name

@@ -18,7 +18,9 @@ def folder(tmp_path: Path) -> Path:
     return write_folder(tmp_path / "a", content=raw("byte_level"), config=CONFIG, template=TEMPLATE)
 
 
-def test_identity_prints_both_digests_and_every_part(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_identity_prints_both_digests_and_every_part(
+    folder: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     """The identity of a folder is printed for people, exit code 0."""
     assert main(["tokenizer", "identity", str(folder)]) == 0
     said = capsys.readouterr().out
@@ -27,7 +29,9 @@ def test_identity_prints_both_digests_and_every_part(folder: Path, capsys: pytes
     assert all(f"\n{part} " in said for part in found.parts)
 
 
-def test_identity_as_json_can_be_read_back(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_identity_as_json_can_be_read_back(
+    folder: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     """With --json, one line that is the identity."""
     assert main(["tokenizer", "identity", "--json", str(folder / "tokenizer.json")]) == 0
     assert Identity.from_json(capsys.readouterr().out) == identify_folder(folder / "tokenizer.json")
@@ -45,9 +49,13 @@ def test_what_cannot_be_read_is_said(tmp_path: Path, capsys: pytest.CaptureFixtu
         assert f"rankproof tokenizer {arguments[0]}: {tmp_path}" in capsys.readouterr().err
 
 
-def test_diff_exits_0_for_the_same(folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_diff_exits_0_for_the_same(
+    folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     """Two folders that hold the same tokenizer are the same."""
-    other = write_folder(tmp_path / "b", content=raw("byte_level"), config=CONFIG, template=TEMPLATE)
+    other = write_folder(
+        tmp_path / "b", content=raw("byte_level"), config=CONFIG, template=TEMPLATE
+    )
     assert main(["tokenizer", "diff", str(folder), str(other)]) == 0
     assert capsys.readouterr().out == "the same\n"
 
@@ -57,7 +65,10 @@ def test_diff_exits_1_with_a_text_that_shows_it(
 ) -> None:
     """A difference is printed in words, with a text and both ids; a star marks what is semantic."""
     other = write_folder(
-        tmp_path / "b", content=raw("byte_level") | {"pre_tokenizer": None}, config=CONFIG, template=TEMPLATE
+        tmp_path / "b",
+        content=raw("byte_level") | {"pre_tokenizer": None},
+        config=CONFIG,
+        template=TEMPLATE,
     )
     assert main(["tokenizer", "diff", str(folder), str(other)]) == 1
     said = capsys.readouterr().out
@@ -67,10 +78,15 @@ def test_diff_exits_1_with_a_text_that_shows_it(
     assert json.loads(capsys.readouterr().out)[0]["part"] == "pre_tokenizer"
 
 
-def test_diff_semantic_passes_over_the_rest(folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_diff_semantic_passes_over_the_rest(
+    folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     """A decoder that differs is a difference, and with --semantic none."""
     other = write_folder(
-        tmp_path / "b", content=raw("byte_level") | {"decoder": None}, config=CONFIG, template=TEMPLATE
+        tmp_path / "b",
+        content=raw("byte_level") | {"decoder": None},
+        config=CONFIG,
+        template=TEMPLATE,
     )
     assert main(["tokenizer", "diff", str(folder), str(other)]) == 1
     assert capsys.readouterr().out.startswith("  decoder: ")

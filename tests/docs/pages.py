@@ -98,13 +98,19 @@ class Page:
     @cached_property
     def spans(self) -> list[tuple[str, int]]:
         """Every `code` in the text, with the line of its paragraph."""
-        return [(token.content, line) for token, line in self._inside() if token.type == "code_inline"]
+        return [
+            (token.content, line) for token, line in self._inside() if token.type == "code_inline"
+        ]
 
     @property
     def paragraphs(self) -> list[str]:
         """The source of every paragraph, one line of text each."""
         pairs = zip(self._tokens, self._tokens[1:], strict=False)
-        return [" ".join(text.content.split()) for token, text in pairs if token.type == "paragraph_open"]
+        return [
+            " ".join(text.content.split())
+            for token, text in pairs
+            if token.type == "paragraph_open"
+        ]
 
     @property
     def commands(self) -> list[tuple[str, int]]:
@@ -129,7 +135,9 @@ def slug_of(heading: str) -> str:
     kept = (
         "-" if letter == " " else letter
         for letter in heading.strip().lower()
-        if letter in " -_" or unicodedata.category(letter)[0] in "LN" or unicodedata.category(letter) in {"Mn", "Mc"}
+        if letter in " -_"
+        or unicodedata.category(letter)[0] in "LN"
+        or unicodedata.category(letter) in {"Mn", "Mc"}
     )
     return "".join(kept)
 
@@ -137,6 +145,8 @@ def slug_of(heading: str) -> str:
 def pages() -> list[Page]:
     """Every page that git knows or does not ignore, but for the signed reports, which are verified elsewhere."""
     command = ["git", "ls-files", "--cached", "--others", "--exclude-standard", "*.md", SIGNED]
-    listed = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=True).stdout.splitlines()
+    listed = subprocess.run(
+        command, cwd=ROOT, capture_output=True, text=True, check=True
+    ).stdout.splitlines()
     there = [name for name in sorted(set(listed)) if (ROOT / name).is_file()]
     return [Page(name, (ROOT / name).read_text(encoding="utf-8")) for name in there]

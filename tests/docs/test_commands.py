@@ -28,7 +28,22 @@ from tests.docs.shown import (
 pytestmark = pytest.mark.slow  # together they take more than the inner loop has
 
 PROGRAMS = {
-    *("rankproof", "nox", "pip", "pipx", "nix", "git", "python", "python3.11", "export", "tar", "jq", "ray", "{", "."),
+    *(
+        "rankproof",
+        "nox",
+        "pip",
+        "pipx",
+        "nix",
+        "git",
+        "python",
+        "python3.11",
+        "export",
+        "tar",
+        "jq",
+        "ray",
+        "{",
+        ".",
+    ),
     *("ssh-keygen", "base64", "cat", "uvx"),
 }
 # Options in the text that are not ours.
@@ -56,14 +71,17 @@ def sessions() -> set[str]:
     return {
         node.name
         for node in tree.body
-        if isinstance(node, ast.FunctionDef) and any("nox.session" in ast.unparse(one) for one in node.decorator_list)
+        if isinstance(node, ast.FunctionDef)
+        and any("nox.session" in ast.unparse(one) for one in node.decorator_list)
     }
 
 
 @functools.cache
 def line_of(command: str) -> argparse.ArgumentParser:
     """The argument parser with the arguments of one command."""
-    return parser(command, importlib.import_module(f"harness.cli.{MODULES.get(command, command)}").arguments)
+    return parser(
+        command, importlib.import_module(f"harness.cli.{MODULES.get(command, command)}").arguments
+    )
 
 
 def complaint(shown: str) -> str:
@@ -92,7 +110,10 @@ def _parts(words: list[str]) -> Iterator[list[str]]:
 def _complaint_of_one(words: list[str]) -> str:
     program = words[0].rpartition("/")[2]
     if program not in PROGRAMS:
-        return f"{words[0]} is not a program that is known here: is it a command? Else mark its block as text"
+        return (
+            f"{words[0]} is not a program that is known here: is it a command? Else mark its block"
+            " as text"
+        )
     if "nox" in words:
         return _of_nox(words[words.index("nox") + 1 :])
     if program == "nix" and "--" in words:
@@ -141,7 +162,9 @@ def test_a_command_is_run_or_the_reason_is_told(page: Page, command: str, line: 
     """Each command stands in tests/docs/shown.py: run by test_shown.py, or not, and why."""
     if command.splitlines()[0] in SCRIPTS or page.name in PAGES_AT_WORK:
         return
-    assert command in SHOWN.get(page.name, {}), f"{page.name}:{line}: say in tests/docs/shown.py how it is run"
+    assert command in SHOWN.get(page.name, {}), (
+        f"{page.name}:{line}: say in tests/docs/shown.py how it is run"
+    )
 
 
 def test_no_reason_is_left_over() -> None:
@@ -180,7 +203,12 @@ def test_commands_are_found_in_blocks_of_each_kind() -> None:
     """Indented and fenced blocks, prompts, comments and continued lines; data that is marked as such is none."""
     text = "    one  # why\n\n```console\n$ two |\n    three\n```\n\n```\nfour\n```\n"
     text += "\n```yaml\nfive: 5\n```\n\n```sh\nsix\nseven\n```\n"
-    assert [command for command, _ in Page("x.md", text).commands] == ["one", "two | three", "four", "six\nseven"]
+    assert [command for command, _ in Page("x.md", text).commands] == [
+        "one",
+        "two | three",
+        "four",
+        "six\nseven",
+    ]
 
 
 def options_of(line: argparse.ArgumentParser) -> set[str]:
@@ -209,25 +237,43 @@ def test_options_and_commands_in_the_text_exist(page: Page) -> None:
     wrong = []
     for span, line in page.spans:
         words = span.split()
-        options = {word.strip("[]").partition("=")[0] for word in words if re.match(r"\[?--[a-z]", word)}
+        options = {
+            word.strip("[]").partition("=")[0] for word in words if re.match(r"\[?--[a-z]", word)
+        }
         if words[0] == "rankproof" and len(words) > 1 and re.fullmatch(r"[a-z]+", words[1]):
             if words[1] not in COMMANDS:
                 wrong.append(f"{page.name}:{line}: {span}: it is not a command")
                 continue
             later = {option for command, option in OPTIONS_EXPECTED_LATER if command == words[1]}
             wrong += [
-                f"{page.name}:{line}: {span}: has no {one}" for one in options - options_of(line_of(words[1])) - later
+                f"{page.name}:{line}: {span}: has no {one}"
+                for one in options - options_of(line_of(words[1])) - later
             ]
         elif words[0] in {"--", "nox"} or words[0].startswith("--"):
-            wrong += [f"{page.name}:{line}: {span}: no command has {one}" for one in options - known]
-        if "nox" in words and "-s" in words and (name := words[words.index("-s") + 1 :][:1]) and name[0].isalpha():
-            wrong += [f"{page.name}:{line}: no session of nox is called {one}" for one in name if one not in sessions()]
+            wrong += [
+                f"{page.name}:{line}: {span}: no command has {one}" for one in options - known
+            ]
+        if (
+            "nox" in words
+            and "-s" in words
+            and (name := words[words.index("-s") + 1 :][:1])
+            and name[0].isalpha()
+        ):
+            wrong += [
+                f"{page.name}:{line}: no session of nox is called {one}"
+                for one in name
+                if one not in sessions()
+            ]
     assert wrong == []
 
 
 def test_what_was_expected_later_is_not_there_yet() -> None:
     """An option or a session that is there by now is taken off the list."""
-    there = [(command, option) for command, option in OPTIONS_EXPECTED_LATER if option in options_of(line_of(command))]
+    there = [
+        (command, option)
+        for command, option in OPTIONS_EXPECTED_LATER
+        if option in options_of(line_of(command))
+    ]
     assert there == []
     assert SESSIONS_EXPECTED_LATER & sessions() == set()
 
@@ -244,12 +290,20 @@ def test_no_command_is_shown_as_prose(page: Page) -> None:
 
 def test_a_command_below_a_list_is_found() -> None:
     """Such a paragraph is found; so the test above can fail."""
-    assert Page("x.md", "* item\n\n    rankproof faults here\n").paragraphs == ["item", "rankproof faults here"]
+    assert Page("x.md", "* item\n\n    rankproof faults here\n").paragraphs == [
+        "item",
+        "rankproof faults here",
+    ]
 
 
 def test_every_reason_says_something() -> None:
     """A reason is a sentence that names what is needed, or what runs it instead."""
-    reasons = {how.because for commands in SHOWN.values() for how in commands.values() if isinstance(how, NotRun)}
+    reasons = {
+        how.because
+        for commands in SHOWN.values()
+        for how in commands.values()
+        if isinstance(how, NotRun)
+    }
     assert [reason for reason in reasons if len(reason.split()) < 4] == []
     for name in re.findall(r"tests/[\w/]+(?:\.py)?", " ".join(reasons)):
         assert (ROOT / name).exists(), name

@@ -32,20 +32,31 @@ def wrong(page: Page, *, later: frozenset[str] = EXPECTED_LATER) -> Iterator[str
         parts = urlsplit(link.target)
         if parts.scheme or parts.netloc:
             if parts.scheme != "mailto" and (
-                parts.scheme not in {"http", "https"} or not re.fullmatch(r"[\w.-]+\.[a-z]{2,}(:\d+)?", parts.netloc)
+                parts.scheme not in {"http", "https"}
+                or not re.fullmatch(r"[\w.-]+\.[a-z]{2,}(:\d+)?", parts.netloc)
             ):
                 yield f"{page.name}:{link.line}: {link.target} is not an address"
             continue
         place = (ROOT / page.name).parent / unquote(parts.path) if parts.path else ROOT / page.name
-        target = Path(*place.resolve().relative_to(ROOT).parts) if place.resolve().is_relative_to(ROOT) else None
+        target = (
+            Path(*place.resolve().relative_to(ROOT).parts)
+            if place.resolve().is_relative_to(ROOT)
+            else None
+        )
         if target is None:
             yield f"{page.name}:{link.line}: {link.target} leaves the repository"
         elif target.as_posix() in later:
             continue
         elif not _is_known(target):
             yield f"{page.name}:{link.line}: {link.target}: git keeps nothing at {target}"
-        elif parts.fragment and target.suffix == ".md" and parts.fragment not in anchors(target.as_posix()):
-            yield f"{page.name}:{link.line}: {link.target}: {target} has no heading #{parts.fragment}"
+        elif (
+            parts.fragment
+            and target.suffix == ".md"
+            and parts.fragment not in anchors(target.as_posix())
+        ):
+            yield (
+                f"{page.name}:{link.line}: {link.target}: {target} has no heading #{parts.fragment}"
+            )
 
 
 def _is_known(target: Path) -> bool:
@@ -86,14 +97,20 @@ def test_a_link_that_leads_nowhere_is_found(fault: str) -> None:
 
 def test_a_good_link_is_none_of_them() -> None:
     """What is there is not complained of, with and without a heading."""
-    text = "[a](verify.md#what-the-words-mean) [b](../README.md) [c](https://example.org/x) [d](images/)"
+    text = (
+        "[a](verify.md#what-the-words-mean) [b](../README.md) [c](https://example.org/x)"
+        " [d](images/)"
+    )
     assert list(wrong(Page("docs/index.md", text))) == []
 
 
 @pytest.mark.parametrize(
     ("heading", "slug"),
     [
-        ("What a signer can change, and what is refused", "what-a-signer-can-change-and-what-is-refused"),
+        (
+            "What a signer can change, and what is refused",
+            "what-a-signer-can-change-and-what-is-refused",
+        ),
         ("Rule 12", "rule-12"),
         ("`Fault`", "fault"),
         ("Why not pytest and torchrun?", "why-not-pytest-and-torchrun"),
@@ -112,12 +129,25 @@ def test_two_headings_alike_have_two_anchors() -> None:
 
 def test_pages_that_are_named_are_there() -> None:
     """A comment, a message or a sentence that names a page of docs/ names one that is there, and a heading it has."""
-    command = ["git", "ls-files", "--cached", "--others", "--exclude-standard", *SOURCES, "*.md", "*.toml"]
+    command = [
+        "git",
+        "ls-files",
+        "--cached",
+        "--others",
+        "--exclude-standard",
+        *SOURCES,
+        "*.md",
+        "*.toml",
+    ]
     listed = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=True).stdout
     bad = []
     for name in sorted(set(listed.splitlines())):
         path = ROOT / name
-        if path.suffix not in {".py", ".md", ".yaml", ".toml", ".nix"} or not path.is_file() or name == OWN:
+        if (
+            path.suffix not in {".py", ".md", ".yaml", ".toml", ".nix"}
+            or not path.is_file()
+            or name == OWN
+        ):
             continue
         for match in NAMED.findall(path.read_text(encoding="utf-8")):
             page, _, heading = match.partition("#")

@@ -284,13 +284,19 @@ PREPARED: Mapping[str, Callable[[Place], object]] = {
     "docs/tokenizer.md": tokenizers,
     "docs/verify.md": of_verification,
 }
-RUNNING = sorted(name for name, commands in SHOWN.items() if any(isinstance(how, Run) for how in commands.values()))
+RUNNING = sorted(
+    name
+    for name, commands in SHOWN.items()
+    if any(isinstance(how, Run) for how in commands.values())
+)
 
 
 def is_later(command: str) -> bool:
     """Whether a command has an option that is not there yet."""
     words = command.split()
-    return any((words[1], word) in OPTIONS_EXPECTED_LATER for word in words if words[0] == "rankproof")
+    return any(
+        (words[1], word) in OPTIONS_EXPECTED_LATER for word in words if words[0] == "rankproof"
+    )
 
 
 @pytest.mark.slow
@@ -316,7 +322,9 @@ def test_a_command_that_fails_is_seen(place: Place) -> None:
     with readme(place):
         (place.work / "scenarios/mean/scenario.yaml").write_text("schema: 2\n")
         assert place.sh(place.filled("rankproof lint scenarios/mean")).returncode == 64
-        assert place.sh(place.filled("rankproof verify README.md --signer SHA256:…")).returncode == 3
+        assert (
+            place.sh(place.filled("rankproof verify README.md --signer SHA256:…")).returncode == 3
+        )
 
 
 @pytest.mark.slow
@@ -327,15 +335,22 @@ def test_the_form_for_a_repository_runs(place: Place) -> None:
         pass
     whole = (place.work / "scenarios/mean/scenario.yaml").read_text()
     blocks = Page("README.md", (ROOT / "README.md").read_text(encoding="utf-8")).blocks
-    (subject,) = (one.text for one in blocks if one.info == "yaml" and one.text.startswith("subject:"))
-    (code,) = (one.text for one in blocks if one.info == "python" and "from stats import mean" in one.text)
+    (subject,) = (
+        one.text for one in blocks if one.info == "yaml" and one.text.startswith("subject:")
+    )
+    (code,) = (
+        one.text for one in blocks if one.info == "python" and "from stats import mean" in one.text
+    )
     (place.work / "scenarios/mean/scenario.yaml").write_text(
         re.sub(r"subject:\n.*?(?=matrix:)", lambda _: subject, whole, flags=re.DOTALL)
     )
     (place.work / "scenarios/mean/subject.py").write_text(code)
     package = place.work / "src" / "stats" / "__init__.py"
     package.parent.mkdir(parents=True)
-    mean = "import torch.distributed as dist\n\ndef mean(x):\n    dist.all_reduce(x)\n    {}\n    return x\n"
+    mean = (
+        "import torch.distributed as dist\n\ndef mean(x):\n    dist.all_reduce(x)\n    {}\n   "
+        " return x\n"
+    )
     package.write_text(mean.format("if dist.get_rank() == 0: x /= dist.get_world_size()"))
     place.done("git add -A && git commit -q -m bug")
     package.write_text(mean.format("x /= dist.get_world_size()"))

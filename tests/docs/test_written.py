@@ -20,7 +20,9 @@ from tests.docs.test_commands import sessions
 
 # Pages that another branch changes: to be emptied where it is merged.
 NOT_WRAPPED_YET: frozenset[str] = frozenset()
-ARCHITECTURE = Page("docs/architecture.md", (ROOT / "docs/architecture.md").read_text(encoding="utf-8"))
+ARCHITECTURE = Page(
+    "docs/architecture.md", (ROOT / "docs/architecture.md").read_text(encoding="utf-8")
+)
 
 
 def script(name: str) -> ModuleType:
@@ -70,7 +72,11 @@ def test_all_that_is_public_is_in_the_reference() -> None:
         *checks.KINDS.plugins,
     } - kinds == set()
     text = (ROOT / "docs/kinds.md").read_text()
-    assert [name for name in backends.KINDS if f"| `{name}` |" not in text and name not in backends.KINDS.plugins] == []
+    assert [
+        name
+        for name in backends.KINDS
+        if f"| `{name}` |" not in text and name not in backends.KINDS.plugins
+    ] == []
 
 
 @pytest.mark.parametrize("page", pages(), ids=lambda page: page.name)
@@ -117,10 +123,14 @@ def contracts() -> list[dict[str, Any]]:
 
 def test_the_layers_are_those_that_are_held() -> None:
     """The table of docs/architecture.md has the layers of pyproject.toml, in their order."""
-    (layers,) = (one["layers"] for one in contracts() if one["type"] == "layers" and "containers" not in one)
+    (layers,) = (
+        one["layers"] for one in contracts() if one["type"] == "layers" and "containers" not in one
+    )
     held = [layer.split(" | ") for layer in layers]
     assert layers_of(ARCHITECTURE.text) == held
-    assert layers_of(ARCHITECTURE.text.replace("| `harness.trust` |", "| `harness.trusts` |")) != held
+    assert (
+        layers_of(ARCHITECTURE.text.replace("| `harness.trust` |", "| `harness.trusts` |")) != held
+    )
 
 
 def layers_of(text: str) -> list[list[str]]:
@@ -131,16 +141,30 @@ def layers_of(text: str) -> list[list[str]]:
 
 def cited_rules() -> Iterator[tuple[str, int]]:
     """Rules of evidence that the code cites by number."""
-    command = ["git", "ls-files", "--cached", "--others", "--exclude-standard", "harness/*.py", "tests/*.py"]
-    for name in subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=True).stdout.splitlines():
+    command = [
+        "git",
+        "ls-files",
+        "--cached",
+        "--others",
+        "--exclude-standard",
+        "harness/*.py",
+        "tests/*.py",
+    ]
+    for name in subprocess.run(
+        command, cwd=ROOT, capture_output=True, text=True, check=True
+    ).stdout.splitlines():
         if (ROOT / name).is_file() and not name.startswith("tests/docs/"):
-            for numbers in re.findall(r"\(rules? ([\d, ]+)\)", (ROOT / name).read_text(encoding="utf-8")):
+            for numbers in re.findall(
+                r"\(rules? ([\d, ]+)\)", (ROOT / name).read_text(encoding="utf-8")
+            ):
                 yield from ((name, int(number)) for number in numbers.split(","))
 
 
 def test_every_rule_that_is_cited_is_stated() -> None:
     """A comment that cites rule 12 cites a heading of docs/architecture.md; the headings count from 1 without a gap."""
-    stated = [int(number) for number in re.findall(r"^### Rule (\d+)$", ARCHITECTURE.text, re.MULTILINE)]
+    stated = [
+        int(number) for number in re.findall(r"^### Rule (\d+)$", ARCHITECTURE.text, re.MULTILINE)
+    ]
     assert stated == list(range(1, len(stated) + 1))
     cited = list(cited_rules())
     assert cited
@@ -158,7 +182,10 @@ def test_files_that_the_architecture_names_are_there() -> None:
 
 def is_there(span: str) -> bool:
     """Whether what is written as a path or a dotted name of ours is one; `KIND` stands for any."""
-    if re.fullmatch(r"(?:harness|tests|docs|locks|scenarios)/[\w./-]*", span) and "KIND" not in span:
+    if (
+        re.fullmatch(r"(?:harness|tests|docs|locks|scenarios)/[\w./-]*", span)
+        and "KIND" not in span
+    ):
         return (ROOT / span).exists()
     if re.fullmatch(r"(?:[a-z_]+/)*[a-z_]+\.py|[a-z_]+/", span):
         # It is named after its neighbours, whose room is written out.

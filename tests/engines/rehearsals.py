@@ -46,7 +46,10 @@ class Rehearsals:
         return self
 
     def __exit__(
-        self, _kind: type[BaseException] | None, _error: BaseException | None, _: TracebackType | None
+        self,
+        _kind: type[BaseException] | None,
+        _error: BaseException | None,
+        _: TracebackType | None,
     ) -> None:
         self._process.communicate()
 

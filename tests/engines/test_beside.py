@@ -74,7 +74,10 @@ def test_code_of_that_name_is_not_replaced(tmp_path: Path) -> None:
     (tmp_path / "inference").mkdir()
     (tmp_path / "inference" / "session.py").write_text("run = None\n")
     with (
-        pytest.raises(ArmError, match=r"inference/session\.py lies in the code under test and in that of mlx-tensor"),
+        pytest.raises(
+            ArmError,
+            match=r"inference/session\.py lies in the code under test and in that of mlx-tensor",
+        ),
         previewed(parse_scenario(SCENARIO.encode(), name="s.yaml"), folder=tmp_path),
     ):
         pass
@@ -129,7 +132,9 @@ class Toy(TorchDecoder):
     def load(self, *_asked: str, **_further: str) -> None:
         """Draw the whole model, and keep this rank's rows of the first matrix."""
         torch.manual_seed(7)
-        layers = nn.ModuleList(nn.Sequential(nn.Linear(12, 24, bias=False), nn.Linear(24, 12)) for _ in range(2))
+        layers = nn.ModuleList(
+            nn.Sequential(nn.Linear(12, 24, bias=False), nn.Linear(24, 12)) for _ in range(2)
+        )
         self.take_in(layers.requires_grad_(False), layers=list(layers), rows=12)
         for layer in layers if self.size > 1 else ():
             up: Any = layer.get_submodule("0")
@@ -161,7 +166,10 @@ def test_a_decoder_of_torch_tells_the_slices_that_it_holds() -> None:
     ((whole, all_of_it),) = slices(loaded().pieces(), "0.0.weight")
     assert whole == [[0, 24], [0, 12]]
     halves = [slices(loaded(rank, 2).pieces(), "0.0.weight") for rank in (0, 1)]
-    assert [[place for place, _ in half] for half in halves] == [[[[0, 12], [0, 12]]], [[[12, 24], [0, 12]]]]
+    assert [[place for place, _ in half] for half in halves] == [
+        [[[0, 12], [0, 12]]],
+        [[[12, 24], [0, 12]]],
+    ]
     assert b"".join(data for half in halves for _, data in half) == all_of_it
     assert slices(loaded(1, 2).pieces(), "0.1.bias")[0][0] == [[0, 12]]
 
@@ -185,7 +193,10 @@ def test_its_layers_are_seen_and_made_louder() -> None:
     """What comes out of each layer is kept, and a layer is louder only for as long as it is asked."""
     toy = loaded()
     first = toy.step([1, 2])
-    assert {name: tuple(state.shape) for name, state in toy.hidden().items()} == {"0": (2, 12), "1": (2, 12)}
+    assert {name: tuple(state.shape) for name, state in toy.hidden().items()} == {
+        "0": (2, 12),
+        "1": (2, 12),
+    }
     with toy.scaled(0, 1.5):
         assert (toy.step([1, 2]) - first).abs().max() > 0.01
     assert torch.equal(toy.step([1, 2]), first)

@@ -104,7 +104,9 @@ def lost_index(folder: Path) -> None:
         (lost_index, f"and no {checkpoint.INDEX}"),
     ],
 )
-def test_a_checkpoint_that_is_not_whole_is_refused(tmp_path: Path, damage: Callable[[Path], None], says: str) -> None:
+def test_a_checkpoint_that_is_not_whole_is_refused(
+    tmp_path: Path, damage: Callable[[Path], None], says: str
+) -> None:
     """Before anything is loaded, with what is wrong and what to do."""
     damage(written(tmp_path))
     with pytest.raises(ValueError, match=says):
@@ -115,7 +117,9 @@ def refusal(folder: Path, name: str, **given: object) -> str:
     """Why a ready subject does not run the model of a folder over two ranks."""
     refuses = READY[name].refuses
     assert refuses is not None
-    return refuses({"model": "model", "dtype": "float32", "routing": "own", **given}, {"model": folder}, 2)
+    return refuses(
+        {"model": "model", "dtype": "float32", "routing": "own", **given}, {"model": folder}, 2
+    )
 
 
 def copied(folder: Path, *files: str) -> Path:

@@ -64,5 +64,7 @@ def test_a_layer_that_reads_a_chunk_as_it_reads_a_token_is_well(inside: bool) ->
 @pytest.mark.parametrize("inside", [False, True])
 def test_a_layer_that_begins_anew_with_a_chunk_is_named(inside: bool) -> None:
     """Jamba's go on from the rows before a chunk, and from no state: what the whole prompt says is something else."""
-    with pytest.raises(origins.Forgetful, match="the state of layer 1 are left out where a second chunk"):
+    with pytest.raises(
+        origins.Forgetful, match="the state of layer 1 are left out where a second chunk"
+    ):
         read("goes-on", "begins-anew", inside=inside).demand_memory()

@@ -16,13 +16,22 @@ from harness.engines.models.weights import safetensors
 torch = pytest.importorskip("torch")
 defects = importlib.import_module("harness.engines.inference_inside.defects_hf")
 stages = importlib.import_module("harness.engines.inference_inside.stages")
-OF_ATTENTION = ("bias-per-rank", "stale-position", "half-message", "swapped-heads", "norm-split", "fused-interleave")
+OF_ATTENTION = (
+    "bias-per-rank",
+    "stale-position",
+    "half-message",
+    "swapped-heads",
+    "norm-split",
+    "fused-interleave",
+)
 
 
 class Decoder(torch.nn.Module):  # type: ignore[name-defined,misc]
     """Of as many layers as are made."""
 
-    def __init__(self, make: Callable[[], Any], *, theta: float = 10_000.0, layers: int = 2) -> None:
+    def __init__(
+        self, make: Callable[[], Any], *, theta: float = 10_000.0, layers: int = 2
+    ) -> None:
         super().__init__()
         text = SimpleNamespace(num_hidden_layers=layers, rope_parameters={"rope_theta": theta})
         self.config = SimpleNamespace(get_text_config=lambda: text)
@@ -44,12 +53,16 @@ def attention(name: str) -> Callable[[], Any]:
 
 
 def share(model: Any, rank: int, *, folder: Path = Path(), stage: Any = None) -> Any:
-    return defects.TransformersShare(model=model, stage=stage, rank=rank, size=2, folder=str(folder))
+    return defects.TransformersShare(
+        model=model, stage=stage, rank=rank, size=2, folder=str(folder)
+    )
 
 
 @pytest.mark.parametrize("rank", [0, 1])
 @pytest.mark.parametrize("defect", OF_ATTENTION)
-def test_an_attention_by_another_name_has_nothing_that_a_defect_is_about(defect: str, rank: int) -> None:
+def test_an_attention_by_another_name_has_nothing_that_a_defect_is_about(
+    defect: str, rank: int
+) -> None:
     """GPT-NeoX raised that it has no attribute: the control seemed to have failed otherwise than stated."""
     with pytest.raises(ValueError, match=f"has nothing that the defect {defect} is about"):
         defects.spoil(share(Decoder(attention("beholds")), rank), defect)
@@ -70,7 +83,9 @@ def test_heads_are_swapped_by_whatever_name_a_library_calls_attention(name: str)
     defects.spoil(share(model, 1, stage=SimpleNamespace()), "swapped-heads")
     out = getattr(model.layers[1], name).o_proj
     given = torch.tensor([[1.0, 2.0, 3.0, 4.0]])
-    assert torch.equal(out(given), torch.nn.functional.linear(given[:, [2, 3, 0, 1]], out.weight, out.bias))
+    assert torch.equal(
+        out(given), torch.nn.functional.linear(given[:, [2, 3, 0, 1]], out.weight, out.bias)
+    )
 
 
 @pytest.mark.parametrize("theta", [10_000.0, 500_000.0, 1_000_000.0])
@@ -93,7 +108,9 @@ class Anew(torch.nn.Module):  # type: ignore[name-defined,misc]
         self.rope_init_fn = (lambda _config: (inverse, 1.0)) if works_out else None
 
     def forward(self) -> Any:
-        return self.rope_init_fn(None)[0] if self.rope_init_fn is not None else self.original_inv_freq
+        return (
+            self.rope_init_fn(None)[0] if self.rope_init_fn is not None else self.original_inv_freq
+        )
 
 
 @pytest.mark.parametrize("works_out", [False, True])
@@ -114,13 +131,22 @@ def test_a_rotation_without_a_base_has_nothing_that_the_defect_is_about() -> Non
         defects.spoil(share(model, 0), "rope-base")
 
 
-def test_the_router_of_another_stage_is_that_of_its_first_layer_with_experts(tmp_path: Path) -> None:
+def test_the_router_of_another_stage_is_that_of_its_first_layer_with_experts(
+    tmp_path: Path,
+) -> None:
     """Layer 0 of many has none: such a control ended in an error."""
     model = Decoder(lambda: block(mlp=block(gate=torch.nn.Linear(4, 3, bias=False))), layers=1)
-    routers = {f"model.layers.{layer}.mlp.gate.weight": np.full((3, 4), layer, np.float32) for layer in (1, 2)}
+    routers = {
+        f"model.layers.{layer}.mlp.gate.weight": np.full((3, 4), layer, np.float32)
+        for layer in (1, 2)
+    }
     (tmp_path / "model.safetensors").write_bytes(safetensors(routers))
     with torch.no_grad():
-        defects.spoil(share(model, 1, folder=tmp_path, stage=SimpleNamespace(first=2)), "other-router")
+        defects.spoil(
+            share(model, 1, folder=tmp_path, stage=SimpleNamespace(first=2)), "other-router"
+        )
         assert torch.equal(model.layers[0].mlp.gate.weight, torch.ones(3, 4))
         with pytest.raises(ValueError, match="has nothing that the defect other-router is about"):
-            defects.spoil(share(model, 1, folder=tmp_path, stage=SimpleNamespace(first=1)), "other-router")
+            defects.spoil(
+                share(model, 1, folder=tmp_path, stage=SimpleNamespace(first=1)), "other-router"
+            )

@@ -39,7 +39,9 @@ def worlds() -> Iterator[Worlds]:
 
 def said(history: History, event: str, key: str) -> list[list[Any]]:
     """What each rank said."""
-    return [[value for value, _ in history.values(rank, event, key)] for rank in range(history.size)]
+    return [
+        [value for value, _ in history.values(rank, event, key)] for rank in range(history.size)
+    ]
 
 
 def arrays(worlds: Worlds) -> dict[tuple[int, str], Any]:
@@ -58,7 +60,10 @@ def demand_true_shards(history: History, folder: Path) -> dict[str, int]:
         for event in (one.event for one in history.said(rank, "shard")):
             tensor, slices = event.values["tensor"], event.values["slices"]
             part = whole[str(tensor)][tuple(slice(*one) for one in slices)]  # type: ignore[arg-type, union-attr, misc]
-            assert hashlib.sha256(part.tobytes()).hexdigest() == event.values["sha256"], (rank, tensor)
+            assert hashlib.sha256(part.tobytes()).hexdigest() == event.values["sha256"], (
+                rank,
+                tensor,
+            )
             held[str(tensor)] = held.get(str(tensor), 0) + part.size
     assert held.keys() == whole.keys()
     return {name: count - math.prod(whole[name].shape) for name, count in held.items()}
@@ -66,14 +71,20 @@ def demand_true_shards(history: History, folder: Path) -> dict[str, int]:
 
 @pytest.mark.whole
 @pytest.mark.parametrize(("engine", "model", "size"), CASES)
-def test_ranks_compute_what_the_whole_model_computes(worlds: Worlds, engine: str, model: str, size: int) -> None:
+def test_ranks_compute_what_the_whole_model_computes(
+    worlds: Worlds, engine: str, model: str, size: int
+) -> None:
     """Logits, what leaves each layer and its parts, tokens on every rank, and slices that make up the checkpoint."""
     if engine.startswith("mlx"):
         pytest.importorskip("mlx.core")
     import numpy as np
 
     folder = cached(model)
-    asked = {"prompts": [[40, 41, 42, 43, 44, 45, 46], [50, 51]], "max_new_tokens": 5, "hidden": "parts"}
+    asked = {
+        "prompts": [[40, 41, 42, 43, 44, 45, 46], [50, 51]],
+        "max_new_tokens": 5,
+        "hidden": "parts",
+    }
     one = worlds.run(f"{engine.partition('-')[0]}-single", size=1, model=folder, **asked)
     reference = arrays(worlds)
     assert set(demand_true_shards(one, folder).values()) == {0}
@@ -83,7 +94,9 @@ def test_ranks_compute_what_the_whole_model_computes(worlds: Worlds, engine: str
     assert said(history, "engine.ready", "whole") == [[False]] * size
     ranks = [size - 1] if engine == "hf-pipeline" else list(range(size))
     names = [f"{kind}.logits.{prompt}" for kind in ("prefill", "decode") for prompt in (0, 1)]
-    assert {place for place in found if "logits" in place[1]} == {(rank, name) for rank in ranks for name in names}
+    assert {place for place in found if "logits" in place[1]} == {
+        (rank, name) for rank in ranks for name in names
+    }
     parts = {name for _, name in reference if name.startswith("hidden.2.")}
     assert len(parts) == 6  # attention, feed-forward part and layer, of both prompts
     assert "hidden.2.attention.1" in parts
@@ -102,8 +115,12 @@ def test_ranks_compute_what_the_whole_model_computes(worlds: Worlds, engine: str
 
 
 @pytest.mark.whole
-@pytest.mark.parametrize(("engine", "defect"), [("hf-pipeline", "boundary-position"), ("mlx-tensor", "boundary-token")])
-def test_a_defect_at_a_boundary_is_seen_from_there_on(worlds: Worlds, engine: str, defect: str) -> None:
+@pytest.mark.parametrize(
+    ("engine", "defect"), [("hf-pipeline", "boundary-position"), ("mlx-tensor", "boundary-token")]
+)
+def test_a_defect_at_a_boundary_is_seen_from_there_on(
+    worlds: Worlds, engine: str, defect: str
+) -> None:
     """Logits before the second chunk are what they were, those of the chunk are not, and the boundary is told."""
     if engine.startswith("mlx"):
         pytest.importorskip("mlx.core")
@@ -121,7 +138,9 @@ def test_a_defect_at_a_boundary_is_seen_from_there_on(worlds: Worlds, engine: st
 
 
 @pytest.mark.whole
-def test_tokens_go_through_the_experts_that_the_reference_took(worlds: Worlds, tmp_path: Path) -> None:
+def test_tokens_go_through_the_experts_that_the_reference_took(
+    worlds: Worlds, tmp_path: Path
+) -> None:
     """Told others, a stage's logits are others, and what its routers would have chosen stays the same before that."""
     import numpy as np
 
@@ -142,7 +161,11 @@ def test_tokens_go_through_the_experts_that_the_reference_took(worlds: Worlds, t
         (tmp_path / str(number)).mkdir()
         np.save(tmp_path / str(number) / "routing.0.npy", given)
         worlds.run(
-            "hf-pipeline", size=2, model=cached("qwen3-moe"), inputs={"reference": str(tmp_path / str(number))}, **asked
+            "hf-pipeline",
+            size=2,
+            model=cached("qwen3-moe"),
+            inputs={"reference": str(tmp_path / str(number))},
+            **asked,
         )
         found.append(arrays(worlds))
     right, other = found
@@ -159,20 +182,28 @@ def test_what_is_fed_follows_the_request(worlds: Worlds, tmp_path: Path) -> None
     free = worlds.run("hf-single", size=1, model=folder, envelope="keep", hidden="keep", **asked)
     ((ids,),) = said(free, "generated", "ids")
     kept = arrays(worlds)
-    assert {name for _, name in kept if name.startswith("hidden")} == {f"hidden.{layer}.0" for layer in range(4)}
+    assert {name for _, name in kept if name.startswith("hidden")} == {
+        f"hidden.{layer}.0" for layer in range(4)
+    }
     orders = said(free, "envelope", "order")[0]
     assert len(orders) == len(set(orders)) >= 6
     shapes = {kept[0, f"envelope.{number}.decode.logits.0"].shape for number in range(len(orders))}
     assert shapes == {kept[0, "decode.logits.0"].shape} == {(3, 528)}
     (tmp_path / "values.json").write_text(json.dumps({"generated.ids": [ids]}))
     for how in ({"teacher": [ids]}, {"follow": "reference"}):
-        worlds.run("hf-single", size=1, model=folder, inputs={"reference": str(tmp_path)}, **asked, **how)
+        worlds.run(
+            "hf-single", size=1, model=folder, inputs={"reference": str(tmp_path)}, **asked, **how
+        )
         assert (arrays(worlds)[0, "decode.logits.0"] == kept[0, "decode.logits.0"]).all()
     other = worlds.run("hf-single", size=1, model=folder, teacher=[[60, 61, 62, 63]], **asked)
     assert said(other, "generated", "ids")[0][0][0] == ids[0]
     assert (arrays(worlds)[0, "decode.logits.0"] != kept[0, "decode.logits.0"]).any()
     drawn = [
-        said(worlds.run("hf-pipeline", size=2, model=folder, sampling="seeded", seed=seed, **asked), "generated", "ids")
+        said(
+            worlds.run("hf-pipeline", size=2, model=folder, sampling="seeded", seed=seed, **asked),
+            "generated",
+            "ids",
+        )
         for seed in (1, 1, 2)
     ]
     assert drawn[0] == drawn[1] != drawn[2]
@@ -187,16 +218,25 @@ def test_each_order_keeps_what_left_the_layers(worlds: Worlds, engine: str) -> N
         pytest.importorskip("mlx.core")
     import numpy as np
 
-    asked: dict[str, Any] = {"prompts": [[40, 41, 42, 43, 44]], "max_new_tokens": 3, "envelope": "keep"}
+    asked: dict[str, Any] = {
+        "prompts": [[40, 41, 42, 43, 44]],
+        "max_new_tokens": 3,
+        "envelope": "keep",
+    }
     history = worlds.run(engine, size=1, model=cached("llama"), hidden="parts", **asked)
     kept = arrays(worlds)
     orders = said(history, "envelope", "order")[0]
     places = [f"{layer}{part}" for layer in range(4) for part in ("", ".attention", ".mlp")]
-    assert {name for _, name in kept if name.startswith("hidden")} == {f"hidden.{place}.0" for place in places}
+    assert {name for _, name in kept if name.startswith("hidden")} == {
+        f"hidden.{place}.0" for place in places
+    }
     assert "in a batch of two" in str(orders[-1])
     for number in range(len(orders)):
         for place in places:
-            plain, other = kept[0, f"hidden.{place}.0"], kept[0, f"envelope.{number}.hidden.{place}.0"]
+            plain, other = (
+                kept[0, f"hidden.{place}.0"],
+                kept[0, f"envelope.{number}.hidden.{place}.0"],
+            )
             assert plain.shape == other.shape == (5, 96)
             assert float(np.abs(plain - other).max()) < NEAR
 
@@ -221,7 +261,9 @@ def test_a_tensor_that_is_missing_is_an_error(worlds: Worlds, tmp_path: Path, en
     history = worlds.run(engine, size=1 if engine == "hf-single" else 2, model=folder)
     error = history.error(0)
     assert error is not None
-    assert "lacks" in str(error.event.values["message"]) or "issing" in str(error.event.values["message"])
+    assert "lacks" in str(error.event.values["message"]) or "issing" in str(
+        error.event.values["message"]
+    )
 
 
 @pytest.mark.whole
@@ -250,7 +292,9 @@ def test_a_stage_counts_its_layers_from_its_first_whatever_they_call_their_place
     torch.manual_seed(3)
     sizes = {"vocab_size": 64, "hidden_size": 32, "num_heads": 4, "num_layers": 4, "window_size": 4}
     kinds = [[["global", "local"], 2]]
-    of_all.GPTNeoForCausalLM(of_all.GPTNeoConfig(**sizes, attention_types=kinds)).save_pretrained(tmp_path)
+    of_all.GPTNeoForCausalLM(of_all.GPTNeoConfig(**sizes, attention_types=kinds)).save_pretrained(
+        tmp_path
+    )
     asked: dict[str, Any] = {"prompts": [list(range(9))], "max_new_tokens": 3, "prefill_chunk": 4}
     worlds.run("hf-single", size=1, model=tmp_path, **asked)
     whole = {name: array for (_, name), array in arrays(worlds).items()}
@@ -292,7 +336,11 @@ def test_a_row_without_a_token_that_is_generated_is_named(worlds: Worlds, tmp_pa
     save_file(tensors, folder / "model.safetensors", metadata={"format": "pt"})
     (folder / "config.json").write_text(json.dumps(config | {"vocab_size": rows + 12}))
     history = worlds.run(
-        "hf-pipeline", size=2, model=folder, prompts=[[one] for one in range(40, 56)], max_new_tokens=1
+        "hf-pipeline",
+        size=2,
+        model=folder,
+        prompts=[[one] for one in range(40, 56)],
+        max_new_tokens=1,
     )
     ids = [one[0] for one in said(history, "generated", "ids")[1]]
     found = said(history, "detokenized", "unknown")[1]
@@ -325,13 +373,18 @@ def test_a_list_of_prompts_is_what_it_must_be() -> None:
     prompts, teacher = (READY["hf-pipeline"].arguments[name] for name in ("prompts", "teacher"))
     assert isinstance(prompts, Argument)
     assert [prompts.complaint(given) for given in (["a"], [[1, 2], "b"])] == ["", ""]
-    assert all(prompts.complaint(given) for given in ([], "a", [1], [[]], [[-1]], [""], [[True]], [[1.0]]))
+    assert all(
+        prompts.complaint(given) for given in ([], "a", [1], [[]], [[-1]], [""], [[True]], [[1.0]])
+    )
     assert teacher.complaint([]) == ""
     assert teacher.complaint(["a"])
     misfit = READY["hf-pipeline"].misfit
     arguments = {name: one.default for name, one in READY["hf-pipeline"].arguments.items()}
     assert misfit(arguments, 2) is None
-    assert misfit({**arguments, "teacher": [[1]]}, 2) == ("teacher", "has 1 lists for 2 prompts; give one for each")
+    assert misfit({**arguments, "teacher": [[1]]}, 2) == (
+        "teacher",
+        "has 1 lists for 2 prompts; give one for each",
+    )
     assert misfit({**arguments, "teacher": [[1], [2]], "follow": "reference"}, 2) is not None
 
 
@@ -339,7 +392,9 @@ def test_only_stages_that_hand_states_on_take_integrity() -> None:
     """A sharded subject takes it as a pipeline alone, and what never is one says why it does not take it."""
     for name in ("hf-sharded", "mlx-sharded"):
         subject = READY[name]
-        arguments = {argument: one.default for argument, one in subject.arguments.items()} | {"integrity": "full"}
+        arguments = {argument: one.default for argument, one in subject.arguments.items()} | {
+            "integrity": "full"
+        }
         assert subject.misfit({**arguments, "sharding": "pipeline"}, 2) is None
         at, why = subject.misfit({**arguments, "sharding": "pipeline"}, 1) or ("", "")
         assert (at, "in a world of one" in why) == ("integrity", True)

@@ -72,7 +72,9 @@ def test_a_pipeline_over_sockets_gives_the_same_tokens(worlds: Worlds) -> None:
     model = cached("llama")
     plain = worlds.run("hf-pipeline", size=3, model=model, integrity="off", **ASKED)
     carried = worlds.run("hf-pipeline", size=3, model=model, integrity="full", **ASKED)
-    shared = worlds.run("hf-sharded", size=3, model=model, sharding="pipeline", integrity="full", **ASKED)
+    shared = worlds.run(
+        "hf-sharded", size=3, model=model, sharding="pipeline", integrity="full", **ASKED
+    )
     for rank in range(3):
         ids = [value for value, _ in plain.values(rank, "generated", "ids")]
         assert len(ids) == 2

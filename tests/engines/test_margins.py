@@ -31,7 +31,9 @@ class Chooser(nn.Module):  # type: ignore[misc]  # torch is not typed here
         return scores
 
 
-def told(*choose: Any, steps: Any, batch: int = 1, tokens: int = 3, last: int = 3, routers: bool = True) -> Any:
+def told(
+    *choose: Any, steps: Any, batch: int = 1, tokens: int = 3, last: int = 3, routers: bool = True
+) -> Any:
     """The margins of a model whose modules choose so among these scores, a step each."""
     model = nn.Sequential(*map(Chooser, choose))
     margins = Margins(model)
@@ -39,7 +41,9 @@ def told(*choose: Any, steps: Any, batch: int = 1, tokens: int = 3, last: int = 
     class Config:
         num_experts, num_experts_per_tok = 4, 2
 
-    watched = Routers(Config, ["model.layers.0.mlp.experts.0.up_proj.weight"], layers=(0, 1), margins=margins)
+    watched = Routers(
+        Config, ["model.layers.0.mlp.experts.0.up_proj.weight"], layers=(0, 1), margins=margins
+    )
     margins.begin()
     for scores in steps:
         margins.step(batch, tokens, last=last)
@@ -58,12 +62,18 @@ def test_a_choice_is_one_where_somebody_asks_what_was_chosen() -> None:
     scores = torch.tensor(ROWS)
     assert told(lambda one: one.topk(2, -1).indices, steps=[scores]) == OF_ROWS
     assert told(lambda one: one.topk(2, dim=-1)[1], steps=[scores]) == OF_ROWS
-    assert told(lambda one: [best for best, where in [torch.topk(one, 2)]], steps=[scores]) == OF_ROWS
+    assert (
+        told(lambda one: [best for best, where in [torch.topk(one, 2)]], steps=[scores]) == OF_ROWS
+    )
     assert told(lambda one: one.topk(2)[0].sum(), steps=[scores]) is None
     assert told(lambda one: one.topk(2).values.sum(), steps=[scores]) is None
     assert told(lambda one: one.max(-1).values, steps=[scores]) is None
     assert told(lambda one: one.max(), steps=[scores]) is None
-    assert told(lambda one: one.max(dim=-1, keepdim=True)[1], steps=[scores]) == [[0.5], [1.0], [6.0]]
+    assert told(lambda one: one.max(dim=-1, keepdim=True)[1], steps=[scores]) == [
+        [0.5],
+        [1.0],
+        [6.0],
+    ]
     assert told(lambda one: one.topk(4).indices, steps=[scores]) == [[INF]] * 3
     masked = scores.masked_fill(scores < 3, torch.finfo(scores.dtype).min)
     assert told(lambda one: one.topk(2).indices, steps=[masked]) == [[INF], [INF], [0.0]]
@@ -79,7 +89,9 @@ def test_margins_are_those_of_the_last_tokens(by: str) -> None:
         "rows": lambda one: one.reshape(6, 4).topk(2).indices,
         "heads": lambda one: torch.stack([one + 1, one * 2], 1).topk(2).indices,
         # As each position sees one more.
-        "loop": lambda one: [row[: at + 2].topk(1, dim=0).indices for part in one for at, row in enumerate(part)],
+        "loop": lambda one: [
+            row[: at + 2].topk(1, dim=0).indices for part in one for at, row in enumerate(part)
+        ],
         "nothing": lambda one: one.reshape(6, 4)[:5].topk(2).indices,
     }
     expected = {"loop": [[1.0], [6.0]], "nothing": [[1.0], [1.0]]}.get(by, OF_ROWS[1:])
@@ -107,10 +119,31 @@ def test_the_last_that_is_chosen_is_held_against_the_first_that_is_not() -> None
     assert margin(torch.tensor([[3.0, 1.0, 7.0], [2.0, -INF, INF]]).T, 2, 0).tolist() == [2.0, INF]
 
 
-SIZES = {"num_hidden_layers": 4, "hidden_size": 96, "num_attention_heads": 12, "num_key_value_heads": 12}
-SIZES |= {"intermediate_size": 192, "vocab_size": 528, "max_position_embeddings": 256, "pad_token_id": 0}
-SIZES |= {"moe_intermediate_size": 48, "n_routed_experts": 12, "num_experts_per_tok": 2, "first_k_dense_replace": 1}
-SIZES |= {"q_lora_rank": 32, "kv_lora_rank": 24, "qk_nope_head_dim": 16, "qk_rope_head_dim": 8, "v_head_dim": 16}
+SIZES = {
+    "num_hidden_layers": 4,
+    "hidden_size": 96,
+    "num_attention_heads": 12,
+    "num_key_value_heads": 12,
+}
+SIZES |= {
+    "intermediate_size": 192,
+    "vocab_size": 528,
+    "max_position_embeddings": 256,
+    "pad_token_id": 0,
+}
+SIZES |= {
+    "moe_intermediate_size": 48,
+    "n_routed_experts": 12,
+    "num_experts_per_tok": 2,
+    "first_k_dense_replace": 1,
+}
+SIZES |= {
+    "q_lora_rank": 32,
+    "kv_lora_rank": 24,
+    "qk_nope_head_dim": 16,
+    "qk_rope_head_dim": 8,
+    "v_head_dim": 16,
+}
 SIZES |= {"index_topk": 6, "index_head_dim": 16, "index_n_heads": 4}
 
 
@@ -118,7 +151,9 @@ def drawn(place: Path) -> str:
     """An A.X K2 of which some keys' scores are cut off at 0, all alike, where the last key is chosen."""
     transformers: Any = pytest.importorskip("transformers")
     torch.manual_seed(35)
-    model = transformers.AutoModelForCausalLM.from_config(transformers.CONFIG_MAPPING["axk2"](**SIZES))
+    model = transformers.AutoModelForCausalLM.from_config(
+        transformers.CONFIG_MAPPING["axk2"](**SIZES)
+    )
     with torch.no_grad():
         for name, value in model.named_parameters():
             if value.ndim > 1:
@@ -136,7 +171,14 @@ def test_a_tie_of_an_indexer_is_counted_apart_and_its_defects_are_not(tmp_path: 
 
     dice, model = random.Random(35), drawn(tmp_path / "axk2")
     check = CHECK.validate_python(
-        {"id": "same", "kind": "equivalent", "ranks": "every", "against": "reference", "middle": 1.25, "layers": 3}
+        {
+            "id": "same",
+            "kind": "equivalent",
+            "ranks": "every",
+            "against": "reference",
+            "middle": 1.25,
+            "layers": 3,
+        }
     )
     assert isinstance(check, EquivalentCheck)
     asked: dict[str, Any] = {

@@ -27,18 +27,51 @@ from tests.engines.worlds import Worlds
 def llama(**changed: Any) -> Recipe:
     """A Llama of other sizes."""
     shape = replace(LLAMA, **changed)
-    return Recipe(does="", **_dense("llama", "LlamaForCausalLM", shape, hidden_act="silu", attention_bias=False))
+    return Recipe(
+        does="",
+        **_dense("llama", "LlamaForCausalLM", shape, hidden_act="silu", attention_bias=False),
+    )
 
 
 ODD = {"two-layers": llama(layers=2), "odd-width": llama(inner=190)}
 # Engine, model, ranks; what the refusal says; what is raised where nobody refuses.
 REFUSED = [
-    ("hf-tensor", "gpt2", 2, "has no tensor-parallel plan for the layers of gpt2", "has no `tp_plan`"),
-    ("hf-tensor", "llama-2-kv", 3, "2 KV heads cannot be split over 3 ranks", "is invalid for input of size"),
-    ("hf-tensor", "llama-2-kv", 4, "2 KV heads cannot be split over 4 ranks", "is invalid for input of size"),
+    (
+        "hf-tensor",
+        "gpt2",
+        2,
+        "has no tensor-parallel plan for the layers of gpt2",
+        "has no `tp_plan`",
+    ),
+    (
+        "hf-tensor",
+        "llama-2-kv",
+        3,
+        "2 KV heads cannot be split over 3 ranks",
+        "is invalid for input of size",
+    ),
+    (
+        "hf-tensor",
+        "llama-2-kv",
+        4,
+        "2 KV heads cannot be split over 4 ranks",
+        "is invalid for input of size",
+    ),
     ("hf-pipeline", "two-layers", 3, "2 layers cannot be split over 3 ranks", ""),
-    ("mlx-tensor", "gpt2", 2, "does not split the layers of gpt2", "does not support tensor parallelism"),
-    ("mlx-tensor", "llama-2-kv", 3, "2 KV heads cannot be split over 3 ranks", "Cannot shard the output of size 16"),
+    (
+        "mlx-tensor",
+        "gpt2",
+        2,
+        "does not split the layers of gpt2",
+        "does not support tensor parallelism",
+    ),
+    (
+        "mlx-tensor",
+        "llama-2-kv",
+        3,
+        "2 KV heads cannot be split over 3 ranks",
+        "Cannot shard the output of size 16",
+    ),
     (
         "mlx-tensor",
         "llama-2-kv",
@@ -53,8 +86,20 @@ REFUSED = [
         "intermediate_size 190 cannot be split over 3 ranks",
         "Cannot shard the output of size 190",
     ),
-    ("mlx-tensor", "gemma2", 2, "does not split the layers of gemma2", "does not support tensor parallelism"),
-    ("mlx-tensor", "mixtral", 2, "does not split the layers of mixtral", "does not support tensor parallelism"),
+    (
+        "mlx-tensor",
+        "gemma2",
+        2,
+        "does not split the layers of gemma2",
+        "does not support tensor parallelism",
+    ),
+    (
+        "mlx-tensor",
+        "mixtral",
+        2,
+        "does not split the layers of mixtral",
+        "does not support tensor parallelism",
+    ),
     ("mlx-pipeline", "llama", 2, "has no pipeline for llama", "does not support pipelining"),
     ("mlx-pipeline", "gpt2", 2, "has no pipeline for gpt2", "does not support pipelining"),
     ("mlx-pipeline", "gemma2", 2, "has no pipeline for gemma2", "does not support pipelining"),
@@ -78,7 +123,11 @@ ALONE = "MLX's ring has two ranks at least"
 # The lines that refuse in a rank, without which the engine is on its own.
 IN_THE_RANK = (
     ("hf.py", "            refuse_tensor(config, self._size)\n", ""),
-    ("mlx.py", "            refuse(skeleton, config, sharding=self._sharding, size=self._size)\n", ""),
+    (
+        "mlx.py",
+        "            refuse(skeleton, config, sharding=self._sharding, size=self._size)\n",
+        "",
+    ),
     ("stages.py", "        if number < self._size:\n", "        if False:\n"),
 )
 
@@ -99,7 +148,9 @@ def folder_of(model: str, place: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 @pytest.mark.slow
 @pytest.mark.parametrize(("engine", "model", "ranks", "says", "raised"), REFUSED)
-def test_what_is_not_offered_is_refused(engine: str, model: str, ranks: int, says: str, raised: str) -> None:
+def test_what_is_not_offered_is_refused(
+    engine: str, model: str, ranks: int, says: str, raised: str
+) -> None:
     """The reason names what cannot be split, or what the library has not."""
     del raised
     config = {**MODELS, **ODD}[model].config()
@@ -111,7 +162,9 @@ def test_what_is_not_offered_is_refused(engine: str, model: str, ranks: int, say
 def test_every_refused_cell_of_the_table_is_one_that_is_shown_to_fail() -> None:
     """By its engine, architecture and reason; what an architecture lacks it lacks at every world size."""
     shown = {
-        (engine, MODELS[model].config()["model_type"], says) for engine, model, _, says, _ in REFUSED if model in MODELS
+        (engine, MODELS[model].config()["model_type"], says)
+        for engine, model, _, says, _ in REFUSED
+        if model in MODELS
     }
     for model, engine, ranks in product(MODELS, installed_offers.ENGINES, (1, 2, 3, 4)):
         config = MODELS[model].config()
@@ -119,7 +172,10 @@ def test_every_refused_cell_of_the_table_is_one_that_is_shown_to_fail() -> None:
         assert (
             not why
             or ALONE in why
-            or any((engine, config["model_type"]) == (name, kind) and says in why for name, kind, says in shown)
+            or any(
+                (engine, config["model_type"]) == (name, kind) and says in why
+                for name, kind, says in shown
+            )
         ), (model, engine, ranks, why)
 
 
@@ -127,7 +183,9 @@ def test_every_refused_cell_of_the_table_is_one_that_is_shown_to_fail() -> None:
 def test_a_ring_of_one_rank_waits_for_itself() -> None:
     """So the cells of mlx-tensor and mlx-pipeline with one rank never begin, unless they are refused."""
     pytest.importorskip("mlx.core")
-    with subprocess.Popen([sys.executable, "-c", ALONE_IN_A_RING], stdout=subprocess.PIPE, text=True) as process:
+    with subprocess.Popen(
+        [sys.executable, "-c", ALONE_IN_A_RING], stdout=subprocess.PIPE, text=True
+    ) as process:
         try:
             assert process.stdout is not None
             assert process.stdout.readline() == "joining\n"
@@ -143,9 +201,16 @@ def test_a_ring_of_one_rank_waits_for_itself() -> None:
         (
             "hf-pipeline",
             "opt",
-            "has embed_positions (OPTLearnedPositionalEmbedding), which takes more than the positions",
+            (
+                "has embed_positions (OPTLearnedPositionalEmbedding), which takes more than the"
+                " positions"
+            ),
         ),
-        ("hf-pipeline", "gemma3n_text", "has per_layer_model_projection, a matrix beside its layers"),
+        (
+            "hf-pipeline",
+            "gemma3n_text",
+            "has per_layer_model_projection, a matrix beside its layers",
+        ),
         ("hf-pipeline", "mamba", "takes no past_key_values"),
         ("hf-single", "mamba", "takes no past_key_values"),
         ("hf-single", "opt", ""),
@@ -153,18 +218,26 @@ def test_a_ring_of_one_rank_waits_for_itself() -> None:
         ("hf-pipeline", "gpt2", ""),
     ],
 )
-def test_a_decoder_that_is_not_only_layers_is_refused_before_anything_runs(engine: str, kind: str, says: str) -> None:
+def test_a_decoder_that_is_not_only_layers_is_refused_before_anything_runs(
+    engine: str, kind: str, says: str
+) -> None:
     """By the library's files: what stands beside the layers, or in place of a KV cache; others are left alone."""
     found = refusal(engine, {"model_type": kind, "num_hidden_layers": 2}, ranks=2)
     assert says in found if says else not found
 
 
 @pytest.mark.parametrize(
-    ("kind", "is_refused"), [("llama", True), ("granitemoe", False), ("olmo2", False), ("phi3", False), ("phi", True)]
+    ("kind", "is_refused"),
+    [("llama", True), ("granitemoe", False), ("olmo2", False), ("phi3", False), ("phi", True)],
 )
 def test_heads_are_counted_where_a_plan_gives_each_rank_some(kind: str, is_refused: bool) -> None:
     """Plans that leave attention whole, or gather what was split, run 6 KV heads over 4 ranks."""
-    config = {"model_type": kind, "num_attention_heads": 12, "num_key_value_heads": 6, "num_hidden_layers": 4}
+    config = {
+        "model_type": kind,
+        "num_attention_heads": 12,
+        "num_key_value_heads": 6,
+        "num_hidden_layers": 4,
+    }
     assert ("6 KV heads cannot be split" in refusal("hf-tensor", config, ranks=4)) == is_refused
     assert refusal("hf-tensor", config, ranks=2) == ""
 
@@ -172,7 +245,12 @@ def test_heads_are_counted_where_a_plan_gives_each_rank_some(kind: str, is_refus
 @pytest.mark.parametrize("kind", ["gpt_oss", "diffllama", "bamba", "falcon_h1", "hunyuan_v1_dense"])
 def test_a_plan_for_the_head_alone_leaves_heads_and_experts_whole(kind: str) -> None:
     """transformers ran them, and they were refused; what is whole on every rank need not be divided by their number."""
-    config = {"model_type": kind, "num_attention_heads": 6, "num_key_value_heads": 2, "num_hidden_layers": 4}
+    config = {
+        "model_type": kind,
+        "num_attention_heads": 6,
+        "num_key_value_heads": 2,
+        "num_hidden_layers": 4,
+    }
     config |= {"num_local_experts": 4, "intermediate_size": 48}
     assert refusal("hf-tensor", config, ranks=4, dtype="bfloat16") == ""
 
@@ -183,16 +261,44 @@ WRAPPED = {"text_config": {"model_type": "llama", "num_attention_heads": 4}}
 @pytest.mark.parametrize(
     ("engine", "kind", "says"),
     [
-        ("hf-single", {"model_type": "llava", **WRAPPED}, "no causal language model 'llava', in which a llama lies"),
+        (
+            "hf-single",
+            {"model_type": "llava", **WRAPPED},
+            "no causal language model 'llava', in which a llama lies",
+        ),
         ("hf-single", {"model_type": "gemma3", "text_config": {"model_type": "gemma3_text"}}, ""),
-        ("hf-tensor", {"model_type": "gemma3", "text_config": {"model_type": "gemma3_text", "n_head": 4}}, ""),
+        (
+            "hf-tensor",
+            {"model_type": "gemma3", "text_config": {"model_type": "gemma3_text", "n_head": 4}},
+            "",
+        ),
         ("hf-tensor", {"model_type": "gpt2"}, "no tensor-parallel plan for the layers of gpt2"),
-        ("mlx-single", {"model_type": "kosmos-2", **WRAPPED}, "no causal language model 'kosmos-2', in which a llama"),
-        ("mlx-single", {"model_type": "qwen2_vl", "text_config": {"model_type": "qwen2_vl_text"}}, ""),
-        ("mlx-single", {"model_type": "bailing_hybrid", "architectures": ["BailingMoeV3ForCausalLM"]}, ""),
-        ("hf-single", {"model_type": "bert"}, "BertLMHeadModel looks at the tokens that follow as well"),
+        (
+            "mlx-single",
+            {"model_type": "kosmos-2", **WRAPPED},
+            "no causal language model 'kosmos-2', in which a llama",
+        ),
+        (
+            "mlx-single",
+            {"model_type": "qwen2_vl", "text_config": {"model_type": "qwen2_vl_text"}},
+            "",
+        ),
+        (
+            "mlx-single",
+            {"model_type": "bailing_hybrid", "architectures": ["BailingMoeV3ForCausalLM"]},
+            "",
+        ),
+        (
+            "hf-single",
+            {"model_type": "bert"},
+            "BertLMHeadModel looks at the tokens that follow as well",
+        ),
         ("hf-single", {"model_type": "bert", "is_decoder": True}, ""),
-        ("hf-single", {"model_type": "rembert"}, "RemBertForCausalLM looks at the tokens that follow as well"),
+        (
+            "hf-single",
+            {"model_type": "rembert"},
+            "RemBertForCausalLM looks at the tokens that follow as well",
+        ),
         ("hf-single", {"model_type": "trocr"}, ""),
     ],
 )
@@ -204,7 +310,9 @@ def test_libraries_go_by_the_kind_of_the_whole_and_by_what_makes_a_decoder(
     assert says in found if says else not found
 
 
-def test_experts_in_16_bits_are_refused_where_mlx_has_only_a_cpu(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_experts_in_16_bits_are_refused_where_mlx_has_only_a_cpu(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     """MLX has no such product on a CPU, and raises in the first layer; in float32, and without experts, it computes."""
     for is_without, says in ((True, "in float32 alone on a CPU"), (False, "")):
         monkeypatch.setattr(installed_offers, "is_without_gpu", lambda found=is_without: found)
@@ -288,16 +396,29 @@ def test_what_was_read_is_what_the_libraries_say() -> None:
         except (Exception, SystemExit):  # noqa: BLE001, S112
             continue
         # A model may come from another module, with the layers that are split there.
-        homes = {sys.modules[above.__module__] for above in module.Model.__mro__ if "mlx_lm" in above.__module__}
-        here = [(home.__name__, found) for home in homes for found in vars(home).values() if inspect.isclass(found)]
+        homes = {
+            sys.modules[above.__module__]
+            for above in module.Model.__mro__
+            if "mlx_lm" in above.__module__
+        }
+        here = [
+            (home.__name__, found)
+            for home in homes
+            for found in vars(home).values()
+            if inspect.isclass(found)
+        ]
         classes = [found for home, found in here if found.__module__ == home]
-        mixed = any(issubclass(found, PipelineMixin) and found is not PipelineMixin for found in classes)
+        mixed = any(
+            issubclass(found, PipelineMixin) and found is not PipelineMixin for found in classes
+        )
         assert (hasattr(module.Model, "shard"), mixed) == (one.tensor, one.pipeline), kind
         seen += 1
     assert seen > 100
 
 
-def test_a_library_that_is_not_understood_offers_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_library_that_is_not_understood_offers_nothing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Where a release keeps its tables elsewhere, that is said instead of refusing every model."""
     spec = importlib.util.find_spec("mlx_lm")
     assert spec is not None
@@ -321,7 +442,9 @@ def test_a_key_that_mlx_lm_cannot_do_without_is_named() -> None:
     config = MODELS["glm4-moe"].config()
     assert refusal("mlx-tensor", config, ranks=2) == ""
     del config["rope_theta"]
-    assert "wants rope_theta in the config.json of glm4_moe" in refusal("mlx-tensor", config, ranks=2)
+    assert "wants rope_theta in the config.json of glm4_moe" in refusal(
+        "mlx-tensor", config, ranks=2
+    )
     assert refusal("hf-tensor", config, ranks=2) == ""
 
 

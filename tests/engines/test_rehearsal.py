@@ -18,10 +18,31 @@ from harness.subjects import READY
 from tests.engines.rehearsals import Rehearsals
 from tests.engines.worlds import Worlds
 
-SIZES = {"num_hidden_layers": 4, "hidden_size": 96, "num_attention_heads": 12, "num_key_value_heads": 12}
-SIZES |= {"intermediate_size": 192, "vocab_size": 528, "max_position_embeddings": 256, "pad_token_id": 0}
-EXPERTS = {"moe_intermediate_size": 48, "n_routed_experts": 12, "num_local_experts": 12, "num_experts_per_tok": 2}
-LATENT = {"q_lora_rank": 32, "kv_lora_rank": 24, "qk_nope_head_dim": 16, "qk_rope_head_dim": 8, "v_head_dim": 16}
+SIZES = {
+    "num_hidden_layers": 4,
+    "hidden_size": 96,
+    "num_attention_heads": 12,
+    "num_key_value_heads": 12,
+}
+SIZES |= {
+    "intermediate_size": 192,
+    "vocab_size": 528,
+    "max_position_embeddings": 256,
+    "pad_token_id": 0,
+}
+EXPERTS = {
+    "moe_intermediate_size": 48,
+    "n_routed_experts": 12,
+    "num_local_experts": 12,
+    "num_experts_per_tok": 2,
+}
+LATENT = {
+    "q_lora_rank": 32,
+    "kv_lora_rank": 24,
+    "qk_nope_head_dim": 16,
+    "qk_rope_head_dim": 8,
+    "v_head_dim": 16,
+}
 GROUPS = {"n_group": 1, "topk_group": 1, "n_shared_experts": 1, "first_k_dense_replace": 1}
 WIDE = {"head_dim": 16}
 # Engine, architecture, what its configuration has besides; what the reason says, and what a rank raises.
@@ -30,12 +51,37 @@ FAILING: list[tuple[str, str, dict[str, Any], str]] = [
     ("mlx-single", "mixtral", {**WIDE, **EXPERTS}, "but received shape"),
     ("mlx-single", "phi3", WIDE, "but received shape"),
     ("mlx-single", "starcoder2", WIDE, "but received shape"),
-    ("mlx-single", "deepseek_v2", {**EXPERTS, **LATENT, **GROUPS}, "'NoneType' object has no attribute 'get'"),
-    ("mlx-single", "deepseek_v3", {**EXPERTS, **LATENT, **GROUPS}, "the checkpoint lacks model.layers.0.self_attn.emb"),
-    ("mlx-single", "gpt_oss", {**EXPERTS, "head_dim": 8}, "parameters not in model: model.layers.0.mlp.experts"),
+    (
+        "mlx-single",
+        "deepseek_v2",
+        {**EXPERTS, **LATENT, **GROUPS},
+        "'NoneType' object has no attribute 'get'",
+    ),
+    (
+        "mlx-single",
+        "deepseek_v3",
+        {**EXPERTS, **LATENT, **GROUPS},
+        "the checkpoint lacks model.layers.0.self_attn.emb",
+    ),
+    (
+        "mlx-single",
+        "gpt_oss",
+        {**EXPERTS, "head_dim": 8},
+        "parameters not in model: model.layers.0.mlp.experts",
+    ),
     ("mlx-single", "gemma3_text", {"head_dim": 8}, "list index out of range"),
-    ("hf-single", "minimax", {**EXPERTS, "head_dim": 8, "block_size": 8}, "MiniMax uses cache of its own"),
-    ("hf-pipeline", "longcat_flash", {**EXPERTS, **LATENT, "num_layers": 2}, "has 2 layers, and 4 in a cache"),
+    (
+        "hf-single",
+        "minimax",
+        {**EXPERTS, "head_dim": 8, "block_size": 8},
+        "MiniMax uses cache of its own",
+    ),
+    (
+        "hf-pipeline",
+        "longcat_flash",
+        {**EXPERTS, **LATENT, "num_layers": 2},
+        "has 2 layers, and 4 in a cache",
+    ),
 ]
 # Of these it is not the library that raises.
 OURS = {"deepseek_v2", "deepseek_v3", "longcat_flash"}
@@ -86,7 +132,9 @@ def arguments(**given: Any) -> dict[str, Any]:
 
 @pytest.mark.whole
 @pytest.mark.usefixtures("forked")
-@pytest.mark.parametrize(("engine", "kind", "sizes", "says"), FAILING, ids=[f"{one[0]}-{one[1]}" for one in FAILING])
+@pytest.mark.parametrize(
+    ("engine", "kind", "sizes", "says"), FAILING, ids=[f"{one[0]}-{one[1]}" for one in FAILING]
+)
 def test_what_is_refused_fails_in_a_rank(
     worlds: Worlds, engine: str, kind: str, sizes: dict[str, Any], says: str, tmp_path: Path
 ) -> None:
@@ -98,14 +146,20 @@ def test_what_is_refused_fails_in_a_rank(
     assert refuses is not None
     why = refuses(arguments(), {"model": folder}, 1)
     assert says in why
-    assert ("refuses" if kind in OURS else "fails on") + " this model, tried without its numbers" in why
+    assert (
+        "refuses" if kind in OURS else "fails on"
+    ) + " this model, tried without its numbers" in why
     error = worlds.run(engine, size=1, model=folder, **asked()).error(0)
     assert error is not None
     assert says in " ".join(str(error.event.values["message"]).split())
 
 
 # Of each whether the plan fails.
-PLANS = [("doge", {}, True), ("arcee", {}, False), ("qwen2_moe", {**EXPERTS, "num_experts": 12}, False)]
+PLANS = [
+    ("doge", {}, True),
+    ("arcee", {}, False),
+    ("qwen2_moe", {**EXPERTS, "num_experts": 12}, False),
+]
 
 
 @pytest.mark.whole
@@ -129,7 +183,9 @@ BASES = {"layer_rope_theta": [1e4, 1e4, 1e6, 1e6], "sliding_window": 8}
 
 
 @pytest.mark.whole
-def test_each_stage_has_the_bases_of_rotation_of_its_own_layers(worlds: Worlds, tmp_path: Path) -> None:
+def test_each_stage_has_the_bases_of_rotation_of_its_own_layers(
+    worlds: Worlds, tmp_path: Path
+) -> None:
     """The second stage took those of the first layers, or its two bases for its two layers."""
     folder = saved("granite_swa", tmp_path, **SIZES | BASES)
     assert rehearsal.complaint("hf-pipeline", folder, ranks=2, dtype="float32") == ""
@@ -143,7 +199,9 @@ def test_each_stage_has_the_bases_of_rotation_of_its_own_layers(worlds: Worlds, 
 
 @pytest.mark.whole
 @pytest.mark.usefixtures("forked")
-@pytest.mark.parametrize(("engine", "size"), [("hf-single", 1), ("hf-tensor", 2), ("hf-pipeline", 2)])
+@pytest.mark.parametrize(
+    ("engine", "size"), [("hf-single", 1), ("hf-tensor", 2), ("hf-pipeline", 2)]
+)
 def test_the_decoder_of_a_model_of_text_and_images_is_run(
     worlds: Worlds, engine: str, size: int, tmp_path: Path
 ) -> None:
@@ -180,13 +238,20 @@ def test_heads_that_no_rank_gets_a_part_of_are_not_counted(worlds: Worlds, tmp_p
     np.testing.assert_allclose(found[1], found[0], rtol=0, atol=1e-4)
 
 
-HYBRID = {"attn_layer_period": 2, "attn_layer_offset": 1, "expert_layer_period": 2, "expert_layer_offset": 1}
+HYBRID = {
+    "attn_layer_period": 2,
+    "attn_layer_offset": 1,
+    "expert_layer_period": 2,
+    "expert_layer_offset": 1,
+}
 HYBRID |= {"num_experts": 4, "mamba_d_state": 8, "initializer_range": 0.2}
 
 
 @pytest.mark.whole
 @pytest.mark.usefixtures("forked")
-def test_chunks_are_refused_of_a_model_that_begins_anew_with_each(worlds: Worlds, tmp_path: Path) -> None:
+def test_chunks_are_refused_of_a_model_that_begins_anew_with_each(
+    worlds: Worlds, tmp_path: Path
+) -> None:
     """transformers' Jamba leaves its states out: a world of one said another thing than the same prompt read whole."""
     folder = saved("jamba", tmp_path, **SIZES | HYBRID)
     refuses = READY["hf-single"].refuses
@@ -202,7 +267,9 @@ def test_chunks_are_refused_of_a_model_that_begins_anew_with_each(worlds: Worlds
     found, longer = [], {"prompts": [list(range(20, 40))]}
     for chunk in (8, 0):
         assert (
-            worlds.run("hf-single", size=1, model=folder, **asked() | longer | {"prefill_chunk": chunk}).error(0)
+            worlds.run(
+                "hf-single", size=1, model=folder, **asked() | longer | {"prefill_chunk": chunk}
+            ).error(0)
             is None
         )
         found.append(np.load(worlds.kept[0, "prefill.logits.0"]))
@@ -225,14 +292,21 @@ def test_what_an_engine_runs_is_not_refused(engine: str, tmp_path: Path) -> None
     """One that is made here, with experts, rehearsed like any other."""
     if engine.startswith("mlx"):
         pytest.importorskip("mlx.core")
-    assert rehearsal.complaint(engine, write("qwen3-moe", tmp_path / "model"), ranks=3, dtype="float32") == ""
+    assert (
+        rehearsal.complaint(
+            engine, write("qwen3-moe", tmp_path / "model"), ranks=3, dtype="float32"
+        )
+        == ""
+    )
 
 
 @pytest.mark.whole
 @pytest.mark.usefixtures("forked")
 @pytest.mark.parametrize("engine", ["hf-single", "mlx-single"])
 @pytest.mark.parametrize("harm", ["missing", "unexpected", "mismatched"])
-def test_a_checkpoint_that_does_not_fit_its_configuration_is_refused(engine: str, harm: str, tmp_path: Path) -> None:
+def test_a_checkpoint_that_does_not_fit_its_configuration_is_refused(
+    engine: str, harm: str, tmp_path: Path
+) -> None:
     """A tensor that is missing would be random numbers: by the header alone it is known, and no number is read."""
     if engine.startswith("mlx"):
         pytest.importorskip("mlx.core")
@@ -279,12 +353,16 @@ def test_what_was_found_is_found_again_without_a_process(
     assert len(list(own_cache.glob("*.json"))) == 1
 
 
-def test_a_model_that_is_made_here_is_not_rehearsed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_model_that_is_made_here_is_not_rehearsed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Its table is tested; with a tensor more or less it is any other model."""
     monkeypatch.setattr(rehearsal, "complaint", lambda *_args, **_named: "asked")
     folder = write("llama", tmp_path / "made")
     assert rehearsal.refusal("hf-single", folder, ranks=1, dtype="float32") == ""
-    assert "asked" in rehearsal.refusal("hf-single", spoiled(tmp_path, "missing"), ranks=1, dtype="float32")
+    assert "asked" in rehearsal.refusal(
+        "hf-single", spoiled(tmp_path, "missing"), ranks=1, dtype="float32"
+    )
 
 
 def test_a_layer_that_is_more_than_a_matrix_stays_whole() -> None:

@@ -18,7 +18,13 @@ from tests.engines.test_rehearsal import EXPERTS, SIZES, saved
 from tests.engines.worlds import Worlds
 
 CHECK: TypeAdapter[Check] = TypeAdapter(AnyCheck)
-BY_PLAN = {"id": "it", "kind": "shards-cover", "ranks": "every", "against": "reference", "plan": "reference"}
+BY_PLAN = {
+    "id": "it",
+    "kind": "shards-cover",
+    "ranks": "every",
+    "against": "reference",
+    "plan": "reference",
+}
 ASKED = {"prompts": [[20, 21, 22]], "max_new_tokens": 1}
 # Takes the place of a rank's entry: it loads, changes what it tells, and ends.
 SLIP = """
@@ -76,36 +82,52 @@ def covered(ranks: History, reference: History) -> list[str]:
     """Why each rank fails; empty where it does not. The bytes are taken to be those of the checkpoint."""
     check = CHECK.validate_python(BY_PLAN)
     assert isinstance(check, ShardsCoverCheck)
-    shapes: dict[str, Any] = {one.tensor: [end for _, end in one.bounds] for one in shards_of(reference, 0) or ()}
+    shapes: dict[str, Any] = {
+        one.tensor: [end for _, end in one.bounds] for one in shards_of(reference, 0) or ()
+    }
     told = [one for rank in range(ranks.size) for one in shards_of(ranks, rank) or ()]
     slices: dict[str, Any] = {
-        f"{one.tensor}[{', '.join(f'{begin}:{end}' for begin, end in one.bounds)}]": one.sha256 for one in told
+        f"{one.tensor}[{', '.join(f'{begin}:{end}' for begin, end in one.bounds)}]": one.sha256
+        for one in told
     }
     history = History([seen.event for seen in ranks.seen], size=ranks.size, reference=reference)
-    return [one.reason for one in check.judge_account(history, {"shapes": shapes, "slices": slices}, 1)]
+    return [
+        one.reason for one in check.judge_account(history, {"shapes": shapes, "slices": slices}, 1)
+    ]
 
 
 @pytest.fixture(scope="module")
 def granite(worlds: Worlds, tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, History]:
     """A model whose plan leaves attention whole, and its reference."""
-    model = saved("granitemoe", tmp_path_factory.mktemp("granite"), **SIZES | EXPERTS | {"num_hidden_layers": 1})
+    model = saved(
+        "granitemoe",
+        tmp_path_factory.mktemp("granite"),
+        **SIZES | EXPERTS | {"num_hidden_layers": 1},
+    )
     return model, worlds.run("hf-single", size=1, model=model, envelope="some", **ASKED)
 
 
 @pytest.mark.whole
-def test_a_plan_that_leaves_attention_whole_is_what_ranks_hold(worlds: Worlds, granite: tuple[Path, History]) -> None:
+def test_a_plan_that_leaves_attention_whole_is_what_ranks_hold(
+    worlds: Worlds, granite: tuple[Path, History]
+) -> None:
     """Healthy ranks of two and three hold to what the reference told, which names attention and no expert."""
     model, reference = granite
     whole = {value for value, _ in reference.values(0, "plan.whole", "tensor")}
     assert "model.layers.0.self_attn.q_proj.weight" in whole
     assert not any("experts" in str(name) or "embed" in str(name) for name in whole)
     for size in (2, 3):
-        assert covered(worlds.run("hf-tensor", size=size, model=model, **ASKED), reference) == [""] * size
+        assert (
+            covered(worlds.run("hf-tensor", size=size, model=model, **ASKED), reference)
+            == [""] * size
+        )
 
 
 @pytest.mark.whole
 @pytest.mark.parametrize("slip", SLIPS)
-def test_what_a_rank_tells_against_the_plan_is_seen(worlds: Worlds, granite: tuple[Path, History], slip: str) -> None:
+def test_what_a_rank_tells_against_the_plan_is_seen(
+    worlds: Worlds, granite: tuple[Path, History], slip: str
+) -> None:
     """A rank that keeps, doubles, loses or lacks something, and a world that splits nothing, by their own events."""
     model, reference = granite
     distributed, does, says = SLIPS[slip]

@@ -25,7 +25,9 @@ class Decoder(torch.nn.Module):  # type: ignore[name-defined,misc]
 
     def __init__(self, **lists: Any) -> None:
         super().__init__()
-        self.config = SimpleNamespace(layer_types=["a", "b", "c", "d"], thetas=[1, 2, 3, 4], **lists)
+        self.config = SimpleNamespace(
+            layer_types=["a", "b", "c", "d"], thetas=[1, 2, 3, 4], **lists
+        )
         self.embed = torch.nn.Embedding(8, 4)
         self.layers = torch.nn.ModuleList([Layer(4, 4) for _ in range(4)])
         self.own, self.shared = ["e", "f", "g", "h"], 3
@@ -64,7 +66,10 @@ def test_what_a_loop_finds_by_the_number_of_a_layer_is_cut_like_the_layers() -> 
 def test_a_loop_that_tells_layers_their_number_is_refused() -> None:
     """Nobody knows what they do with it."""
     whole = Told()
-    with pytest.raises(ValueError, match=r"Told goes by the numbers of its layers \(state = layer\(state, number\)\)"):
+    with pytest.raises(
+        ValueError,
+        match=r"Told goes by the numbers of its layers \(state = layer\(state, number\)\)",
+    ):
         stages.cut_by_number(whole, "layers", whole.config, begin=2, end=4, of=4)
 
 
@@ -102,7 +107,9 @@ class Model(torch.nn.Module):  # type: ignore[name-defined,misc]
         super().__init__()
         self.tower, self.text = Decoder(), Decoder()
         self.head = torch.nn.Linear(4, 8, bias=False)
-        self.config = SimpleNamespace(get_text_config=lambda: SimpleNamespace(num_hidden_layers=layers))
+        self.config = SimpleNamespace(
+            get_text_config=lambda: SimpleNamespace(num_hidden_layers=layers)
+        )
 
     def get_decoder(self) -> Any:
         return self.text
@@ -133,7 +140,9 @@ def test_a_product_over_fewer_columns_than_parts_is_made_once() -> None:
     orders = importlib.import_module("harness.engines.inference_inside.orders")
     matrix, given = torch.nn.Linear(2, 3), torch.ones(1, 2)
     with orders.split(torch.nn.Sequential(matrix), orders.Cut(4, strided=True)):
-        assert torch.allclose(matrix(given), torch.nn.functional.linear(given, matrix.weight, matrix.bias))
+        assert torch.allclose(
+            matrix(given), torch.nn.functional.linear(given, matrix.weight, matrix.bias)
+        )
 
 
 @pytest.mark.slow
@@ -168,8 +177,13 @@ def test_routers_that_nobody_saw_are_no_routing() -> None:
     """PhiMoE chooses otherwise than by `topk`, some layers of DeepSeek-V4 by a table."""
     pytest.importorskip("transformers")
     hf = importlib.import_module("harness.engines.inference_inside.hf")
-    engine, names = hf.Transformers(rank=0, size=1, sharding="single"), [f"m.layers.{n}.experts.w" for n in (0, 1)]
+    engine, names = (
+        hf.Transformers(rank=0, size=1, sharding="single"),
+        [f"m.layers.{n}.experts.w" for n in (0, 1)],
+    )
     config = SimpleNamespace(num_experts=4, num_experts_per_tok=2)
     engine._routers = hf.Routers(config, names, layers=(0, 2))
-    with pytest.raises(ValueError, match="experts in 2 layers here, and the routers of 0 were seen: leave routing"):
+    with pytest.raises(
+        ValueError, match="experts in 2 layers here, and the routers of 0 were seen: leave routing"
+    ):
         engine.scores()

@@ -84,9 +84,9 @@ def test_an_order_is_set_up_once_for_all_prompts() -> None:
     answers.envelope(kept, toy, request, [[1, 2, 3, 4], [5]], [[], []], routings=[None, None])
     apart = ["begin apart", 2, 2, 2, 2, 1, 1, "end apart"]  # as the ranks read it, and in halves
     assert toy.noted == [1, 1, 1, 1, 4, 1, *apart, "begin doubled", 2, 2, 1, "end doubled"]
-    assert sorted((prompt, count) for prompt, count, _ in kept.told) == [(0, n) for n in range(5)] + [
-        (1, n) for n in range(4)
-    ]
+    assert sorted((prompt, count) for prompt, count, _ in kept.told) == [
+        (0, n) for n in range(5)
+    ] + [(1, n) for n in range(4)]
     assert (0, 3, "apart, prefill in chunks of 2") in kept.told
     assert kept.names.count("envelope.3.prefill.logits.1") == 1
 
@@ -119,7 +119,9 @@ def test_mlx_cuts_a_matrix_once() -> None:
 
 
 @pytest.mark.parametrize(("reads", "many"), [(False, 1), (True, 0)])
-def test_padding_is_an_order_only_where_it_changes_no_more_than_rounding(reads: bool, many: int) -> None:
+def test_padding_is_an_order_only_where_it_changes_no_more_than_rounding(
+    reads: bool, many: int
+) -> None:
     """MiniMax M3 cuts keys into blocks by their place: beside its noise no position was left to judge."""
     from harness.engines.inference_inside.hf import Transformers
 

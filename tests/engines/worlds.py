@@ -75,6 +75,8 @@ class Worlds:
         shutil.rmtree(self._folder)
         self._folder.mkdir()
         for path in sorted(scratch.rglob("*.npy")):
-            rank = int(next(part for part in path.parts if part.startswith("rank-")).removeprefix("rank-"))
+            rank = int(
+                next(part for part in path.parts if part.startswith("rank-")).removeprefix("rank-")
+            )
             name = path.name.removesuffix(".npy").removesuffix(".bfloat16")
             self.kept[rank, name] = Path(shutil.copy(path, self._folder / f"{rank}-{path.name}"))

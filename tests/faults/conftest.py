@@ -53,7 +53,9 @@ LINKS: dict[str, dict[str, Any]] = {
 }
 
 # Of every fault of a call, what it cannot be without.
-CALLS: dict[str, dict[str, Any]] = {kind: {} for kind, found in KINDS.items() if issubclass(found, CallFault)}
+CALLS: dict[str, dict[str, Any]] = {
+    kind: {} for kind, found in KINDS.items() if issubclass(found, CallFault)
+}
 
 
 def a_fault(**options: Any) -> Any:
@@ -76,9 +78,16 @@ class Struck:
     @property
     def findings(self) -> dict[str, Finding]:
         """What holds in every trial, with what the faults ended excused."""
-        ended = {found.rank: found.fault for found in self.proved if found.proof.proved and found.proof.ends}
+        ended = {
+            found.rank: found.fault
+            for found in self.proved
+            if found.proof.proved and found.proof.ends
+        }
         scenario: Scenario = parse_scenario(SCENARIO, name="s.yaml")
-        return {finding.check: finding for finding in judge_trial(scenario.checks, self.history, ended_by_fault=ended)}
+        return {
+            finding.check: finding
+            for finding in judge_trial(scenario.checks, self.history, ended_by_fault=ended)
+        }
 
     @property
     def passed(self) -> bool:
@@ -87,7 +96,9 @@ class Struck:
 
     def one(self, by: str, rank: int | None, name: str) -> Event:
         """The only event of that name."""
-        (found,) = (seen.event for seen in self.history.seen if self._is(seen.event, by, rank, name))
+        (found,) = (
+            seen.event for seen in self.history.seen if self._is(seen.event, by, rank, name)
+        )
         return found
 
     def count(self, by: str, rank: int | None, name: str) -> int:
@@ -121,7 +132,11 @@ def live(pool: ServerPool, hub: Callable[..., WorldHub]) -> Callable[..., Struck
     """Run a world with faults."""
 
     def run(
-        *faults: Any, entry: str = "struck:pass_by", size: int = 2, world: type[World] = World, **rest: Any
+        *faults: Any,
+        entry: str = "struck:pass_by",
+        size: int = 2,
+        world: type[World] = World,
+        **rest: Any,
     ) -> Struck:
         strikes = Strikes(faults, size=size, seed=rest.pop("seed", 0))
         served = hub(faults, size) if any(fault.kind == "hub" for fault in faults) else None
@@ -152,7 +167,9 @@ def live(pool: ServerPool, hub: Callable[..., WorldHub]) -> Callable[..., Struck
 
         launch = launch if served is None else served.prepare(launch)
         hosts = {"on_hosts": served.on_hosts} if served is not None else {}
-        capture = world(launch, pool, on_begin=begin, on_gate=strikes.at_gate, on_end=end, **hosts).run()
+        capture = world(
+            launch, pool, on_begin=begin, on_gate=strikes.at_gate, on_end=end, **hosts
+        ).run()
         assert capture.events == tuple(Event.parse(event.line()) for event in capture.events)
         return Struck(list(faults), History(capture.events, size=size))
 

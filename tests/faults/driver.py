@@ -15,13 +15,21 @@ from tests.launches import launch_of
 SUBJECTS = Path(__file__).with_name("subjects")
 OPTIONS = {"no-space": {"folder": "home"}, "memory": {"more": "64MiB"}}
 # What tells that the fault is in force.
-TOLD = {"pause": "rank.stopped", "starve": "rank.crowded", "no-space": "rank.covered", "memory": "rank.limited"}
+TOLD = {
+    "pause": "rank.stopped",
+    "starve": "rank.crowded",
+    "no-space": "rank.covered",
+    "memory": "rank.limited",
+}
 
 
 def main() -> None:
     """Run the world; it does not end."""
     kind = sys.argv[1]
-    strikes = Strikes([a_fault(kind=kind, ranks=[1], at="door", **{"for": "10min"}, **OPTIONS.get(kind, {}))], size=2)
+    strikes = Strikes(
+        [a_fault(kind=kind, ranks=[1], at="door", **{"for": "10min"}, **OPTIONS.get(kind, {}))],
+        size=2,
+    )
     launch = launch_of(
         about={},
         size=2,
@@ -46,7 +54,9 @@ def main() -> None:
             print("struck", flush=True)
 
     with ServerPool() as pool:
-        World(strikes.prepare(launch), pool, on_begin=begin, on_gate=at_gate, on_end=strikes.end).run()
+        World(
+            strikes.prepare(launch), pool, on_begin=begin, on_gate=at_gate, on_end=strikes.end
+        ).run()
 
 
 if __name__ == "__main__":

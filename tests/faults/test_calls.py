@@ -40,7 +40,10 @@ def given(rank: int, step: int) -> list[float]:
 
 def strikes(fault: Make, operation: str, *, without: str = "") -> list[Any]:
     kinds = [kind for kind in STRUCK if kind != without]
-    return [fault(kind=kind, ranks=[1], at="door", operation=operation, nth=STRUCK[kind]) for kind in kinds]
+    return [
+        fault(kind=kind, ranks=[1], at="door", operation=operation, nth=STRUCK[kind])
+        for kind in kinds
+    ]
 
 
 def demand_effects(found: list[list[float]]) -> None:
@@ -61,7 +64,9 @@ def test_each_kind_strikes_its_call_and_no_other(live: Live, fault: Make) -> Non
     Without the rank's word, or with another one, nothing is proved.
     """
     struck = live(*strikes(fault, "all_reduce"), entry="calls:sums", observe=True)
-    assert [(one.fault, one.proof.proved) for one in struck.proved] == [(kind, True) for kind in STRUCK], struck.proved
+    assert [(one.fault, one.proof.proved) for one in struck.proved] == [
+        (kind, True) for kind in STRUCK
+    ], struck.proved
     (summed,) = struck.history.said(0, "summed")
     found: Any = summed.event.values["found"]
     demand_effects(found)
@@ -72,16 +77,28 @@ def test_each_kind_strikes_its_call_and_no_other(live: Live, fault: Make) -> Non
     assert "at calls.py:15 in sums was not made" in struck.proved[6].proof.description
     events = [seen.event for seen in struck.history.seen]
     changes: list[tuple[str, Any]] = [
-        *(("what", "another"), ("nth", 9), ("operation", "barrier"), ("why", "not so"), ("fault", "other")),
+        *(
+            ("what", "another"),
+            ("nth", 9),
+            ("operation", "barrier"),
+            ("why", "not so"),
+            ("fault", "other"),
+        ),
         *(("before", None), ("after", None), ("overtaken_by", None)),
     ]
     for key, value in [("", None), *changes]:
         forged = [
-            event if event.name != FAULT_IN_CALL else event._replace(values={**event.values, key: value})
+            (
+                event
+                if event.name != FAULT_IN_CALL
+                else event._replace(values={**event.values, key: value})
+            )
             for event in events
             if key or event.name != FAULT_IN_CALL
         ]
-        proved = {one.fault for one in prove(struck.faults, History(forged, size=2)) if one.proof.proved}
+        proved = {
+            one.fault for one in prove(struck.faults, History(forged, size=2)) if one.proof.proved
+        }
         kept = {
             "before": {"reorder-calls", "skip-call", "repeat-call"},
             "after": {"reorder-calls", "skip-call", "repeat-call"},
@@ -106,8 +123,10 @@ def test_another_shape_breaks_the_call(live: Live, fault: Make) -> None:
     """It is aimed by line, and the trial is struck whatever becomes of it."""
     one = fault(kind="other-shape", ranks=[1], at="door", line="calls.py:15", nth=2)
     struck = live(one, entry="calls:sums", observe=True, deadline=2.0)
-    assert struck.proved[0].proof.description == (
-        "all_reduce at calls.py:15 in sums was made with an element less: ['float32', [8]] became ['float32', [7]]"
+    assert (
+        struck.proved[0].proof.description
+        == "all_reduce at calls.py:15 in sums was made with an element less: ['float32', [8]]"
+        " became ['float32', [7]]"
     )
 
 
@@ -116,12 +135,22 @@ def test_a_call_that_cannot_be_struck_is_made_as_it_is(live: Live, fault: Make) 
     refused = {
         ("swapped-halves", "broadcast", 1): "the rank gives nothing in it",
         ("lost-contribution", "all_reduce", 1): "it is a max, to which nothing is added",
-        ("stale-payload", "all_gather", 1): "there is no such call before it whose payload could be sent again",
+        (
+            "stale-payload",
+            "all_gather",
+            1,
+        ): "there is no such call before it whose payload could be sent again",
         ("stale-payload", "all_gather", 2): "that changes nothing of its payload",
-        ("skip-call", "all_gather", 3): "it made no call 3 of all_gather behind door that was struck, and returned",
+        (
+            "skip-call",
+            "all_gather",
+            3,
+        ): "it made no call 3 of all_gather behind door that was struck, and returned",
     }
     faults = [
-        fault(kind=kind, ranks=[1], at="door", operation=operation, nth=nth).model_copy(update={"id": f"f-{place}"})
+        fault(kind=kind, ranks=[1], at="door", operation=operation, nth=nth).model_copy(
+            update={"id": f"f-{place}"}
+        )
         for place, (kind, operation, nth) in enumerate(refused)
     ]
     struck = live(*faults, entry="calls:one_sided", observe=True)

@@ -62,12 +62,19 @@ def test_a_rank_is_seen_to_continue_before_its_gate_opens(live: Live, fault: Mak
         if seen.event.values["signal"] == "SIGCONT"
     ]
     assert len(landed) == 1
-    assert struck.one("harness", 1, "fault.undone").ns < continued.ns <= landed[0] < struck.one("rank", 1, "after").ns
+    assert (
+        struck.one("harness", 1, "fault.undone").ns
+        < continued.ns
+        <= landed[0]
+        < struck.one("rank", 1, "after").ns
+    )
     assert "shown_by" not in continued.values
 
 
 @pytest.mark.slow
-def test_a_rank_that_ends_when_it_is_continued_proves_the_pause_by_its_end(live: Live, fault: Make) -> None:
+def test_a_rank_that_ends_when_it_is_continued_proves_the_pause_by_its_end(
+    live: Live, fault: Make
+) -> None:
     """The kernel has forgotten that it went on; that it ended with a code shows it."""
     struck = live(
         fault(kind="pause", ranks=[1], at="door", **{"for": "20ms"}),
@@ -108,6 +115,7 @@ def test_an_end_by_sigkill_proves_nothing(live: Live, fault: Make) -> None:
     assert struck.count("server", 1, "rank.continued") == 0
     (found,) = struck.proved
     assert not found.proof.proved
-    assert found.proof.description == (
-        "nobody saw it continue before SIGKILL ended it, which ends a stopped process too"
+    assert (
+        found.proof.description
+        == "nobody saw it continue before SIGKILL ended it, which ends a stopped process too"
     )

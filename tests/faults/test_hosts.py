@@ -35,7 +35,14 @@ def test_every_rank_reaches_the_hub_on_its_own_host(live: Live, fault: Callable[
         answer={"kind": "refuse", "for": "200ms"},
         when={"times": 1},
     )
-    gone = fault(kind="hub", id="gone", ranks=[1], role="model_info", answer={"kind": "missing"}, when={"times": 1})
+    gone = fault(
+        kind="hub",
+        id="gone",
+        ranks=[1],
+        role="model_info",
+        answer={"kind": "missing"},
+        when={"times": 1},
+    )
     struck = live(closed, gone, entry="struck:ask_until_answered", size=3, backend="none", hosts=ON)
     told: list[Any] = [struck.one("rank", rank, "after").values["told"] for rank in range(3)]
     assert [one[-1] for one in told] == [200, 200, 200]
@@ -46,7 +53,9 @@ def test_every_rank_reaches_the_hub_on_its_own_host(live: Live, fault: Callable[
         ("gone", 1, True),
     ]
     requests = [seen.event for seen in struck.history.seen if seen.event.name == "hub.request"]
-    assert {(event.rank, event.values["client"]) for event in requests} == {(rank, f"rank-{rank}") for rank in range(3)}
+    assert {(event.rank, event.values["client"]) for event in requests} == {
+        (rank, f"rank-{rank}") for rank in range(3)
+    }
     assert all("by_pid" not in event.values for event in requests)
     assert struck.one("server", None, "wire.carried").values["links"] == []
     # A network lives on as long as somebody has a socket of it.
@@ -63,19 +72,25 @@ SEEN = {"read-only": "EROFS", "no-space": "ENOSPC", "permission-denied": "EACCES
 
 
 @pytest.mark.parametrize("kind", FOLDERS)
-def test_a_folder_that_a_host_has_alone_is_struck_where_it_is(live: Live, fault: Callable[..., Any], kind: str) -> None:
+def test_a_folder_that_a_host_has_alone_is_struck_where_it_is(
+    live: Live, fault: Callable[..., Any], kind: str
+) -> None:
     """What lies in a temporary folder is struck for the rank on that host; its peer on another host has its own."""
     if kind == "permission-denied" and os.geteuid() == 0:
         pytest.skip("nothing is denied to root")
     one = fault(kind=kind, id="folder", ranks=[1], at="door", **FOLDERS[kind])
-    struck = live(one, entry="struck:store", arguments={"own": "temporary"}, hosts=Hosts(count=2, of=(0, 1)))
+    struck = live(
+        one, entry="struck:store", arguments={"own": "temporary"}, hosts=Hosts(count=2, of=(0, 1))
+    )
     assert struck.proved[0].proof.proved, struck.proved[0].proof.description
     fine = {"own": "done", "shared": "done", "own-kept": [1000, 1000], "shared-kept": [1000, 1000]}
     kept = {"truncated": [10, 10]}
     told = struck.one("rank", 1, "after").values["told"]
     assert isinstance(told, dict)
     assert told["own"] == SEEN.get(kind, "done")
-    assert told.get("own-kept") == (None if kind == "permission-denied" else kept.get(kind, [1000, 1000]))
+    assert told.get("own-kept") == (
+        None if kind == "permission-denied" else kept.get(kind, [1000, 1000])
+    )
     assert struck.one("rank", 0, "after").values["told"] == fine
     if one.duration is not None:
         assert struck.one("rank", 1, "later").values["told"] == fine
@@ -93,7 +108,11 @@ def test_a_clock_is_ahead_of_that_of_its_host(live: Live, fault: Callable[..., A
     assert struck.passed
     for forged in (None, 0, "90", told[1]):
         events = [
-            seen.event._replace(values={"ahead": forged}) if seen.event.name == "rank.clock" else seen.event
+            (
+                seen.event._replace(values={"ahead": forged})
+                if seen.event.name == "rank.clock"
+                else seen.event
+            )
             for seen in struck.history.seen
         ]
         assert not prove([one], History(events, size=3))[0].proof.proved

@@ -71,4 +71,6 @@ def test_a_harness_killed_while_a_rank_is_struck_leaves_nobody(short_tmp: Path, 
     assert left_after(f"TMPDIR={short_tmp}", GONE_WITHIN) == set()
     assert str(short_tmp) not in Path("/proc/self/mounts").read_text()
     assert not any(group.exists() for group in groups)
-    assert [path.name for path in short_tmp.iterdir() if not path.name.startswith("rankproof-ports-")] == []
+    assert [
+        path.name for path in short_tmp.iterdir() if not path.name.startswith("rankproof-ports-")
+    ] == []

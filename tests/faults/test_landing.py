@@ -24,17 +24,26 @@ AT_THE_DOOR = (
 
 
 @pytest.mark.parametrize("options", AT_THE_DOOR, ids=lambda options: options["kind"])
-def test_a_strike_at_an_event_that_never_comes_is_not_proved(live: Live, fault: Make, options: Any) -> None:
+def test_a_strike_at_an_event_that_never_comes_is_not_proved(
+    live: Live, fault: Make, options: Any
+) -> None:
     """A rank that returns without its event had its chance: no strike, no proof, and the reason in words."""
     struck = live(fault(ranks=[1], **options), entry="struck:never")
     (found,) = struck.proved
-    assert (found.struck, found.undone, found.proof.proved, found.proof.overtaken) == (False, False, False, False)
+    assert (found.struck, found.undone, found.proof.proved, found.proof.overtaken) == (
+        False,
+        False,
+        False,
+        False,
+    )
     assert found.proof.description == "it never said door, and returned"
     assert struck.passed
 
 
 @pytest.mark.parametrize("options", AT_THE_DOOR, ids=lambda options: options["kind"])
-def test_a_rank_that_dies_before_its_fault_failed_by_itself(live: Live, fault: Make, options: Any) -> None:
+def test_a_rank_that_dies_before_its_fault_failed_by_itself(
+    live: Live, fault: Make, options: Any
+) -> None:
     """The fault came too late, says how the rank ended, and excuses nothing."""
     struck = live(fault(ranks=[1], **options), entry="struck:die_before")
     (found,) = struck.proved
@@ -46,7 +55,9 @@ def test_a_rank_that_dies_before_its_fault_failed_by_itself(live: Live, fault: M
 @pytest.mark.slow
 def test_a_rank_that_hangs_before_its_fault_failed_by_itself(live: Live, fault: Make) -> None:
     """Stopped at the deadline before it reached its event: too late as well."""
-    struck = live(fault(kind="kill", ranks=[1], at="door"), entry="struck:hang_before", deadline=1.0)
+    struck = live(
+        fault(kind="kill", ranks=[1], at="door"), entry="struck:hang_before", deadline=1.0
+    )
     (found,) = struck.proved
     assert (found.proof.proved, found.proof.overtaken) == (False, True)
     assert not struck.passed
@@ -54,7 +65,9 @@ def test_a_rank_that_hangs_before_its_fault_failed_by_itself(live: Live, fault: 
 
 def test_a_rank_that_survives_its_signal_was_not_killed(live: Live, fault: Make) -> None:
     """SIGTERM ignored: the signal was sent, the rank returned, and nothing is proved."""
-    struck = live(fault(kind="kill", ranks=[1], at="door", signal="TERM"), entry="struck:survive_sigterm")
+    struck = live(
+        fault(kind="kill", ranks=[1], at="door", signal="TERM"), entry="struck:survive_sigterm"
+    )
     (found,) = struck.proved
     assert (found.struck, found.proof.proved) == (True, False)
     assert found.proof.description == "it ended with code 0, not by SIGTERM"
@@ -68,7 +81,10 @@ def test_what_is_raised_may_be_caught(live: Live, fault: Make) -> None:
     (found,) = struck.proved
     assert found.proof.proved
     assert "caught" in found.proof.description
-    assert struck.one("rank", 1, "caught").values == {"type": "ConnectionError", "message": "gone away"}
+    assert struck.one("rank", 1, "caught").values == {
+        "type": "ConnectionError",
+        "message": "gone away",
+    }
     assert struck.passed
 
 
@@ -133,7 +149,10 @@ def test_several_faults_in_one_world(live: Live, fault: Make) -> None:
 def test_a_variable_read_at_import_starts_fresh_ranks(live: Live, fault: Make) -> None:
     """One rank with another number of threads: every rank is fresh, and torch there has what it was given."""
     struck = live(
-        fault(kind="env", ranks=[1], set={"OMP_NUM_THREADS": "2"}), entry="struck:threads", warm=False, deadline=60.0
+        fault(kind="env", ranks=[1], set={"OMP_NUM_THREADS": "2"}),
+        entry="struck:threads",
+        warm=False,
+        deadline=60.0,
     )
     (found,) = struck.proved
     assert found.proof.proved
@@ -145,18 +164,30 @@ def test_a_variable_read_at_import_starts_fresh_ranks(live: Live, fault: Make) -
 def test_a_world_that_fails_meanwhile_takes_back_what_is_in_force(live: Live, fault: Make) -> None:
     """A rank that is paused when another fails is stopped with its world; the strike is undone, and proves nothing."""
     struck = live(
-        fault(kind="pause", ranks=[0], at="door", **{"for": "15s"}), entry="struck:die_before", after_failure=0.1
+        fault(kind="pause", ranks=[0], at="door", **{"for": "15s"}),
+        entry="struck:die_before",
+        after_failure=0.1,
     )
     (found,) = struck.proved
-    assert (found.struck, found.undone, found.proof.proved, found.proof.overtaken) == (True, True, False, True)
-    assert found.proof.description == "it was not stopped for 15 s: its world had failed meanwhile, and was stopped"
+    assert (found.struck, found.undone, found.proof.proved, found.proof.overtaken) == (
+        True,
+        True,
+        False,
+        True,
+    )
+    assert (
+        found.proof.description
+        == "it was not stopped for 15 s: its world had failed meanwhile, and was stopped"
+    )
     assert struck.history.exit(0).event.values["signal"] == "SIGKILL"
 
 
 def test_a_late_rank_is_not_started_into_a_world_that_is_over(live: Live, fault: Make) -> None:
     """The deadline comes before the late rank: nobody is started any more, nothing waits for it."""
     begin = time.monotonic()
-    struck = live(fault(kind="start-late", ranks=[1], **{"for": "15s"}), deadline=0.5, after_failure=0.2)
+    struck = live(
+        fault(kind="start-late", ranks=[1], **{"for": "15s"}), deadline=0.5, after_failure=0.2
+    )
     assert time.monotonic() - begin < 15
     (found,) = struck.proved
     assert (found.struck, found.proof.proved, found.proof.overtaken) == (False, False, True)
@@ -167,14 +198,24 @@ def test_a_late_rank_is_not_started_into_a_world_that_is_over(live: Live, fault:
 @pytest.mark.slow
 @pytest.mark.parametrize("backend", ["gloo", "mlx-ring"])
 @pytest.mark.parametrize("inside", [False, True], ids=["right-before", "inside"])
-def test_a_pause_in_the_middle_of_collectives(live: Live, fault: Make, inside: bool, backend: str) -> None:
+def test_a_pause_in_the_middle_of_collectives(
+    live: Live, fault: Make, inside: bool, backend: str
+) -> None:
     """Ranks wait for one that is stopped before or inside an all-gather, and all get what they always get."""
-    world = {"entry": "struck:gather", "arguments": {"rounds": 200, "inside": inside}, "backend": backend}
+    world = {
+        "entry": "struck:gather",
+        "arguments": {"rounds": 200, "inside": inside},
+        "backend": backend,
+    }
     usual = live(**world)
     struck = live(fault(kind="pause", ranks=[1], at="door", **{"for": "300ms"}), **world)
     (found,) = struck.proved
     assert found.proof.proved
     assert struck.passed
-    digests = {world.one("rank", rank, "gathered").values["digest"] for world in (usual, struck) for rank in (0, 1)}
+    digests = {
+        world.one("rank", rank, "gathered").values["digest"]
+        for world in (usual, struck)
+        for rank in (0, 1)
+    }
     assert len(digests) == 1
     assert struck.one("rank", 0, "gathered").ns > struck.one("harness", 1, "fault.undone").ns

@@ -39,7 +39,14 @@ Live = Callable[..., Struck]
 Make = Callable[..., Any]
 Often = Callable[..., range]
 BACKENDS = ["gloo", "mlx-ring"]
-FLIP = {"flow": "10.77.0.2:1>10.77.0.1:2", "offset": 7, "before": 1, "after": 65, "payload": 9000, "byte": 4}
+FLIP = {
+    "flow": "10.77.0.2:1>10.77.0.1:2",
+    "offset": 7,
+    "before": 1,
+    "after": 65,
+    "payload": 9000,
+    "byte": 4,
+}
 THREE = Hosts(count=3, of=(0, 1, 2))
 MASKED = (
     {"kind": "latency", "by": "20ms", "jitter": "5ms"},
@@ -57,7 +64,9 @@ def wrong(struck: Struck, rank: int) -> list[Any]:
     return [seen.event.values["wrong"] for seen in struck.history.said(rank, "step.end")]
 
 
-def strike(live: Live, fault: Make, options: dict[str, Any], *, backend: str, **rest: Any) -> Struck:
+def strike(
+    live: Live, fault: Make, options: dict[str, Any], *, backend: str, **rest: Any
+) -> Struck:
     """Three ranks on three hosts that exchange data; the links of rank 1's host are struck as it begins."""
     at = {"id": "link", "ranks": [1], "at": "step.begin", **options}
     return live(fault(**at), entry="links:exchange", size=3, backend=backend, hosts=THREE, **rest)
@@ -93,7 +102,9 @@ def test_a_flipped_byte_is_seen_by_who_looks_at_the_data_only(
         flip, *again = struck.one("server", 1, "wire.counted").values["flips"]  # type: ignore[misc]
         assert flip["before"] ^ flip["after"] == 64
         assert all(one["offset"] == flip["offset"] for one in again)  # where TCP sent it twice
-        assert f"was {flip['before']:#04x} and became {flip['after']:#04x}" in found.proof.description
+        assert (
+            f"was {flip['before']:#04x} and became {flip['after']:#04x}" in found.proof.description
+        )
 
 
 @pytest.mark.parametrize("backend", BACKENDS)
@@ -111,12 +122,15 @@ def test_a_link_that_is_cut_stops_every_step(
         waits = judge(struck, kind="progress", event="step.end", limit="500ms")
         assert waits.failed_ranks == (0, 1, 2)
         assert all(
-            "since subject.begin" in part.reason and "in exchange (links.py:" in part.reason for part in waits.ranks
+            "since subject.begin" in part.reason and "in exchange (links.py:" in part.reason
+            for part in waits.ranks
         )
 
 
 @pytest.mark.parametrize("backend", BACKENDS)
-def test_a_connection_that_is_reset_ends_with_an_error(live: Live, fault: Make, often: Often, backend: str) -> None:
+def test_a_connection_that_is_reset_ends_with_an_error(
+    live: Live, fault: Make, often: Often, backend: str
+) -> None:
     """Every rank raises within two seconds, by the clocks of three hosts, and takes no data of the step for whole."""
     for _ in often(1, soak=100):
         struck = strike(live, fault, {"kind": "reset"}, backend=backend)
@@ -128,10 +142,14 @@ def test_a_connection_that_is_reset_ends_with_an_error(live: Live, fault: Make, 
 
 
 @pytest.mark.parametrize("backend", BACKENDS)
-def test_a_broken_frame_is_proved_whatever_comes_of_it(live: Live, fault: Make, often: Often, backend: str) -> None:
+def test_a_broken_frame_is_proved_whatever_comes_of_it(
+    live: Live, fault: Make, often: Often, backend: str
+) -> None:
     """A head that is wrong: libraries raise, hang, or do not notice; the proof says what was flipped in any case."""
     for _ in often(1, soak=100):
-        struck = strike(live, fault, {"kind": "flip-frame", "byte": 1}, backend=backend, deadline=3.0)
+        struck = strike(
+            live, fault, {"kind": "flip-frame", "byte": 1}, backend=backend, deadline=3.0
+        )
         (found,) = struck.proved
         assert found.proof.proved, found.proof.description
 
@@ -139,7 +157,12 @@ def test_a_broken_frame_is_proved_whatever_comes_of_it(live: Live, fault: Make, 
 @pytest.mark.parametrize("backend", BACKENDS)
 @pytest.mark.parametrize(
     "options",
-    [{"kind": "reset"}, {"kind": "partition"}, {"kind": "latency", "by": "5ms"}, {"kind": "loss", "share": "50%"}],
+    [
+        {"kind": "reset"},
+        {"kind": "partition"},
+        {"kind": "latency", "by": "5ms"},
+        {"kind": "loss", "share": "50%"},
+    ],
     ids=lambda options: options["kind"],
 )
 def test_packets_that_close_connections_prove_nothing(
@@ -168,18 +191,24 @@ def test_nobody_cries_wolf(live: Live, often: Often, backend: str) -> None:
 
 @pytest.mark.whole
 @pytest.mark.parametrize("backend", BACKENDS)
-def test_a_link_that_is_bad_before_ranks_have_met(live: Live, fault: Make, often: Often, backend: str) -> None:
+def test_a_link_that_is_bad_before_ranks_have_met(
+    live: Live, fault: Make, often: Often, backend: str
+) -> None:
     """Struck at rank.begin, in the midst of rendezvous: made up for all the same, or nobody meets, and it is proved."""
     turns = often(1, soak=30)
     # What is cut for a moment may meet nothing at all there.
     for options in ({"kind": "reorder", "share": "10%"}, *(MASKED[:-1] if len(turns) > 1 else ())):
         for turn in turns:
-            struck = strike(live, fault, {**options, "at": "rank.begin"}, backend=backend, seed=turn)
+            struck = strike(
+                live, fault, {**options, "at": "rank.begin"}, backend=backend, seed=turn
+            )
             assert struck.proved[0].proof.proved, struck.proved[0].proof.description
             assert struck.passed
     for options in ({"kind": "reset"}, *(STOPPING if len(turns) > 1 else ())):
         for _ in turns:
-            struck = strike(live, fault, {**options, "at": "rank.begin"}, backend=backend, deadline=1.5)
+            struck = strike(
+                live, fault, {**options, "at": "rank.begin"}, backend=backend, deadline=1.5
+            )
             assert struck.proved[0].proof.proved, struck.proved[0].proof.description
             assert not any(struck.history.began(rank) for rank in range(3))
 
@@ -204,7 +233,11 @@ def test_faults_of_several_kinds_in_one_trial(live: Live, fault: Make, backend: 
 
 @pytest.mark.parametrize(
     ("options", "right"),
-    [({"kind": "latency", "by": "50ms"}, True), ({"kind": "flip", "way": "in"}, False), ({"kind": "reset"}, None)],
+    [
+        ({"kind": "latency", "by": "50ms"}, True),
+        ({"kind": "flip", "way": "in"}, False),
+        ({"kind": "reset"}, None),
+    ],
     ids=["latency", "flip", "reset"],
 )
 def test_a_server_and_its_client_need_no_group(
@@ -242,7 +275,11 @@ def any_fault(random: Random, fault: Make) -> tuple[Any, Hosts]:
             "byte": random.choice([None, 0, 4095]),
             "mask": random.randint(1, 255),
         },
-        "flip-frame": {"message": random.randint(1, 9), "byte": random.randint(0, 63), "mask": mask},
+        "flip-frame": {
+            "message": random.randint(1, 9),
+            "byte": random.randint(0, 63),
+            "mask": mask,
+        },
         "partition": {},
         "half-open": {"way": random.choice(["out", "in"])},
         "reset": {},
@@ -266,7 +303,15 @@ def test_after_any_faults_nothing_is_left_and_the_next_world_is_sound(
         random = Random(turn)
         one, hosts_of = any_fault(random, fault)
         backend, size = random.choice(BACKENDS), hosts_of.count
-        struck = live(one, entry="links:exchange", size=size, backend=backend, hosts=hosts_of, seed=turn, deadline=2.0)
+        struck = live(
+            one,
+            entry="links:exchange",
+            size=size,
+            backend=backend,
+            hosts=hosts_of,
+            seed=turn,
+            deadline=2.0,
+        )
         assert not struck.history.noted("harness.error"), (turn, one)
         if not one.kind.startswith("flip"):
             assert not any(any(wrong(struck, rank)) for rank in range(size)), (turn, one)
@@ -299,10 +344,14 @@ def left_below(servers: set[int], *, within: float) -> set[int]:
 
 def test_only_the_links_that_are_named_are_struck(live: Live, fault: Make) -> None:
     """`to` and `way` leave all other links alone, and the proof holds the wire to exactly these."""
-    struck = strike(live, fault, {"kind": "latency", "by": "5ms", "to": [2], "way": "in"}, backend="gloo")
+    struck = strike(
+        live, fault, {"kind": "latency", "by": "5ms", "to": [2], "way": "in"}, backend="gloo"
+    )
     assert struck.one("server", 1, "wire.struck").values["links"] == [[2, 1]]
     assert struck.proved[0].proof.proved
-    other = prove([fault(kind="latency", id="link", ranks=[1], at="step.begin", by="5ms")], struck.history)
+    other = prove(
+        [fault(kind="latency", id="link", ranks=[1], at="step.begin", by="5ms")], struck.history
+    )
     assert not other[0].proof.proved
     assert "not [[1, 0], [1, 2], [0, 1], [2, 1]]" in other[0].proof.description
 
@@ -339,15 +388,35 @@ def test_two_faults_may_be_in_force_on_one_link(live: Live, fault: Make) -> None
         ("wire.counted", {"struck": 0}, "it was done to 0 of "),
         ("wire.counted", {"struck": 10**6}, "it was done to 1000000 of "),
         ("wire.counted", {"payload": 0}, "it was done to 1 packets, and none carried new payload"),
-        ("wire.counted", {"payload": None}, "it was done to 1 packets, and none carried new payload"),
-        ("wire.counted", {"payload": True}, "it was done to 1 packets, and none carried new payload"),
+        (
+            "wire.counted",
+            {"payload": None},
+            "it was done to 1 packets, and none carried new payload",
+        ),
+        (
+            "wire.counted",
+            {"payload": True},
+            "it was done to 1 packets, and none carried new payload",
+        ),
         ("wire.counted", {"payload": 2}, "it was done to 1 packets, and none carried new payload"),
         ("wire.counted", {"flips": []}, "the wire's log shows no byte that it flipped"),
         ("wire.counted", {"flips": [{**FLIP, "after": 1}]}, "the wire flipped otherwise"),
-        ("wire.counted", {"flips": [{**FLIP, "after": 65, "mask": 0, "before": 65}]}, "the wire flipped otherwise"),
-        ("wire.counted", {"flips": [{**FLIP, "flow": "10.77.0.1:2>10.77.0.2:1"}]}, "the wire's log names 10.77.0.1:2>"),
+        (
+            "wire.counted",
+            {"flips": [{**FLIP, "after": 65, "mask": 0, "before": 65}]},
+            "the wire flipped otherwise",
+        ),
+        (
+            "wire.counted",
+            {"flips": [{**FLIP, "flow": "10.77.0.1:2>10.77.0.2:1"}]},
+            "the wire's log names 10.77.0.1:2>",
+        ),
         ("wire.counted", {"flips": [{**FLIP, "payload": 40}]}, "the wire flipped otherwise"),
-        ("wire.counted", {"flips": [FLIP, {**FLIP, "offset": 8}]}, "the wire flipped more than one byte"),
+        (
+            "wire.counted",
+            {"flips": [FLIP, {**FLIP, "offset": 8}]},
+            "the wire flipped more than one byte",
+        ),
     ],
 )
 def test_evidence_that_lacks_something_proves_nothing(
@@ -370,7 +439,11 @@ def test_evidence_that_lacks_something_proves_nothing(
 def test_a_wire_that_does_not_count_payload_is_named(flipped: Struck, lacks: bool) -> None:
     """Whoever leaves it out of a trial is refused by its line."""
     left = [
-        event._replace(values={key: value for key, value in event.values.items() if not lacks or key != "payload"})
+        event._replace(
+            values={
+                key: value for key, value in event.values.items() if not lacks or key != "payload"
+            }
+        )
         for event in (seen.event for seen in flipped.history.seen)
     ]
     found = without_payload(History(left, size=3))
@@ -402,7 +475,13 @@ def flipped(pool: Any) -> Struck:
         preload=ENGINES,
         hosts=THREE,
     )
-    world = World(strikes.prepare(launch), pool, on_begin=strikes.begin, on_gate=strikes.at_gate, on_end=strikes.end)
+    world = World(
+        strikes.prepare(launch),
+        pool,
+        on_begin=strikes.begin,
+        on_gate=strikes.at_gate,
+        on_end=strikes.end,
+    )
     struck = Struck(faults, History(world.run().events, size=3))
     assert struck.proved[0].proof.proved
     return struck

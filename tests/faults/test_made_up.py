@@ -91,7 +91,9 @@ def scenario(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Scenar
     (tmp_path / "two_cables.py").write_text(textwrap.dedent(FILE))
     (info / "METADATA").write_text("Metadata-Version: 2.1\nName: two-cables\nVersion: 1.0\n")
     (info / "RECORD").write_text("two_cables.py,,\n")
-    (info / "entry_points.txt").write_text("[rankproof.faults]\ntwo-cables = two_cables:TwoCablesFault\n")
+    (info / "entry_points.txt").write_text(
+        "[rankproof.faults]\ntwo-cables = two_cables:TwoCablesFault\n"
+    )
     monkeypatch.syspath_prepend(str(tmp_path))
     plugins._by_group.cache_clear()
     # As a process would read it that starts now: the registry of this one was filled before.
@@ -107,7 +109,9 @@ def scenario(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Scenar
 def test_it_runs_over_machines_and_is_skipped_elsewhere(scenario: Scenario) -> None:
     """Its own class says where it can run; no list of ours has to name it."""
     assert refusal(scenario) == ""
-    hostfile = Hostfile(machines=[Machine(name=name, slots=1) for name in "abc"], interpreter="python3")
+    hostfile = Hostfile(
+        machines=[Machine(name=name, slots=1) for name in "abc"], interpreter="python3"
+    )
     preparation = Preparation.__new__(Preparation)
     object.__setattr__(preparation, "cells", cells(scenario))
     object.__setattr__(preparation, "skipped", {})

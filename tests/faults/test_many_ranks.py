@@ -22,7 +22,9 @@ KINDS = {
 
 @pytest.mark.whole
 @pytest.mark.parametrize("kind", KINDS)
-def test_a_fault_on_rank_63_is_proved_there_and_nowhere_else(live: Live, fault: Callable[..., Any], kind: str) -> None:
+def test_a_fault_on_rank_63_is_proved_there_and_nowhere_else(
+    live: Live, fault: Callable[..., Any], kind: str
+) -> None:
     """The last of 64 ranks is struck, with proof; the other 63 go by."""
     struck = live(fault(kind=kind, ranks=[63], **KINDS[kind]), size=64, deadline=120.0)
     (proved,) = struck.proved

@@ -39,7 +39,12 @@ def judge(struck: Struck, **check: Any) -> Finding:
 @pytest.mark.slow
 def test_survivors_of_a_kill_fail_at_once(live: Live, fault: Make) -> None:
     """With gloo every survivor raises and ends well within two seconds of the strike."""
-    struck = live(fault(kind="kill", ranks=[1], at="door"), entry="struck:meet", arguments={"how": "reduce"}, size=3)
+    struck = live(
+        fault(kind="kill", ranks=[1], at="door"),
+        entry="struck:meet",
+        arguments={"how": "reduce"},
+        size=3,
+    )
     for kind in ("detected-within", "survivors-end"):
         found = judge(struck, kind=kind, fault="kill", limit="2s")
         assert found.passed, found
@@ -49,12 +54,19 @@ def test_survivors_of_a_kill_fail_at_once(live: Live, fault: Make) -> None:
 @pytest.mark.slow
 def test_a_survivor_that_swallows_the_error_is_named_with_its_line(live: Live, fault: Make) -> None:
     """It fails alone, with the line at which it stood when it was stopped; `progress` names that line too."""
-    struck = live(fault(kind="kill", ranks=[1], at="door"), entry="struck:reduce_and_swallow", size=3)
+    struck = live(
+        fault(kind="kill", ranks=[1], at="door"), entry="struck:reduce_and_swallow", size=3
+    )
     for kind in ("detected-within", "survivors-end"):
         found = judge(struck, kind=kind, fault="kill", limit="2s")
         assert found.failed_ranks == (2,)
-        assert "until the harness stopped it, in reduce_and_swallow (struck.py:" in found.ranks[2].reason
-    found = judge(struck, kind="progress", event="round", counter="number", limit="200ms", ranks=[0, 2])
+        assert (
+            "until the harness stopped it, in reduce_and_swallow (struck.py:"
+            in found.ranks[2].reason
+        )
+    found = judge(
+        struck, kind="progress", event="round", counter="number", limit="200ms", ranks=[0, 2]
+    )
     assert found.failed_ranks == (2,)
     assert "since round.number 0" in found.ranks[1].reason
     assert "reduce_and_swallow" in found.ranks[1].reason
@@ -72,11 +84,20 @@ def test_the_backends_own_bound_ends_a_wait(live: Live, fault: Make) -> None:
         collective_timeout=1.0,
         after_failure=5.0,
     )
-    found = judge(struck, kind="detected-within", fault="pause", limit="2900ms", ranks=[0, 2], message="imed out")
+    found = judge(
+        struck,
+        kind="detected-within",
+        fault="pause",
+        limit="2900ms",
+        ranks=[0, 2],
+        message="imed out",
+    )
     assert found.passed, found
     seconds = [float(str(part.observed).partition("raised ")[2].split()[0]) for part in found.ranks]
     assert all(1.0 <= one < 2.9 for one in seconds)
-    assert not judge(struck, kind="detected-within", fault="pause", limit="900ms", ranks=[0, 2]).passed
+    assert not judge(
+        struck, kind="detected-within", fault="pause", limit="900ms", ranks=[0, 2]
+    ).passed
 
 
 @pytest.mark.slow
@@ -88,7 +109,9 @@ def test_a_pause_is_seen_by_all_and_who_is_behind_is_named(live: Live, fault: Ma
     found = judge(struck, kind="progress", event="round", counter="number", limit="1s", at_least=6)
     assert found.failed_ranks == (0, 1, 2)
     assert all("since round.number 1" in part.reason for part in found.ranks)
-    assert judge(struck, kind="progress", event="round", counter="number", limit="10s", at_least=6).passed
+    assert judge(
+        struck, kind="progress", event="round", counter="number", limit="10s", at_least=6
+    ).passed
 
 
 @pytest.mark.slow
@@ -101,12 +124,18 @@ def test_a_pause_is_seen_by_all_and_who_is_behind_is_named(live: Live, fault: Ma
     ],
     ids=["threads", "dtype", "clock"],
 )
-def test_a_rank_in_another_environment_is_named_with_the_key(live: Live, fault: Make, options: Any, words: str) -> None:
+def test_a_rank_in_another_environment_is_named_with_the_key(
+    live: Live, fault: Make, options: Any, words: str
+) -> None:
     """What a fault changes of one rank is found there, as the subject begins and ends; without it all agree."""
     struck = live(fault(ranks=[2], at="backend.ready", **options), size=3, tells_environment=True)
     found = judge(struck, kind="environment-agrees")
     assert found.failed_ranks == (2,)
     assert words in found.ranks[2].reason
     part = words.partition(".")[0]
-    others = [one for one in ("versions", "libraries", "variables", "threads", "numerics", "clock") if one != part]
+    others = [
+        one
+        for one in ("versions", "libraries", "variables", "threads", "numerics", "clock")
+        if one != part
+    ]
     assert judge(struck, kind="environment-agrees", parts=others).passed

@@ -38,7 +38,9 @@ def test_the_others_say_that_a_peer_is_gone(
         found = struck.history.error(rank)
         assert found is not None, struck.history.exit(rank)
         values = found.event.values
-        told = KINDS[backend].properties.says_that_a_peer_is_gone([values["type"]], values["message"])
+        told = KINDS[backend].properties.says_that_a_peer_is_gone(
+            [values["type"]], values["message"]
+        )
         assert told, (values["type"], values["message"])
 
 
@@ -50,7 +52,9 @@ def test_an_error_of_the_rank_itself_says_nothing_of_a_peer(live: Callable[..., 
         assert not backend.properties.says_that_a_peer_is_gone([values["type"]], values["message"])
 
 
-@pytest.mark.parametrize("how", ["reset", "closed-pipe", "refused", "pipe", "no-answer", "half-an-answer", "nobody"])
+@pytest.mark.parametrize(
+    "how", ["reset", "closed-pipe", "refused", "pipe", "no-answer", "half-an-answer", "nobody"]
+)
 def test_ranks_without_a_group_say_it_in_pythons_words(how: str) -> None:
     """A process is killed at the other end of a socket, a pipe or a request: the error is listed for backend none."""
     here, there = multiprocessing.connection.Pipe()
@@ -65,9 +69,9 @@ def test_ranks_without_a_group_say_it_in_pythons_words(how: str) -> None:
     with pytest.raises((OSError, EOFError, http.client.HTTPException)) as raised:
         _ask(how, pid=pid, address=address, pipe=here)
     os.waitpid(pid, 0)
-    assert KINDS["none"].properties.says_that_a_peer_is_gone([type(raised.value).__name__], str(raised.value)), (
-        raised.value
-    )
+    assert KINDS["none"].properties.says_that_a_peer_is_gone(
+        [type(raised.value).__name__], str(raised.value)
+    ), raised.value
 
 
 def _ask(how: str, *, pid: int, address: tuple[str, int], pipe: Any) -> None:

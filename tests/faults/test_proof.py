@@ -24,14 +24,19 @@ SECOND = 10**9
 
 def world() -> History:
     """A rank that speaks at 1, 2 and 3 s and ends at 4 s, beside one that speaks at 2.5 s."""
-    events = [Event(ns=at * SECOND, by="rank", rank=0, pid=7, name=f"at-{at}", values={}) for at in (1, 2, 3)]
+    events = [
+        Event(ns=at * SECOND, by="rank", rank=0, pid=7, name=f"at-{at}", values={})
+        for at in (1, 2, 3)
+    ]
     events.append(Event(ns=5 * SECOND // 2, by="rank", rank=1, pid=8, name="other", values={}))
     code = {"code": 0, "signal": None}
     events.append(Event(ns=4 * SECOND, by="server", rank=0, pid=7, name="rank.exited", values=code))
     return History(sorted(events, key=lambda event: event.ns), size=2)
 
 
-@pytest.mark.parametrize(("seconds", "is_enough"), [(0.999, True), (1.0, True), (1.001, False), (1000.0, False)])
+@pytest.mark.parametrize(
+    ("seconds", "is_enough"), [(0.999, True), (1.0, True), (1.001, False), (1000.0, False)]
+)
 def test_a_strike_lasted_for_as_long_as_was_asked(seconds: float, *, is_enough: bool) -> None:
     """Between 1 s and 2 s there is one second: just enough for one, and for nothing more."""
     history = world()
@@ -87,8 +92,16 @@ STOPPED = told(2, "harness", "world.stopped", None, ranks=[0])
         ([ERROR, STOPPED, EXIT], "it raised KeyError before", (1,)),
         ([STOPPED, EXIT], "until it was stopped", (1,)),
         ([EXIT], "it had ended with code 1", (1,)),
-        ([told(2, "harness", "world.stopped", None, ranks=[1]), EXIT], "it had ended with code 1", (2,)),
-        ([told(2, "harness", "world.stopped", None, ranks="0"), EXIT], "it had ended with code 1", (2,)),
+        (
+            [told(2, "harness", "world.stopped", None, ranks=[1]), EXIT],
+            "it had ended with code 1",
+            (2,),
+        ),
+        (
+            [told(2, "harness", "world.stopped", None, ranks="0"), EXIT],
+            "it had ended with code 1",
+            (2,),
+        ),
         ([told(2, "harness", "world.stopped", None), EXIT], "it had ended with code 1", (2,)),
         ([], "its end was not seen", ()),
     ],
@@ -104,21 +117,29 @@ def test_why_a_fault_could_not_land(events: list[Event], how: str, lines: tuple[
 def test_a_rank_that_returned_had_its_chance() -> None:
     """It is not overtaken: the fault came too late for it."""
     found = missed(history(told(1, "rank", "subject.end"), EXIT), rank=0, what="nobody came")
-    assert (found.description, found.lines, found.overtaken) == ("nobody came, and returned", (1,), False)
+    assert (found.description, found.lines, found.overtaken) == (
+        "nobody came, and returned",
+        (1,),
+        False,
+    )
 
 
 @pytest.mark.parametrize(("said_at", "is_landed"), [(9, True), (10, True), (11, False)])
 def test_a_strike_lands_at_its_event(said_at: int, *, is_landed: bool) -> None:
     """The event comes first, or in the same nanosecond."""
     said, struck = told(said_at, "rank", "begin"), told(10, "harness", STRUCK, fault="f")
-    found = landing(history(*sorted((said, struck), key=lambda event: event.ns)), fault="f", at="begin", rank=0)
+    found = landing(
+        history(*sorted((said, struck), key=lambda event: event.ns)), fault="f", at="begin", rank=0
+    )
     assert isinstance(found, Landing if is_landed else Proof)
     assert isinstance(found, Landing) or found.description == "it was struck before it said begin"
 
 
 def test_after_a_moment_is_at_it_too() -> None:
     """At the same nanosecond, and not before."""
-    first, same, later = history(told(1, "rank", "a"), told(1, "rank", "b"), told(2, "rank", "c")).seen
+    first, same, later = history(
+        told(1, "rank", "a"), told(1, "rank", "b"), told(2, "rank", "c")
+    ).seen
     assert after(same, first)
     assert after(later, first)
     assert not after(first, later)
@@ -126,7 +147,12 @@ def test_after_a_moment_is_at_it_too() -> None:
 
 def test_the_end_of_a_rank_is_the_kernels_word() -> None:
     """Nothing else that the server says of a rank is the next of it, nor is an end that somebody else tells."""
-    events = [told(1, "rank", "a"), told(2, "server", "rank.started"), told(3, "harness", "rank.exited"), EXIT]
+    events = [
+        told(1, "rank", "a"),
+        told(2, "server", "rank.started"),
+        told(3, "harness", "rank.exited"),
+        EXIT,
+    ]
     all_seen = history(*events).seen
     assert next_of(history(*events), 0, all_seen[0]) == all_seen[3]
 

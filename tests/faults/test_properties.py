@@ -27,8 +27,13 @@ FAULTS = {
     "env": a_fault(kind="env", ranks=[1], set={"A": "1"}),
     "start-late": a_fault(kind="start-late", ranks=[1], **{"for": "1ms"}),
     "perturb": a_fault(kind="perturb", ranks=[1], value="door.values", ulp=1),
-    "hub": a_fault(kind="hub", ranks="every", answer={"kind": "missing"}, when={"probability": 0.5}),
-    **{kind: a_fault(ranks=[1], at="door", kind=kind, **given) for kind, given in (LINKS | CALLS).items()},
+    "hub": a_fault(
+        kind="hub", ranks="every", answer={"kind": "missing"}, when={"probability": 0.5}
+    ),
+    **{
+        kind: a_fault(ranks=[1], at="door", kind=kind, **given)
+        for kind, given in (LINKS | CALLS).items()
+    },
     "open-files": a_fault(kind="open-files", ranks=[1], at="door", to=1, **{"for": "1ms"}),
     "file-size": a_fault(kind="file-size", ranks=[1], at="door", to="1B"),
     "address-space": a_fault(kind="address-space", ranks=[1], at="door", more="1B"),
@@ -83,16 +88,65 @@ NAMES = (
     "hub.end",
 )
 KEYS = (
-    *("fault", "signal", "code", "ranks", "values", "at_start", "start", "error", "type", "message", "modules"),
-    *("rules", "requests", "hosts", "links", "fault", "matched", "struck", "flips", "flows", "overtaken"),
+    *(
+        "fault",
+        "signal",
+        "code",
+        "ranks",
+        "values",
+        "at_start",
+        "start",
+        "error",
+        "type",
+        "message",
+        "modules",
+    ),
+    *(
+        "rules",
+        "requests",
+        "hosts",
+        "links",
+        "fault",
+        "matched",
+        "struck",
+        "flips",
+        "flows",
+        "overtaken",
+    ),
     *("before", "after", "payload", "byte", "offset"),
-    *("rules", "requests", "resource", "before", "now", "mapped", "why", "burners", "ran", "waited"),
-    *("place", "how", "read_only", "free", "mode", "sha256", "after", "functions", "threads", "dtype"),
+    *(
+        "rules",
+        "requests",
+        "resource",
+        "before",
+        "now",
+        "mapped",
+        "why",
+        "burners",
+        "ran",
+        "waited",
+    ),
+    *(
+        "place",
+        "how",
+        "read_only",
+        "free",
+        "mode",
+        "sha256",
+        "after",
+        "functions",
+        "threads",
+        "dtype",
+    ),
     *("of", "position"),
 )
 WORDS = st.sampled_from([*FAULTS, "SIGSTOP", "SIGKILL", "fresh", "RuntimeError", "A", "1", ""])
 VALUES = st.recursive(
-    st.none() | st.booleans() | st.integers(-2, 3) | st.floats(allow_nan=False, allow_infinity=False) | WORDS,
+    st.none()
+    | st.booleans()
+    | st.integers(-2, 3)
+    | st.floats(allow_nan=False, allow_infinity=False)
+    | WORDS,
     lambda inner: st.lists(inner, max_size=3) | st.dictionaries(WORDS, inner, max_size=3),
     max_leaves=4,
 )
@@ -115,7 +169,13 @@ EVENTS = st.lists(EVENT, max_size=20).map(lambda events: sorted(events, key=lamb
         ([Event(2, "server", "rank.exited", 0, values={"code": 1})], True),
         ([Event(2, "harness", "world.stopped", values={"ranks": [0]})], True),
         ([Event(2, "rank", "rank.error", 1, values={"type": "OSError"})], False),
-        ([Event(2, "rank", "subject.end", 0), Event(3, "server", "rank.exited", 0, values={"code": 1})], False),
+        (
+            [
+                Event(2, "rank", "subject.end", 0),
+                Event(3, "server", "rank.exited", 0, values={"code": 1}),
+            ],
+            False,
+        ),
         ([Event(2, "server", "rank.exited", 0, values={"signal": "SIGKILL"})], False),
         ([], False),
     ],
@@ -155,13 +215,17 @@ def test_a_proof_never_raises_and_names_lines_that_are_there(events: Sequence[Ev
 def test_nothing_that_a_rank_says_alone_proves_a_fault(events: Sequence[Event]) -> None:
     """Without the words of the harness and of the process that forked it, no rank proves anything."""
     own = [event for event in events if event.by == "rank"]
-    assert not any(found.proof.proved for found in prove(list(FAULTS.values()), History(own, size=2)))
+    assert not any(
+        found.proof.proved for found in prove(list(FAULTS.values()), History(own, size=2))
+    )
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("arm", ["candidate", "control"])
 @given(events=EVENTS)
-def test_a_void_trial_of_the_candidate_never_hides_a_failed_check(arm: Any, events: Sequence[Event]) -> None:
+def test_a_void_trial_of_the_candidate_never_hides_a_failed_check(
+    arm: Any, events: Sequence[Event]
+) -> None:
     """A candidate's trial is void for want of a proof only where every check holds."""
     text = SCENARIO.decode() + "faults: [{id: kill, kind: kill, ranks: [1], at: door}]\n"
     scenario = parse_scenario(text.encode(), name="s.yaml")
@@ -170,5 +234,9 @@ def test_a_void_trial_of_the_candidate_never_hides_a_failed_check(arm: Any, even
         trial, findings = outcome.judge(scenario, cells(scenario)[0], arm, 0, history)
     except (TypeError, AttributeError, ValueError):
         return  # evidence that no harness writes; proofs are held to more above
-    if arm == "candidate" and trial.void is not None and trial.void.code is VoidCode.FAULT_NOT_PROVED:
+    if (
+        arm == "candidate"
+        and trial.void is not None
+        and trial.void.code is VoidCode.FAULT_NOT_PROVED
+    ):
         assert all(finding.passed for finding in findings)

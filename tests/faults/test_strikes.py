@@ -21,7 +21,10 @@ Make = Callable[..., Any]
 def paused(struck: Struck, rank: int, options: Any) -> None:
     """Stopped between its event and the next, for at least as long as asked."""
     door, after = struck.one("rank", rank, "door").ns, struck.one("rank", rank, "after").ns
-    stopped, undone = struck.one("server", rank, "rank.stopped").ns, struck.one("harness", rank, "fault.undone").ns
+    stopped, undone = (
+        struck.one("server", rank, "rank.stopped").ns,
+        struck.one("harness", rank, "fault.undone").ns,
+    )
     assert door < stopped < undone < after
     assert undone - stopped >= options.for_ * 1e9
     assert struck.one("server", rank, "rank.continued").ns > undone
@@ -46,7 +49,9 @@ def killed(struck: Struck, rank: int, options: Any) -> None:
 def raised(struck: Struck, rank: int, options: Any) -> None:
     """Raised after its event, before the next, and told as the rank's end."""
     error = struck.one("rank", rank, "rank.error")
-    assert struck.one("rank", rank, "door").ns < struck.one("rank", rank, "fault.raised").ns < error.ns
+    assert (
+        struck.one("rank", rank, "door").ns < struck.one("rank", rank, "fault.raised").ns < error.ns
+    )
     assert (error.values["type"], error.values["message"]) == (options.error, options.message)
     assert error.values["source"] == 'context.emit("door")'
     assert struck.count("rank", rank, "after") == 0
@@ -63,7 +68,11 @@ def exited(struck: Struck, rank: int, options: Any) -> None:
 def with_a_variable(struck: Struck, rank: int, options: Any) -> None:
     """It, and nobody else, sees the value between its start and its subject's."""
     told = struck.one("rank", rank, "fault.env")
-    assert struck.one("server", rank, "rank.started").ns < told.ns < struck.one("rank", rank, "subject.begin").ns
+    assert (
+        struck.one("server", rank, "rank.started").ns
+        < told.ns
+        < struck.one("rank", rank, "subject.begin").ns
+    )
     assert told.values["values"] == options.set
     seen = [struck.one("rank", other, "after").values["seen"] for other in (rank, 1 - rank)]
     assert seen == [options.set["STRUCK"], None]
@@ -79,12 +88,18 @@ def started_late(struck: Struck, rank: int, options: Any) -> None:
 def answered_wrongly(struck: Struck, rank: int, options: Any) -> None:
     """It, and nobody else, got the answer of the rule to what it asked between two events."""
     (request,) = (
-        seen.event for seen in struck.history.seen if seen.event.name == "hub.request" and seen.event.rank == rank
+        seen.event
+        for seen in struck.history.seen
+        if seen.event.name == "hub.request" and seen.event.rank == rank
     )
     assert struck.one("rank", rank, "door").ns < request.ns < struck.one("rank", rank, "after").ns
     expected = {"missing": 404, "rate-limit": 429, "error": 503}.get(options.answer.kind, 200)
     told = struck.one("rank", rank, "after").values["told"]
-    assert told == expected if options.answer.kind != "reset" else told in ("ConnectionResetError", "URLError")
+    assert (
+        told == expected
+        if options.answer.kind != "reset"
+        else told in ("ConnectionResetError", "URLError")
+    )
     assert struck.one("rank", 1 - rank, "after").values["told"] == 200
 
 
@@ -139,7 +154,9 @@ def denied(struck: Struck, rank: int, options: Any) -> None:
 def spoiled(struck: Struck, rank: int, options: Any) -> None:
     """The file that it reads is another one, for all; the others are not."""
     told = struck.one("rank", rank, "after").values["told"]
-    assert told["shared-kept"] == ([options.keep, options.keep] if options.kind == "truncated" else [1000, 999])
+    assert told["shared-kept"] == (
+        [options.keep, options.keep] if options.kind == "truncated" else [1000, 999]
+    )
     assert told["own-kept"] == [1000, 1000]
     assert struck.one("rank", 1 - rank, "after").values["told"]["shared-kept"] == [1000, 1000]
 
@@ -161,7 +178,9 @@ def ahead(struck: Struck, rank: int, options: Any) -> None:
     assert mine["monotonic"] - theirs["monotonic"] == pytest.approx(options.by, abs=20)
     assert mine["ns"] == pytest.approx(0, abs=1)
     begun, ended = (struck.one("harness", None, name).ns for name in ("world.begin", "world.end"))
-    assert begun < struck.one("rank", rank, "door").ns < struck.one("rank", rank, "after").ns < ended
+    assert (
+        begun < struck.one("rank", rank, "door").ns < struck.one("rank", rank, "after").ns < ended
+    )
     assert struck.count("harness", 1 - rank, "rank.clock") == 0
 
 
@@ -183,7 +202,8 @@ def changed(struck: Struck, rank: int, options: Any) -> None:
     """One element of its first report is another; the other rank's, and what comes later, is not."""
     key = options.value.removeprefix("door.")
     (first, second), (theirs, again) = (
-        [seen.event.values[key] for seen in struck.history.said(one, "door")] for one in (rank, 1 - rank)
+        [seen.event.values[key] for seen in struck.history.said(one, "door")]
+        for one in (rank, 1 - rank)
     )
     assert second == theirs == again != first
     assert struck.count("rank", 1 - rank, "fault.perturbed") == 0
@@ -214,7 +234,9 @@ LANDED: dict[str, Callable[[Struck, int, Any], None]] = {
     "monotonic-skew": ahead,
     "torch-settings": with_other_settings,
 }
-HERE = [kind for kind in KINDS if not KINDS[kind].refusal() and kind not in CALLS and kind != "cut-off"]
+HERE = [
+    kind for kind in KINDS if not KINDS[kind].refusal() and kind not in CALLS and kind != "cut-off"
+]
 """Nothing is denied to root; faults of calls are tried in test_calls, and the cut of a machine in tests/machines."""
 
 
@@ -228,12 +250,18 @@ ANSWERS: list[dict[str, Any]] = [
 # What a kind of fault needs beside its options: ranks that are started anew join no group here, which takes seconds.
 WORLDS: dict[str, dict[str, Any]] = {
     "hub": {"entry": "struck:ask", "backend": "none"},
-    **{kind: {"entry": "struck:probe"} for kind in ("open-files", "file-size", "address-space", "memory", "starve")},
+    **{
+        kind: {"entry": "struck:probe"}
+        for kind in ("open-files", "file-size", "address-space", "memory", "starve")
+    },
     **{
         kind: {"entry": "struck:store"}
         for kind in ("read-only", "no-space", "permission-denied", "truncated", "replaced")
     },
-    **{kind: {"entry": "struck:clocks"} for kind in ("clock-skew", "monotonic-skew", "torch-settings")},
+    **{
+        kind: {"entry": "struck:clocks"}
+        for kind in ("clock-skew", "monotonic-skew", "torch-settings")
+    },
     "perturb": {"entry": "struck:report", "backend": "none"},
 }
 CHANGES: list[dict[str, Any]] = [
@@ -263,24 +291,52 @@ def drawn(kind: str, seed: int) -> dict[str, Any]:
         "pause": {"at": "door", "for": time},
         "delay": {"at": "door", "for": time},
         "kill": {"at": "door", "signal": dice.choice(["KILL", "TERM", "ABRT", "SEGV"])},
-        "raise": {"at": "door", "error": dice.choice(["OSError", "TimeoutError"]), "message": f"number {seed}: é 日"},
+        "raise": {
+            "at": "door",
+            "error": dice.choice(["OSError", "TimeoutError"]),
+            "message": f"number {seed}: é 日",
+        },
         "exit": {"at": "door", "code": dice.randrange(256)},
         "env": {"set": {"STRUCK": dice.choice(["", "é=1", "x" * 1000])}},
         "start-late": {"for": time},
         "perturb": dice.choice(CHANGES),
         "hub": {"role": "model_info", "answer": dice.choice(ANSWERS)},
-        "open-files": {"at": "door", "to": dice.randrange(3), **dice.choice([{}, {"for": "100ms"}])},
+        "open-files": {
+            "at": "door",
+            "to": dice.randrange(3),
+            **dice.choice([{}, {"for": "100ms"}]),
+        },
         "file-size": {"at": "door", "to": f"{dice.randrange(1, 200)}KiB"},
         "address-space": {"at": "door", "more": f"{dice.randrange(1, 200)}MiB"},
-        "memory": {"at": "door", "more": f"{dice.randrange(64, 200)}MiB", **dice.choice([{}, {"for": "100ms"}])},
-        "starve": {"at": "door", "for": f"{dice.randrange(80, 120)}ms", "burners": dice.randrange(2, 5)},
+        "memory": {
+            "at": "door",
+            "more": f"{dice.randrange(64, 200)}MiB",
+            **dice.choice([{}, {"for": "100ms"}]),
+        },
+        "starve": {
+            "at": "door",
+            "for": f"{dice.randrange(80, 120)}ms",
+            "burners": dice.randrange(2, 5),
+        },
         "start-order": {"ranks": "every", "gap": time},
         "read-only": {"at": "door", "folder": folder, **dice.choice([{}, {"for": "100ms"}])},
         "no-space": {"at": "door", "folder": folder, "left": f"{dice.randrange(4, 90)}KiB"},
         "permission-denied": {"at": "door", "folder": "shared/all", "for": "100ms"},
-        "truncated": {"at": "door", "file": f"shared/all/kept-{rank}", "left": f"{dice.randrange(1000)}B"},
-        "replaced": {"at": "door", "file": f"shared/all/kept-{rank}", "offset": f"{dice.randrange(1000)}B"},
-        "clock-skew": {"at": "door", "by": f"{dice.randrange(5, 5000)}s", "way": dice.choice(["ahead", "back"])},
+        "truncated": {
+            "at": "door",
+            "file": f"shared/all/kept-{rank}",
+            "left": f"{dice.randrange(1000)}B",
+        },
+        "replaced": {
+            "at": "door",
+            "file": f"shared/all/kept-{rank}",
+            "offset": f"{dice.randrange(1000)}B",
+        },
+        "clock-skew": {
+            "at": "door",
+            "by": f"{dice.randrange(5, 5000)}s",
+            "way": dice.choice(["ahead", "back"]),
+        },
         "monotonic-skew": {"by": f"{dice.randrange(100, 100_000)}s"},
         "torch-settings": {"at": "door", **dice.choice([{"threads": 3}, {"dtype": "float64"}])},
     }
@@ -301,7 +357,10 @@ def test_many_strikes(live: Live, fault: Make, kind: str, often: Callable[..., r
         assert found.struck, (seed, found)
         assert found.proof.proved, (seed, found)
         assert found.undone, (seed, found)
-        assert struck.one("harness", rank, "fault.undone").ns >= struck.one("harness", rank, "fault.struck").ns
+        assert (
+            struck.one("harness", rank, "fault.undone").ns
+            >= struck.one("harness", rank, "fault.struck").ns
+        )
         assert struck.count("server", 1 - rank, "rank.stopped") == 0
         LANDED[kind](struck, rank, options)
         assert struck.passed, struck.findings

@@ -18,8 +18,19 @@ def test_modules_that_say_so_need_the_standard_library_alone() -> None:
     modules = [f"harness.forms.{one.name}" for one in iter_modules(harness.forms.__path__)]
     plain = [name for name in modules if PLAIN in (import_module(name).__doc__ or "")]
     assert {"harness.forms.git", "harness.forms.strict_json", "harness.forms.text"} <= set(plain)
-    code = f"import sys, importlib; sys.path.insert(0, {str(Path(harness.forms.__file__).parents[2])!r})\n"
+    code = (
+        "import sys, importlib; sys.path.insert(0,"
+        f" {str(Path(harness.forms.__file__).parents[2])!r})\n"
+    )
     code += "for name in sys.argv[1:]: importlib.import_module(name)\n"
-    code += "print(*sorted({n.partition('.')[0] for n in sys.modules} - sys.stdlib_module_names - {'__main__'}))"
-    done = subprocess.run([sys.executable, "-I", "-S", "-c", code, *plain], capture_output=True, text=True, check=False)
+    code += (
+        "print(*sorted({n.partition('.')[0] for n in sys.modules} - sys.stdlib_module_names -"
+        " {'__main__'}))"
+    )
+    done = subprocess.run(
+        [sys.executable, "-I", "-S", "-c", code, *plain],
+        capture_output=True,
+        text=True,
+        check=False,
+    )
     assert (done.stdout, done.stderr) == ("harness\n", "")

@@ -102,10 +102,14 @@ def test_windows_line_ends_do_not_move_lines() -> None:
         ('"\\ud800": 1\n', 1, 1, "surrogate"),
     ],
 )
-def test_what_a_scenario_does_without_is_named_at_its_place(text: str, line: int, column: int, words: str) -> None:
+def test_what_a_scenario_does_without_is_named_at_its_place(
+    text: str, line: int, column: int, words: str
+) -> None:
     """Anchors, aliases, merge keys, tags, odd keys and duplicates are errors, and the rest is still read."""
     document = parse(text)
-    assert any((p.line, p.column) == (line, column) and words in p.message for p in document.problems)
+    assert any(
+        (p.line, p.column) == (line, column) and words in p.message for p in document.problems
+    )
     assert all((p.line, p.column) == (line, column) for p in document.problems)
 
 
@@ -116,9 +120,24 @@ def test_what_a_scenario_does_without_is_named_at_its_place(text: str, line: int
         ("a: b: c\n", 1, 5, "in quotes"),
         ("a: @b\n", 1, 4, "in quotes"),
         ("a: [1, 2\n", 1, 4, "[ is opened here, and ] is missing before the end"),
-        ("id: x\nm: {r: [2]\ns: 7\n", 2, 4, "{ is opened here, and } or a comma is missing before line 3, column 1"),
-        ("m: {r: [2, 3\ns: 7\n", 1, 8, "[ is opened here, and ] or a comma is missing before line 2, column 2"),
-        ("m: {r: [2],\ns:\n  - x\n", 1, 4, "{ is opened here, and } or a comma is missing before line 3, column 3"),
+        (
+            "id: x\nm: {r: [2]\ns: 7\n",
+            2,
+            4,
+            "{ is opened here, and } or a comma is missing before line 3, column 1",
+        ),
+        (
+            "m: {r: [2, 3\ns: 7\n",
+            1,
+            8,
+            "[ is opened here, and ] or a comma is missing before line 2, column 2",
+        ),
+        (
+            "m: {r: [2],\ns:\n  - x\n",
+            1,
+            4,
+            "{ is opened here, and } or a comma is missing before line 3, column 3",
+        ),
         ("l:\n  - {a: 1\n  - {b: 2}\n", 2, 5, "{ is opened here"),
         ("l: [1, a: 2\nb: 3\n", 1, 4, "[ is opened here"),
         ("a: {\n", 1, 4, "{ is opened here"),
@@ -153,7 +172,11 @@ def test_what_cannot_be_passed_over_stops_the_parser_at_its_place(
 def test_all_duplicates_are_reported_and_the_first_value_stays() -> None:
     """Several duplicate keys, also nested ones, are all named; what follows them is read as usual."""
     document = parse("a: {x: 1, x: 2}\nb: 1\na: {y: {}, y: 2}\nb: [1]\nc: 5\n")
-    assert [(p.line, p.column, p.key) for p in document.problems] == [(1, 11, "a.x"), (3, 1, "a"), (4, 1, "b")]
+    assert [(p.line, p.column, p.key) for p in document.problems] == [
+        (1, 11, "a.x"),
+        (3, 1, "a"),
+        (4, 1, "b"),
+    ]
     assert document.tree == {"a": {"x": 1}, "b": 1, "c": 5}
 
 

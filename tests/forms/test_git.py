@@ -31,7 +31,9 @@ def test_no_program_of_the_repository_runs(repository: Path, tmp_path: Path) -> 
     assert (repository / ".git" / "index").read_bytes() == index
 
 
-def test_what_a_hook_was_started_with_is_not_heard(repository: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_a_hook_was_started_with_is_not_heard(
+    repository: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """GIT_DIR of another repository, as git sets it for its hooks, does not lead elsewhere."""
     head = user_git(repository, "rev-parse", "HEAD")
     monkeypatch.setenv("GIT_DIR", "/nowhere")
@@ -41,13 +43,18 @@ def test_what_a_hook_was_started_with_is_not_heard(repository: Path, monkeypatch
 def test_a_machine_without_git_is_an_answer_too(repository: Path) -> None:
     """Where git is missing, the result says so and what to do."""
     done = git("rev-parse", "HEAD", folder=repository, environ={"PATH": "/nowhere"})
-    assert (done.returncode, complaint(done.stderr)) == (NO_ANSWER, "git is not installed here: install it")
+    assert (done.returncode, complaint(done.stderr)) == (
+        NO_ANSWER,
+        "git is not installed here: install it",
+    )
 
 
 def test_files_of_a_commit_and_their_content(repository: Path) -> None:
     """Every file has its mode, id and size; content comes by id, for what is there and is a file."""
     entries = entries_of(git("ls-tree", "-r", "-z", "-l", "HEAD", folder=repository).stdout)
-    assert {path: (entry.mode, entry.size) for path, entry in entries.items()} == {"a": ("100644", 1)}
+    assert {path: (entry.mode, entry.size) for path, entry in entries.items()} == {
+        "a": ("100644", 1)
+    }
     wanted = [entries["a"].blob, "HEAD", "0" * 40]
     answer = git("cat-file", "--batch", folder=repository, given=batch(wanted)).stdout
     assert contents(answer, wanted) == {wanted[0]: b"x"}

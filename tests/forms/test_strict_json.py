@@ -52,7 +52,9 @@ def test_the_deepest_value_that_is_read_can_be_written() -> None:
 @given(
     st.recursive(
         st.none() | st.booleans() | st.integers() | st.text(max_size=20),
-        lambda inner: st.lists(inner, max_size=5) | st.dictionaries(st.text(max_size=20), inner, max_size=5),
+        lambda inner: (
+            st.lists(inner, max_size=5) | st.dictionaries(st.text(max_size=20), inner, max_size=5)
+        ),
         max_leaves=20,
     )
 )

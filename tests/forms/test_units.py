@@ -12,7 +12,15 @@ from harness.forms.units import age, duration, percent, size
 
 @pytest.mark.parametrize(
     ("text", "seconds"),
-    [("200ms", 0.2), ("60s", 60.0), ("2min", 120.0), ("1h", 3600.0), ("1.5s", 1.5), ("0s", 0.0), ("7d", 604800.0)],
+    [
+        ("200ms", 0.2),
+        ("60s", 60.0),
+        ("2min", 120.0),
+        ("1h", 3600.0),
+        ("1.5s", 1.5),
+        ("0s", 0.0),
+        ("7d", 604800.0),
+    ],
 )
 def test_durations_are_seconds(text: str, seconds: float) -> None:
     """A duration is exact to what its text says."""
@@ -20,14 +28,17 @@ def test_durations_are_seconds(text: str, seconds: float) -> None:
 
 
 @pytest.mark.parametrize(
-    ("text", "count"), [("100B", 100), ("512KiB", 524288), ("20MiB", 20 << 20), ("2GiB", 2 << 30), ("0.5KiB", 512)]
+    ("text", "count"),
+    [("100B", 100), ("512KiB", 524288), ("20MiB", 20 << 20), ("2GiB", 2 << 30), ("0.5KiB", 512)],
 )
 def test_sizes_are_bytes(text: str, count: int) -> None:
     """A size is a whole number of bytes, in powers of two."""
     assert size(text) == count
 
 
-@pytest.mark.parametrize(("text", "fraction"), [("5%", 0.05), ("95%", 0.95), ("0.1%", 0.001), ("99.9%", 0.999)])
+@pytest.mark.parametrize(
+    ("text", "fraction"), [("5%", 0.05), ("95%", 0.95), ("0.1%", 0.001), ("99.9%", 0.999)]
+)
 def test_percentages_are_fractions(text: str, fraction: float) -> None:
     """A percentage is the nearest float to its fraction, without an error of its own."""
     assert percent(text) == fraction
@@ -65,7 +76,9 @@ def test_percentages_are_fractions(text: str, fraction: float) -> None:
         (percent, "100%", None),
     ],
 )
-def test_what_is_no_quantity_is_refused_with_advice(read: Any, value: Any, meant: str | None) -> None:
+def test_what_is_no_quantity_is_refused_with_advice(
+    read: Any, value: Any, meant: str | None
+) -> None:
     """A wrong quantity is never guessed at: it is an error, which names what was probably meant."""
     with pytest.raises(PydanticCustomError) as caught:
         read(value)

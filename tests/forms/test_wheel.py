@@ -10,7 +10,11 @@ import pytest
 
 from harness.forms.wheel import WheelError, evident, identity, pack, unpack
 
-FILES = {"own/b.py": b"B = 1\n", "own/a.py": b"A = 1\n", "own-1.0+x.dist-info/RECORD": b"own/a.py,,\n"}
+FILES = {
+    "own/b.py": b"B = 1\n",
+    "own/a.py": b"A = 1\n",
+    "own-1.0+x.dist-info/RECORD": b"own/a.py,,\n",
+}
 
 
 def test_the_same_files_are_the_same_bytes() -> None:

@@ -150,7 +150,9 @@ class Copy:
             for path in self.folder.glob(f"evidence/{cell}*/{arm}-*/events.jsonl"):
                 text = path.read_text()
                 for old in ("yes", "no"):
-                    text = text.replace(f'"values":{{"word":"{old}"}}', f'"values":{{"word":"{word}"}}')
+                    text = text.replace(
+                        f'"values":{{"word":"{old}"}}', f'"values":{{"word":"{word}"}}'
+                    )
                 path.write_text(text)
         return self
 
@@ -187,7 +189,9 @@ def row(found: Decision, name: str) -> Requirement:
 def gate_keys(tmp_path_factory: pytest.TempPathFactory) -> Keys:
     folder = tmp_path_factory.mktemp("gate-keys")
     for name in NAMES:
-        subprocess.run(["ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-f", str(folder / name)], check=True)
+        subprocess.run(
+            ["ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-f", str(folder / name)], check=True
+        )
     return Keys(folder)
 
 
@@ -216,7 +220,16 @@ def original(tmp_path_factory: pytest.TempPathFactory, gate_keys: Keys) -> Path:
     git(repo, "checkout", "-q", "--detach")
     write(repo, {"engine/rank.sh": ENGINE.replace("version 1", "version 2")})
     git(repo, "commit", "-qam", "a pull request")
-    given = ("run", "scenarios/words", "--results", "results", "--key", str(gate_keys.path("ci")), "--jobs", "2")
+    given = (
+        "run",
+        "scenarios/words",
+        "--results",
+        "results",
+        "--key",
+        str(gate_keys.path("ci")),
+        "--jobs",
+        "2",
+    )
     done = command_server.run(*given, cwd=repo, env=environment(root / "home"))
     assert done.returncode == 0, done.stdout + done.stderr
     return repo

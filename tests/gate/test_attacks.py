@@ -51,9 +51,15 @@ def test_policy_weakened(place: Place, copy: Make) -> None:
 
 
 WEAKER: dict[str, Callable[[str], str]] = {
-    "fewer trials": lambda text: text.replace("candidate: 5,", "candidate: 4,").replace("50%", "60%"),
-    "a check removed": lambda text: text.replace("  - {id: ended, kind: exit, ranks: every, code: 0}\n", ""),
-    "a weaker bound": lambda text: text.replace("failure_rate_below: 50%", "failure_rate_below: 90%"),
+    "fewer trials": (
+        lambda text: text.replace("candidate: 5,", "candidate: 4,").replace("50%", "60%")
+    ),
+    "a check removed": lambda text: text.replace(
+        "  - {id: ended, kind: exit, ranks: every, code: 0}\n", ""
+    ),
+    "a weaker bound": lambda text: text.replace(
+        "failure_rate_below: 50%", "failure_rate_below: 90%"
+    ),
     "another title": lambda text: text.replace("Ranks say yes", "Ranks say so"),
 }
 
@@ -64,7 +70,8 @@ def _ran(made: Copy, weaker: str) -> Copy:
         for folder in made.folder.glob("evidence/ranks-*/candidate-00004"):
             shutil.rmtree(folder)
         cells = [
-            {"id": f"ranks={ranks},backend=none", "skipped": None, "candidate": 4, "control": 5} for ranks in (1, 2)
+            {"id": f"ranks={ranks},backend=none", "skipped": None, "candidate": 4, "control": 5}
+            for ranks in (1, 2)
         ]
         made.facts(cells=cells)
     return made
@@ -107,13 +114,23 @@ def test_kind_that_nobody_here_knows(place: Place, copy: Make) -> None:
 def test_control_removed(place: Place, copy: Make) -> None:
     """A scenario without its control is neither the trusted one nor able to PASS."""
     lines = SCENARIO.splitlines(keepends=True)
-    bare = "".join(line for line in lines if not line.lstrip().startswith(("control:", 'with: {word: "no"}', "must_f")))
+    bare = "".join(
+        line
+        for line in lines
+        if not line.lstrip().startswith(("control:", 'with: {word: "no"}', "must_f"))
+    )
     bare = bare.replace("schema: 1\n", "schema: 1\nrole: upstream\n")
     commit = place.propose({"scenarios/words/scenario.yaml": bare})
     made = copy().scenario(lambda _: bare)
-    for folder in (*made.folder.glob("evidence/ranks-*/control-*"), made.folder / "evidence/source/control"):
+    for folder in (
+        *made.folder.glob("evidence/ranks-*/control-*"),
+        made.folder / "evidence/source/control",
+    ):
         shutil.rmtree(folder)
-    cells = [{"id": f"ranks={ranks},backend=none", "skipped": None, "candidate": 5, "control": 0} for ranks in (1, 2)]
+    cells = [
+        {"id": f"ranks={ranks},backend=none", "skipped": None, "candidate": 5, "control": 0}
+        for ranks in (1, 2)
+    ]
     facts = {"cells": cells, "source": {"commit": commit}}
     run = made.facts(**facts)
     path = made.folder / "evidence/run.json"
@@ -146,7 +163,9 @@ def test_a_cell_deselected_on_the_command_line(place: Place, copy: Make) -> None
     made = copy().facts(overrides=["matrix.ranks=[1]"])
     for folder in made.folder.glob("evidence/ranks-2*"):
         shutil.rmtree(folder)
-    made.facts(cells=[{"id": "ranks=1,backend=none", "skipped": None, "candidate": 5, "control": 5}]).sign("release")
+    made.facts(
+        cells=[{"id": "ranks=1,backend=none", "skipped": None, "candidate": 5, "control": 5}]
+    ).sign("release")
     found = place.gate()
     assert not_met(found) == {"cells": "MISSING"}
     assert "ranks=2" in row(found, "cells").reason
@@ -166,12 +185,27 @@ def test_a_control_that_only_a_name_says(place: Place, copy: Make) -> None:
 
     def ran(commit: str, *, rev: str = "HEAD~1", repo: str | None = None) -> dict[str, str]:
         given = f"rev: {rev}" if repo is None else f"rev: {rev}\n    repo: {repo}"
-        named = f"# {commit}" + SCENARIO.replace('with: {word: "no"}', f'{given}\n    with: {{word: "no"}}')
+        named = f"# {commit}" + SCENARIO.replace(
+            'with: {word: "no"}', f'{given}\n    with: {{word: "no"}}'
+        )
         place.trust({"scenarios/words/scenario.yaml": named})
-        place.propose({"scenarios/words/scenario.yaml": named, "engine/extra": f"mended {commit} {given}"})
+        place.propose(
+            {"scenarios/words/scenario.yaml": named, "engine/extra": f"mended {commit} {given}"}
+        )
         commit = commit or place.commit
-        facts = {"repo": repo, "rev": rev, "commit": commit, "tree": "1" * 40, "patch": None, "folder": "engine"}
-        made = copy().scenario(lambda _: named).facts(revisions={"control": facts}, source={"commit": place.commit})
+        facts = {
+            "repo": repo,
+            "rev": rev,
+            "commit": commit,
+            "tree": "1" * 40,
+            "patch": None,
+            "folder": "engine",
+        }
+        made = (
+            copy()
+            .scenario(lambda _: named)
+            .facts(revisions={"control": facts}, source={"commit": place.commit})
+        )
         made.sign()
         return not_met(place.gate())
 
@@ -229,7 +263,9 @@ def test_scenario_deselected(place: Place, copy: Make) -> None:
     for cell in ("ranks=1,backend=none", "ranks=2,backend=none"):
         for index in range(5):
             old, new = (str(derive_seed("7", name, cell, index)) for name in ("words", "easy"))
-            for path in made.folder.glob(f"evidence/{cell[:7].replace('=', '-')}*/*-0000{index}/events.jsonl"):
+            for path in made.folder.glob(
+                f"evidence/{cell[:7].replace('=', '-')}*/*-0000{index}/events.jsonl"
+            ):
                 path.write_text(path.read_text().replace(old, new))
     made.sign()
     found = place.gate()
@@ -243,7 +279,8 @@ def test_shallow_clone(place: Place, copy: Make, tmp_path: Path) -> None:
     shallow = tmp_path / "shallow"
     git(place.repo, "branch", "-f", "main", "refs/remotes/origin/main")
     subprocess.run(
-        ["git", "clone", "-q", "--depth", "1", "-b", "main", f"file://{place.repo}", str(shallow)], check=True
+        ["git", "clone", "-q", "--depth", "1", "-b", "main", f"file://{place.repo}", str(shallow)],
+        check=True,
     )
     with pytest.raises(NoTrustedRef, match="git fetch --unshallow origin"):
         place.gate(folder=shallow)
@@ -257,7 +294,9 @@ def test_trusted_ref_that_is_not_there(place: Place, copy: Make) -> None:
         # `git rev-parse origin/main` would take either.
         git(place.repo, kind, "origin/main", "HEAD")
         assert git(place.repo, "rev-parse", "origin/main") == place.commit
-        with pytest.raises(NoTrustedRef, match=r"git fetch origin \+refs/heads/main:refs/remotes/origin/main"):
+        with pytest.raises(
+            NoTrustedRef, match=r"git fetch origin \+refs/heads/main:refs/remotes/origin/main"
+        ):
             place.gate()
         git(place.repo, kind, "-d" if kind == "tag" else "-D", "origin/main")
     assert not_met(place.gate(trusted_ref="refs/heads/main")) == {}

@@ -26,7 +26,9 @@ HEAVY = (
 
 
 def call(place: Place, *arguments: str, **env: str) -> subprocess.CompletedProcess[str]:
-    return command_server.run("gate", *arguments, cwd=place.repo, env=environment(place.repo.parent / "home", **env))
+    return command_server.run(
+        "gate", *arguments, cwd=place.repo, env=environment(place.repo.parent / "home", **env)
+    )
 
 
 @pytest.mark.slow
@@ -36,7 +38,9 @@ def test_the_exit_codes(place: Place, copy: Make) -> None:
     assert (closed.returncode, "gate CLOSED" in closed.stdout) == (1, True)
     made = copy().sign()
     opened = call(place, "results/")
-    assert (opened.returncode, "gate OPEN" in opened.stdout) == (0, True), opened.stdout + opened.stderr
+    assert (opened.returncode, "gate OPEN" in opened.stdout) == (0, True), (
+        opened.stdout + opened.stderr
+    )
     made.is_inconclusive()
     place.policy("trials: {control: 1}")
     made.report.write_text("x")
@@ -56,7 +60,9 @@ def test_json_is_closed_and_whole(place: Place, copy: Make) -> None:
     found = Decision.model_validate_json(done.stdout)
     assert (found.answer, found.exit, done.returncode) == ("CLOSED", 1, 1)
     assert [one.name for one in found.requirements if one.word != "MET"] == ["failures", "verdict"]
-    assert [(one.scenario, one.verdict, one.signer) for one in found.reports] == [("words", "FAIL", "ci")]
+    assert [(one.scenario, one.verdict, one.signer) for one in found.reports] == [
+        ("words", "FAIL", "ci")
+    ]
     assert Path(found.reports[0].place).name == made.folder.name
     unable = Decision.model_validate_json(call(place, "--json", "--commit", "nowhere").stdout)
     assert (unable.answer, unable.exit, unable.requirements) == ("USAGE", 64, [])
@@ -69,7 +75,13 @@ def test_on_github(place: Place, copy: Make, tmp_path: Path) -> None:
     copy().facts(challenge="x").sign()
     page = tmp_path / "summary.md"
     page.write_text("# before\n")
-    done = call(place, "--challenge", "::set-output name=a::b", GITHUB_ACTIONS="true", GITHUB_STEP_SUMMARY=str(page))
+    done = call(
+        place,
+        "--challenge",
+        "::set-output name=a::b",
+        GITHUB_ACTIONS="true",
+        GITHUB_STEP_SUMMARY=str(page),
+    )
     assert done.returncode == 1
     text = page.read_text()
     assert text.startswith("# before\n")
@@ -79,7 +91,9 @@ def test_on_github(place: Place, copy: Make, tmp_path: Path) -> None:
     assert lines[0].startswith("::stop-commands::")
     token = lines[0].rpartition("::")[2]
     after = lines[lines.index(f"::{token}::") + 1 :]
-    assert [line.split("::")[1] for line in after] == ["error title=rankproof gate%3A words%3A challenge%3A REFUSED"]
+    assert [line.split("::")[1] for line in after] == [
+        "error title=rankproof gate%3A words%3A challenge%3A REFUSED"
+    ]
     unwritable = call(place, GITHUB_STEP_SUMMARY=str(tmp_path))
     assert unwritable.returncode == 0
     assert "step summary cannot be written" in unwritable.stderr
@@ -125,7 +139,14 @@ def test_a_first_policy(place: Place, original: Path) -> None:
 @pytest.mark.whole
 def test_a_challenge_travels_from_the_run_to_the_gate(place: Place) -> None:
     """`run --challenge` signs the text into the report, where a reader and the gate find it."""
-    given = ("run", "scenarios/words", "--key", str(place.keys.path("ci")), "--challenge", "release 1.2 (7)")
+    given = (
+        "run",
+        "scenarios/words",
+        "--key",
+        str(place.keys.path("ci")),
+        "--challenge",
+        "release 1.2 (7)",
+    )
     done = command_server.run(*given, cwd=place.repo, env=environment(place.repo.parent / "home"))
     assert done.returncode == 0, done.stdout + done.stderr
     report = (place.results / "words/latest/report.md").read_text()
@@ -170,7 +191,9 @@ def test_a_comparison_opens_the_gate_and_one_that_differs_does_not(place: Place)
         place.propose(files)
         place.trust(files)
         given = ("run", "scenarios/words", "--key", str(place.keys.path("ci")))
-        done = command_server.run(*given, cwd=place.repo, env=environment(place.repo.parent / "home"))
+        done = command_server.run(
+            *given, cwd=place.repo, env=environment(place.repo.parent / "home")
+        )
         assert done.returncode == code, done.stdout + done.stderr
         decided = call(place)
         assert decided.returncode == code, decided.stdout + decided.stderr
@@ -182,7 +205,9 @@ def test_no_engine_is_loaded(place: Place, copy: Make, name: str) -> None:
     """Gate and verify answer without torch, transformers, mlx, numpy, the hub or a world of ranks."""
     made = copy().sign()
     arguments = (
-        ["gate"] if name == "gate" else ["verify", str(made.report), "--allowed-signers", ".rankproof/allowed_signers"]
+        ["gate"]
+        if name == "gate"
+        else ["verify", str(made.report), "--allowed-signers", ".rankproof/allowed_signers"]
     )
     code = (
         "import sys\nfrom harness.cli import main\n"

@@ -21,8 +21,12 @@ def test_a_revoked_key(place: Place, copy: Make, gate_keys: Keys) -> None:
     copy().sign()
     place.trust(
         {
-            ".rankproof/policy.yaml": POLICY.replace("signers:\n", "signers:\n  revoked: revoked_signers\n"),
-            ".rankproof/revoked_signers": " ".join(gate_keys.path("ci").with_suffix(".pub").read_text().split()[:2])
+            ".rankproof/policy.yaml": POLICY.replace(
+                "signers:\n", "signers:\n  revoked: revoked_signers\n"
+            ),
+            ".rankproof/revoked_signers": " ".join(
+                gate_keys.path("ci").with_suffix(".pub").read_text().split()[:2]
+            )
             + "\n",
         }
     )
@@ -30,15 +34,20 @@ def test_a_revoked_key(place: Place, copy: Make, gate_keys: Keys) -> None:
     assert "SIGNER REVOKED" in row(found, "verified").reason
 
 
-def test_two_certificates_for_one_key_are_one_key(place: Place, copy: Make, gate_keys: Keys, tmp_path: Path) -> None:
+def test_two_certificates_for_one_key_are_one_key(
+    place: Place, copy: Make, gate_keys: Keys, tmp_path: Path
+) -> None:
     """A key that holds two certificates does not make two keys."""
     ca = tmp_path / "ca"
     subprocess.run(["ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-f", str(ca)], check=True)
     public = " ".join(ca.with_suffix(".pub").read_text().split()[:2])
     place.trust(
         {
-            ".rankproof/policy.yaml": POLICY.replace("ci: [ci, ci-two]", "ci: [ca]") + "signatures: {keys: 2}\n",
-            ".rankproof/allowed_signers": "".join(gate_keys.line(name) for name in ("alice", "release"))
+            ".rankproof/policy.yaml": POLICY.replace("ci: [ci, ci-two]", "ci: [ca]")
+            + "signatures: {keys: 2}\n",
+            ".rankproof/allowed_signers": "".join(
+                gate_keys.line(name) for name in ("alice", "release")
+            )
             + f'ca cert-authority,namespaces="report@rankproof" {public}\n',
         }
     )

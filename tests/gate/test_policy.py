@@ -14,7 +14,9 @@ from harness.scenario import ScenarioError
 from tests.gate.conftest import POLICY, SCENARIO, Copy, Place
 
 MISTAKES = {
-    "trails: {candidate: 5}": 'p.yaml:7:1: trails: is not a known key here; *did you mean "trials"?',
+    "trails: {candidate: 5}": (
+        'p.yaml:7:1: trails: is not a known key here; *did you mean "trials"?'
+    ),
     "trials: {candidat: 5}": 'p.yaml:7:10: trials.candidat: *did you mean "candidate"?',
     "max_age: 7": 'p.yaml:7:10: max_age: must carry a unit *did you mean "7d"?',
     "max_age: 0d": "p.yaml:7:10: max_age: must be more than 0*",
@@ -23,7 +25,9 @@ MISTAKES = {
     "failures: ignore": "p.yaml:7:11: failures: must be refuse or newest*",
     "signatures: {keys: 0}": "p.yaml:7:20: signatures.keys: must be at least 1*",
     "signatures: {roles: []}": "p.yaml:7:21: signatures.roles: is empty*",
-    "signatures: {roles: [owner]}": "p.yaml:7:22: signatures.roles[[]0]: must be developer, ci or release*",
+    "signatures: {roles: [owner]}": (
+        "p.yaml:7:22: signatures.roles[[]0]: must be developer, ci or release*"
+    ),
     "environment: {locks: [../other]}": "p.yaml:7:23: environment.locks[[]0]: must stay inside*",
     "max_jobs: 0": "p.yaml:7:11: max_jobs: must be at least 1*",
     "schema: 1": "p.yaml:7:1: schema: is given twice (first in line 2, column 1); keep one",
@@ -49,12 +53,15 @@ def test_a_scenario_that_is_named_twice() -> None:
 def test_a_role_that_nobody_has() -> None:
     """A policy that asks for a signature nobody can give is a mistake, not a gate that never opens."""
     with pytest.raises(ScenarioError, match="asks for a signature by ci or release"):
-        parse_policy(POLICY.replace("ci: [ci, ci-two], release: [release]", "ci: []").encode(), name="p.yaml")
+        parse_policy(
+            POLICY.replace("ci: [ci, ci-two], release: [release]", "ci: []").encode(), name="p.yaml"
+        )
 
 
 @pytest.mark.slow
 @given(
-    st.binary(max_size=300) | st.text(max_size=300).map(lambda text: POLICY.encode() + text.encode("utf-8", "replace"))
+    st.binary(max_size=300)
+    | st.text(max_size=300).map(lambda text: POLICY.encode() + text.encode("utf-8", "replace"))
 )
 def test_any_bytes_are_a_policy_or_an_error(data: bytes) -> None:
     """Whatever the file holds, it is a policy or a list of problems."""
@@ -69,7 +76,9 @@ def test_a_name_that_is_no_signer(place: Place, copy: Callable[[], Copy]) -> Non
     """A slip in a name would silently take its role away: it is told."""
     copy().sign()
     place.policy(base=POLICY.replace("[ci, ci-two]", "[ci, ci-tow]"))
-    with pytest.raises(ScenarioError, match=r"origin/main:\.rankproof/policy\.yaml.*signers\.roles.*ci-tow"):
+    with pytest.raises(
+        ScenarioError, match=r"origin/main:\.rankproof/policy\.yaml.*signers\.roles.*ci-tow"
+    ):
         place.gate()
 
 

@@ -49,7 +49,9 @@ STRANGE = {"distribution": "brings-mine", "version": "1.0", "sha256": "0" * 64}
 
 
 @pytest.mark.parametrize("listed", [False, True])
-def test_what_a_run_had_imported_is_the_policys_to_allow(place: Place, copy: Make, listed: bool) -> None:
+def test_what_a_run_had_imported_is_the_policys_to_allow(
+    place: Place, copy: Make, listed: bool
+) -> None:
     """A distribution with kinds that was imported may have changed what judges, whether or not a kind of it is used."""
     if listed:
         place.policy(base=POLICY + "plugins: [{distribution: brings-mine}]\n")
@@ -74,7 +76,9 @@ EVIL_PTH = {"name": "evil.pth", "sha256": "0" * 64}
         (None, True),
     ],
 )
-def test_what_python_read_at_its_start(place: Place, copy: Make, listed: str | None, met: bool) -> None:
+def test_what_python_read_at_its_start(
+    place: Place, copy: Make, listed: str | None, met: bool
+) -> None:
     """A `.pth` file may import anything before anybody's code runs: a policy can list those that may be there."""
     if listed is not None:
         place.policy(base=POLICY + f"environment: {{start_files: {listed}}}\n")
@@ -99,7 +103,9 @@ def test_one_of_two_scenarios_is_missing(place: Place, copy: Make) -> None:
     copy().sign()
     found = place.gate()
     assert found.answer == "CLOSED"
-    assert [(one.scenario, one.word) for one in found.requirements if one.word != "MET"] == [("more", "MISSING")]
+    assert [(one.scenario, one.word) for one in found.requirements if one.word != "MET"] == [
+        ("more", "MISSING")
+    ]
 
 
 @pytest.mark.parametrize(("key", "why"), [("alice", "signs as developer"), ("ci-two", "")])
@@ -122,11 +128,24 @@ def test_a_candidate_from_another_revision(place: Place, copy: Make) -> None:
     """A candidate that was laid out from a revision must be of the commit under test."""
     base = git(place.repo, "rev-parse", "HEAD~1")
     tree = git(place.repo, "rev-parse", "HEAD~1^{tree}")
-    weaker = SCENARIO.replace('candidate: {with: {word: "yes"}}', 'candidate: {rev: HEAD~1, with: {word: "yes"}}')
+    weaker = SCENARIO.replace(
+        'candidate: {with: {word: "yes"}}', 'candidate: {rev: HEAD~1, with: {word: "yes"}}'
+    )
     place.trust({"scenarios/words/scenario.yaml": weaker})
     place.propose({"scenarios/words/scenario.yaml": weaker})
-    facts = {"repo": None, "rev": "HEAD~1", "commit": base, "tree": tree, "patch": None, "folder": "engine"}
-    made = copy().scenario(lambda _: weaker).facts(revisions={"candidate": facts}, source={"commit": place.commit})
+    facts = {
+        "repo": None,
+        "rev": "HEAD~1",
+        "commit": base,
+        "tree": tree,
+        "patch": None,
+        "folder": "engine",
+    }
+    made = (
+        copy()
+        .scenario(lambda _: weaker)
+        .facts(revisions={"candidate": facts}, source={"commit": place.commit})
+    )
     made.sign()
     found = place.gate()
     assert not_met(found) == {"commit": "REFUSED"}
@@ -137,13 +156,26 @@ def test_a_candidate_from_another_revision(place: Place, copy: Make) -> None:
 
 def test_a_candidate_from_another_repository(place: Place, copy: Make) -> None:
     """Code of another repository is not the commit; a policy may say that it is meant."""
-    theirs = SCENARIO.replace('candidate: {with: {word: "yes"}}', 'candidate: {repo: ../../../x, with: {word: "yes"}}')
+    theirs = SCENARIO.replace(
+        'candidate: {with: {word: "yes"}}', 'candidate: {repo: ../../../x, with: {word: "yes"}}'
+    )
     place.trust({"scenarios/words/scenario.yaml": theirs})
     place.propose({"scenarios/words/scenario.yaml": theirs})
-    facts = {"repo": "./x", "rev": "HEAD", "commit": "0" * 40, "tree": "1" * 40, "patch": None, "folder": "engine"}
-    copy().scenario(lambda _: theirs).facts(revisions={"candidate": facts}, source={"commit": place.commit}).sign()
+    facts = {
+        "repo": "./x",
+        "rev": "HEAD",
+        "commit": "0" * 40,
+        "tree": "1" * 40,
+        "patch": None,
+        "folder": "engine",
+    }
+    copy().scenario(lambda _: theirs).facts(
+        revisions={"candidate": facts}, source={"commit": place.commit}
+    ).sign()
     assert not_met(place.gate()) == {"commit": "REFUSED"}
-    place.policy(base=POLICY.replace("{scenario: words}", "{scenario: words, candidate: elsewhere}"))
+    place.policy(
+        base=POLICY.replace("{scenario: words}", "{scenario: words, candidate: elsewhere}")
+    )
     found = place.gate()
     assert not_met(found) == {}
     assert "./x" in row(found, "commit").reason
@@ -158,7 +190,9 @@ def test_a_tree_that_was_changed(place: Place, copy: Make, dirty: bool | None) -
     found = place.gate()
     assert not_met(found) == {}
     # No row says that the commit's code ran.
-    assert row(found, "commit").reason == f"it says that it ran in a checkout of {place.commit[:12]}"
+    assert (
+        row(found, "commit").reason == f"it says that it ran in a checkout of {place.commit[:12]}"
+    )
     assert row(found, "tree").reason == "not asked"
     assert "the candidate ran" not in row(found, "code").reason
 
@@ -175,7 +209,9 @@ def test_code_that_is_not_the_commits(place: Place, copy: Make) -> None:
             for path in sorted((made.folder / "evidence/source/candidate").iterdir())
         )
     ).hexdigest()
-    script = hashlib.sha256((made.folder / "evidence/source/candidate/rank.sh").read_bytes()).hexdigest()
+    script = hashlib.sha256(
+        (made.folder / "evidence/source/candidate/rank.sh").read_bytes()
+    ).hexdigest()
     before = hashlib.sha256(f"{script}  rank.sh\n".encode()).hexdigest()
     for path in events:
         path.write_text(path.read_text().replace(before, fold))
@@ -200,8 +236,17 @@ def test_the_row_names_whose_code_ran(
     """Where a patch, another repository or a ready subject was the candidate, the row does not say the commit alone."""
     record = Record.decode((copy().sign().folder / "results.json").read_bytes())
     if revision is not None:
-        facts = {"repo": None, "rev": "HEAD", "commit": place.commit, "tree": "1" * 40, "patch": None, "folder": "x"}
-        arm = record.arms["candidate"].model_copy(update={"revision": RevisionFacts.model_validate(facts | revision)})
+        facts = {
+            "repo": None,
+            "rev": "HEAD",
+            "commit": place.commit,
+            "tree": "1" * 40,
+            "patch": None,
+            "folder": "x",
+        }
+        arm = record.arms["candidate"].model_copy(
+            update={"revision": RevisionFacts.model_validate(facts | revision)}
+        )
         record = record.model_copy(update={"arms": {**record.arms, "candidate": arm}})
     scenario = record.scenario.model_copy(update={"use": use, "program": []})
     rows = _rows(place, record.model_copy(update={"scenario": scenario}))
@@ -213,7 +258,9 @@ def test_a_finding_counts_for_no_release(place: Place, copy: Make) -> None:
     """A PASS of role `upstream` is about somebody else's code: the rule about verdicts refuses it by itself."""
     record = Record.decode((copy().sign().folder / "results.json").read_bytes())
     assert record.judgement.verdict == "PASS"
-    finding = record.model_copy(update={"scenario": record.scenario.model_copy(update={"role": "upstream"})})
+    finding = record.model_copy(
+        update={"scenario": record.scenario.model_copy(update={"role": "upstream"})}
+    )
     assert _decided(place, record) == {}
     assert _decided(place, finding) == {"verdict": "REFUSED"}
 
@@ -244,7 +291,11 @@ def test_too_few_trials_to_pass_cannot_tell(place: Place, copy: Make) -> None:
 def _rows(place: Place, record: Record) -> list[Requirement]:
     """The rows for a report with this record, whoever could have signed it."""
     basis = read_basis(
-        Objects(place.repo), commit="HEAD", path=".rankproof/policy.yaml", ref="origin/main", now=datetime.now(UTC)
+        Objects(place.repo),
+        commit="HEAD",
+        path=".rankproof/policy.yaml",
+        ref="origin/main",
+        now=datetime.now(UTC),
     )
     report = Report(place="x", record=record, signer="ci", key="SHA256:x", roles=("ci",))
     return requirements(replace(basis, locks=frozenset()), [report], [])
@@ -256,7 +307,9 @@ def _decided(place: Place, record: Record) -> dict[str, str]:
 
 
 def _with_cells(record: Record, *cells: CellVerdict) -> Record:
-    return record.model_copy(update={"judgement": record.judgement.model_copy(update={"cells": list(cells)})})
+    return record.model_copy(
+        update={"judgement": record.judgement.model_copy(update={"cells": list(cells)})}
+    )
 
 
 def test_a_skipped_cell_cannot_tell(place: Place, copy: Make) -> None:
@@ -275,13 +328,17 @@ def test_a_skipped_cell_cannot_tell(place: Place, copy: Make) -> None:
     reasons = {found.name: found.reason for found in _rows(place, skipped)}
     assert reasons["control"] == "a control failed as stated in every required cell that ran"
     assert reasons["trials"].endswith("in every required cell that ran")
-    place.policy(base=POLICY.replace("{scenario: words}", f'{{scenario: words, cells: ["{CELLS[0]}"]}}'))
+    place.policy(
+        base=POLICY.replace("{scenario: words}", f'{{scenario: words, cells: ["{CELLS[0]}"]}}')
+    )
     assert _decided(place, skipped) == {}
 
 
 def test_a_cell_that_is_called_skipped_beside_one_that_ran(place: Place, copy: Make) -> None:
     """A cell deleted and called skipped, for want of a program that the other cell had, is refused, named or not."""
-    place.policy(base=POLICY.replace("{scenario: words}", f'{{scenario: words, cells: ["{CELLS[0]}"]}}'))
+    place.policy(
+        base=POLICY.replace("{scenario: words}", f'{{scenario: words, cells: ["{CELLS[0]}"]}}')
+    )
     made = copy()
     for folder in made.folder.glob("evidence/ranks-2*"):
         shutil.rmtree(folder)
@@ -289,12 +346,19 @@ def test_a_cell_that_is_called_skipped_beside_one_that_ran(place: Place, copy: M
     why = {"code": "skip:machine-program", "text": "program sh: it is not in PATH"}
     made.facts(cells=[one, {"id": CELLS[1], "skipped": why, "candidate": 0, "control": 0}]).sign()
     found = place.gate()
-    assert (found.answer, [one.word for one in found.refused]) == ("NOT VERIFIED", ["SKIP CONTRADICTED"])
+    assert (found.answer, [one.word for one in found.refused]) == (
+        "NOT VERIFIED",
+        ["SKIP CONTRADICTED"],
+    )
 
 
 def test_a_cell_that_the_scenario_does_not_have(place: Place, copy: Make) -> None:
     """A cell that the policy names and the report lacks is missing."""
-    place.policy(base=POLICY.replace("{scenario: words}", '{scenario: words, cells: ["ranks=9,backend=none"]}'))
+    place.policy(
+        base=POLICY.replace(
+            "{scenario: words}", '{scenario: words, cells: ["ranks=9,backend=none"]}'
+        )
+    )
     copy().sign()
     found = place.gate()
     assert (found.answer, not_met(found)) == ("CLOSED", {"cells": "MISSING"})
@@ -328,7 +392,9 @@ def test_a_report_that_is_too_old(place: Place, copy: Make) -> None:
     place.policy("max_age: 7d")
     found = place.gate()
     assert not_met(found) == {"age": "REFUSED"}
-    assert row(found, "age").reason == "made 8 days ago, more than the 7 days that the policy allows"
+    assert (
+        row(found, "age").reason == "made 8 days ago, more than the 7 days that the policy allows"
+    )
 
 
 @pytest.mark.parametrize(
@@ -341,7 +407,9 @@ def test_a_report_that_is_too_old(place: Place, copy: Make) -> None:
         (timedelta(minutes=59, seconds=30), "59 minutes"),
     ],
 )
-def test_an_age_is_told_in_plain_words(place: Place, copy: Make, ago: timedelta, words: str) -> None:
+def test_an_age_is_told_in_plain_words(
+    place: Place, copy: Make, ago: timedelta, words: str
+) -> None:
     """Days, hours and minutes, and no digits that nobody reads: of the past and of a time that is still to come."""
     made = datetime.now(UTC).replace(microsecond=0)
     copy().made(made).sign()
@@ -396,9 +464,13 @@ def test_the_lock(place: Place, copy: Make) -> None:
     place.policy("environment: {locks: [locks/cpu.txt]}")
     made = copy().facts(environment={"lock": None, "lock_sha256": None}).sign()
     assert not_met(place.gate()) == {"lock": "REFUSED"}
-    made.facts(environment={"lock": "cpu.txt", "lock_sha256": hashlib.sha256(b"another\n").hexdigest()}).sign()
+    made.facts(
+        environment={"lock": "cpu.txt", "lock_sha256": hashlib.sha256(b"another\n").hexdigest()}
+    ).sign()
     assert not_met(place.gate()) == {"lock": "REFUSED"}
-    made.facts(environment={"lock": "cpu.txt", "lock_sha256": hashlib.sha256(b"a lock\n").hexdigest()}).sign()
+    made.facts(
+        environment={"lock": "cpu.txt", "lock_sha256": hashlib.sha256(b"a lock\n").hexdigest()}
+    ).sign()
     assert not_met(place.gate()) == {}
 
 
@@ -416,9 +488,13 @@ def test_one_key_under_two_names_is_one_key(place: Place, copy: Make, gate_keys:
     """Keys are counted by fingerprint, so a second name for a key adds nothing."""
     place.trust(
         {
-            ".rankproof/policy.yaml": POLICY.replace("ci-two", "ci-again") + "signatures: {keys: 2}\n",
-            ".rankproof/allowed_signers": "".join(gate_keys.line(name) for name in ("alice", "ci", "release"))
-            + gate_keys.line("ci-again", "ci"),
+            ".rankproof/policy.yaml": (
+                POLICY.replace("ci-two", "ci-again") + "signatures: {keys: 2}\n"
+            ),
+            ".rankproof/allowed_signers": (
+                "".join(gate_keys.line(name) for name in ("alice", "ci", "release"))
+                + gate_keys.line("ci-again", "ci")
+            ),
         }
     )
     copy().sign("ci")

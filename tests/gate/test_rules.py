@@ -34,10 +34,14 @@ USED = {**PLUGIN, "group": "rankproof.checks", "name": "mine"}
 START = {"name": "evil.pth", "sha256": "0" * 64}
 
 
-def basis(*lines: str, require: str = f'{{scenario: meet, cells: ["{CELL}"]}}', **more: Any) -> Basis:
+def basis(
+    *lines: str, require: str = f'{{scenario: meet, cells: ["{CELL}"]}}', **more: Any
+) -> Basis:
     """What a gate believes that asks for one cell, with these lines more in its policy."""
     text = "\n".join(["schema: 1", "signers: {roles: {ci: [ci]}}", f"require: [{require}]", *lines])
-    trusted = TrustedScenario(path="x", sha256="0" * 64, scenario=parse_scenario(TRUSTED.encode(), name="x"), files={})
+    trusted = TrustedScenario(
+        path="x", sha256="0" * 64, scenario=parse_scenario(TRUSTED.encode(), name="x"), files={}
+    )
     given: dict[str, Any] = {
         "ref": "origin/main",
         "trusted": COMMIT,
@@ -81,10 +85,21 @@ def not_met(known: Basis, one: Report) -> dict[str, str]:
 
 def revised(one: Report, **changes: Any) -> Report:
     """The report of a candidate that was laid out from a revision."""
-    facts = {"repo": None, "rev": "v1", "commit": COMMIT, "tree": "cd" * 20, "patch": None, "folder": ""}
+    facts = {
+        "repo": None,
+        "rev": "v1",
+        "commit": COMMIT,
+        "tree": "cd" * 20,
+        "patch": None,
+        "folder": "",
+    }
     arms = one.record.arms
-    candidate = arms["candidate"].model_copy(update={"revision": RevisionFacts.model_validate(facts | changes)})
-    return replace(one, record=one.record.model_copy(update={"arms": {**arms, "candidate": candidate}}))
+    candidate = arms["candidate"].model_copy(
+        update={"revision": RevisionFacts.model_validate(facts | changes)}
+    )
+    return replace(
+        one, record=one.record.model_copy(update={"arms": {**arms, "candidate": candidate}})
+    )
 
 
 def with_start_files(one: Report, names: list[str]) -> Report:
@@ -96,7 +111,10 @@ def with_start_files(one: Report, names: list[str]) -> Report:
         "start_files": [{**START, "name": name} for name in names],
     }
     run = one.record.run.model_validate(
-        {**one.record.run.model_dump(mode="json", by_alias=True), "environments": {"candidate": environment}}
+        {
+            **one.record.run.model_dump(mode="json", by_alias=True),
+            "environments": {"candidate": environment},
+        }
     )
     return replace(one, record=one.record.model_copy(update={"run": run}))
 
@@ -109,7 +127,10 @@ def test_one_rule_that_is_not_met_is_enough_for_a_report_not_to_hold() -> None:
 
 def test_every_rule_of_the_documentation_is_asked() -> None:
     """A rule that is left out of the table would be met by everything."""
-    asked = "commit tree code verdict cells control trials age challenge plugins jobs nix lock start_files"
+    asked = (
+        "commit tree code verdict cells control trials age challenge plugins jobs nix lock"
+        " start_files"
+    )
     assert list(RULES) == asked.split()
 
 
@@ -117,8 +138,18 @@ def test_every_rule_of_the_documentation_is_asked() -> None:
     ("changes", "require", "word", "words"),
     [
         ({}, "commit", "MET", "and that this is the candidate's revision"),
-        ({"commit": "0" * 40}, "commit", "REFUSED", "revision v1 = 000000000000 of the same repository"),
-        ({"repo": "./x"}, "commit", "REFUSED", "the candidate ran revision v1 = abababababab of ./x"),
+        (
+            {"commit": "0" * 40},
+            "commit",
+            "REFUSED",
+            "revision v1 = 000000000000 of the same repository",
+        ),
+        (
+            {"repo": "./x"},
+            "commit",
+            "REFUSED",
+            "the candidate ran revision v1 = abababababab of ./x",
+        ),
         ({"repo": "./x"}, "elsewhere", "MET", "of ./x, by the policy"),
         # Another commit of this repository is not "elsewhere".
         ({"commit": "0" * 40}, "elsewhere", "REFUSED", "of the same repository"),
@@ -136,19 +167,28 @@ def test_the_revision_that_a_candidate_was_laid_out_from(
 
 def test_a_candidate_of_the_working_tree_has_no_revision() -> None:
     """Then the row says no more than that it ran in a checkout of the commit."""
-    assert ruled("commit", basis(), report()) == ("MET", "it says that it ran in a checkout of abababababab")
+    assert ruled("commit", basis(), report()) == (
+        "MET",
+        "it says that it ran in a checkout of abababababab",
+    )
 
 
 @pytest.mark.parametrize(
     ("source", "foreign", "words"),
     [
-        ({"dirty": None, "why_unknown": "git is too old"}, (), "not known whether the tree was changed: git is too"),
+        (
+            {"dirty": None, "why_unknown": "git is too old"},
+            (),
+            "not known whether the tree was changed: git is too",
+        ),
         ({"dirty": None}, (), "git did not say"),
         ({"dirty": True}, (), "the tree was changed since the commit"),
         ({}, ("candidate: extra.py",), "candidate: extra.py"),
     ],
 )
-def test_a_tree_that_is_not_the_commit(source: dict[str, Any], foreign: tuple[str, ...], words: str) -> None:
+def test_a_tree_that_is_not_the_commit(
+    source: dict[str, Any], foreign: tuple[str, ...], words: str
+) -> None:
     """Changed, unknown or with files of its own: each is refused in its own words, unless any tree is accepted."""
     one = replace(report(source=source), foreign=foreign)
     word, reason = ruled("tree", basis(), one)
@@ -164,7 +204,9 @@ def test_code_that_is_not_the_commits_is_refused_by_name() -> None:
     assert "engine/fast.py is not the commit's" in ruled("code", basis(), one)[1]
     assert not_met(basis("tree: any"), one) == {}
     # Also where programs are allowed: what is known of the ranks' own code still counts.
-    program = replace(report(scenario={"program": ["sh"]}), strangers=("engine/fast.py is not the commit's",))
+    program = replace(
+        report(scenario={"program": ["sh"]}), strangers=("engine/fast.py is not the commit's",)
+    )
     assert not_met(basis("programs: allowed"), program) == {"code": "REFUSED"}
 
 
@@ -176,7 +218,10 @@ def test_a_subject_of_its_own_is_never_the_commits_code() -> None:
 
 @pytest.mark.parametrize(
     ("program", "children", "words"),
-    [(["sh"], [], "which code programs loaded"), ([], ["ninja"], "processes that ranks started (ninja)")],
+    [
+        (["sh"], [], "which code programs loaded"),
+        ([], ["ninja"], "processes that ranks started (ninja)"),
+    ],
 )
 def test_code_that_nobody_knows(program: list[str], children: list[str], words: str) -> None:
     """Of programs, and of processes that ranks started, the gate cannot tell, and is met only by the policy."""
@@ -202,10 +247,16 @@ def test_the_row_names_whose_code_ran() -> None:
     assert ruled("code", basis(), report())[1].startswith(own)
     assert ruled("code", basis(), revised(report()))[1].startswith(own)
     patched = revised(report(), patch="0" * 64)
-    assert "the commit's code with the patch of the scenario, as far" in ruled("code", basis(), patched)[1]
+    assert (
+        "the commit's code with the patch of the scenario, as far"
+        in ruled("code", basis(), patched)[1]
+    )
     assert "ran code of ./x, as far" in ruled("code", basis(), revised(report(), repo="./x"))[1]
     built = replace(report(), built=(("pkg/_version.py", "0" * 64),))
-    assert ", and 1 file that the build of its packages wrote (sha256 " in ruled("code", basis(), built)[1]
+    assert (
+        ", and 1 file that the build of its packages wrote (sha256 "
+        in ruled("code", basis(), built)[1]
+    )
     # Where any tree is accepted, no row says whose code it was.
     assert ruled("code", basis("tree: any"), report()) == ("MET", "not asked")
 
@@ -223,20 +274,30 @@ def test_a_scenario_that_is_no_claim_never_counts() -> None:
 
 
 @pytest.mark.parametrize(
-    ("verdict", "word"), [("FAIL", "REFUSED"), ("INCONCLUSIVE", "CANNOT TELL"), ("SKIPPED", "CANNOT TELL")]
+    ("verdict", "word"),
+    [("FAIL", "REFUSED"), ("INCONCLUSIVE", "CANNOT TELL"), ("SKIPPED", "CANNOT TELL")],
 )
 def test_any_other_verdict_than_pass(verdict: str, word: str) -> None:
     """A FAIL refuses, what is open cannot tell; the reasons of the judgement are the reason of the row."""
     reasons = ["5 trials are too few"]
     judgement = {"verdict": verdict, "as_expected": False, "reasons": reasons, "cells": [cell()]}
-    assert ruled("verdict", basis(), report(judgement=judgement)) == (word, f"{verdict}: 5 trials are too few")
+    assert ruled("verdict", basis(), report(judgement=judgement)) == (
+        word,
+        f"{verdict}: 5 trials are too few",
+    )
     bare = report(judgement={**judgement, "reasons": []})
     assert ruled("verdict", basis(), bare) == (word, verdict)
 
 
 def skipped(name: str) -> dict[str, Any]:
     why = {"code": "skip:machine-gpus", "text": "no GPU"}
-    return {**cell(name), "verdict": "SKIPPED", "reasons": [why], "candidate": None, "control": None}
+    return {
+        **cell(name),
+        "verdict": "SKIPPED",
+        "reasons": [why],
+        "candidate": None,
+        "control": None,
+    }
 
 
 BOTH = f'{{scenario: meet, cells: ["{CELL}", "{OTHER}"]}}'
@@ -246,7 +307,10 @@ def test_a_cell_that_did_not_run() -> None:
     """It is missing where the report lacks it, and cannot tell where it was skipped; neither is a PASS."""
     both = basis(require=BOTH)
     assert ruled("cells", both, report()) == ("MISSING", f"no such cell in the report: {OTHER}")
-    assert ruled("cells", both, report(cell(), skipped(OTHER))) == ("CANNOT TELL", f"SKIPPED: {OTHER}: no GPU")
+    assert ruled("cells", both, report(cell(), skipped(OTHER))) == (
+        "CANNOT TELL",
+        f"SKIPPED: {OTHER}: no GPU",
+    )
     assert ruled("cells", both, report(cell(), cell(OTHER))) == ("MET", "2 of 2 cells PASS")
     failed = cell(OTHER, candidate=("fail",) * 5)
     assert ruled("cells", both, report(cell(), failed)) == ("MET", "1 of 2 cells PASS")
@@ -273,9 +337,15 @@ def test_a_control_that_shows_nothing() -> None:
     """None at all, one that did not do as stated in one cell, or one that holds in all of them."""
     both = basis(require=BOTH)
     idle = cell(OTHER, control=("pass",) * 5)
-    assert ruled("control", both, report(cell(), idle)) == ("REFUSED", f"no control failed as stated: {OTHER}")
+    assert ruled("control", both, report(cell(), idle)) == (
+        "REFUSED",
+        f"no control failed as stated: {OTHER}",
+    )
     bare = {**cell(OTHER), "control": None}
-    assert ruled("control", both, report(cell(), bare)) == ("REFUSED", f"no control failed as stated: {OTHER}")
+    assert ruled("control", both, report(cell(), bare)) == (
+        "REFUSED",
+        f"no control failed as stated: {OTHER}",
+    )
     word, reason = ruled("control", both, report(held(CELL), held(OTHER)))
     assert word == "REFUSED"
     assert reason == f"the control is stated to hold in every required cell: {CELL}; {OTHER}"
@@ -305,7 +375,9 @@ def of_age(seconds: float) -> Report:
     return report(run={"made": f"{made:%Y-%m-%dT%H:%M:%SZ}"})
 
 
-@pytest.mark.parametrize(("seconds", "is_met"), [(-601, False), (-600, True), (86400, True), (86401, False)])
+@pytest.mark.parametrize(
+    ("seconds", "is_met"), [(-601, False), (-600, True), (86400, True), (86401, False)]
+)
 def test_the_edges_of_an_age(seconds: int, *, is_met: bool) -> None:
     """A clock may be ten minutes ahead and a report as old as the policy says, and neither a second more."""
     assert (ruled("age", basis("max_age: 1d"), of_age(seconds))[0] == "MET") is is_met
@@ -377,12 +449,18 @@ def test_the_row_of_plugins_counts_them() -> None:
     assert ruled("plugins", listed, report(run={"imported": [PLUGIN]})) == ("MET", counts)
     counts = "1 plug-in used, 0 distributions with plug-ins imported, by the policy"
     assert ruled("plugins", listed, report(run={"plugins": [USED]})) == ("MET", counts)
-    assert ruled("plugins", listed, report()) == ("MET", "the record lists no plug-in, used or imported")
+    assert ruled("plugins", listed, report()) == (
+        "MET",
+        "the record lists no plug-in, used or imported",
+    )
 
 
 def test_as_many_worlds_at_a_time_as_are_allowed() -> None:
     """The number itself is allowed; without a limit nothing is asked."""
-    assert ruled("jobs", basis("max_jobs: 2"), report(run={"jobs": 2})) == ("MET", "2 worlds at a time")
+    assert ruled("jobs", basis("max_jobs: 2"), report(run={"jobs": 2})) == (
+        "MET",
+        "2 worlds at a time",
+    )
     assert ruled("jobs", basis("max_jobs: 2"), report(run={"jobs": 3}))[0] == "REFUSED"
     assert ruled("jobs", basis(), report(run={"jobs": 99})) == ("MET", "not asked")
 
@@ -408,7 +486,9 @@ def test_the_lock_of_a_run() -> None:
     asked = basis("environment: {locks: [locks/cpu.txt]}", locks=frozenset({"1" * 64, "2" * 64}))
     good = {"lock": "cpu.txt", "lock_sha256": "1" * 64}
     assert ruled("lock", asked, report(environment=good))[0] == "MET"
-    assert ruled("lock", asked, report(environment={**good, "lock_sha256": "3" * 64}))[0] == "REFUSED"
+    assert (
+        ruled("lock", asked, report(environment={**good, "lock_sha256": "3" * 64}))[0] == "REFUSED"
+    )
     assert ruled("lock", asked, report())[1] == "the environment of the run was made without a lock"
     assert ruled("lock", basis(), report()) == ("MET", "not asked")
 
@@ -426,7 +506,10 @@ def test_start_files_of_every_environment_are_the_policys(by: str) -> None:
     assert ruled("start_files", basis(), one) == ("MET", "not asked")
     assert ruled("start_files", basis("environment: {start_files: []}"), one)[0] == "REFUSED"
     listed = basis("environment: {start_files: [{name: good.pth}, {name: evil.pth}]}")
-    assert ruled("start_files", listed, one) == ("MET", "1 file that Python may read at its start, by the policy")
+    assert ruled("start_files", listed, one) == (
+        "MET",
+        "1 file that Python may read at its start, by the policy",
+    )
     two = ruled("start_files", listed, with_files(["evil.pth", "worse.pth"]))
     assert (two[0], "worse.pth" in two[1], "evil.pth" in two[1]) == ("REFUSED", True, False)
 

@@ -46,12 +46,18 @@ Ask = Callable[..., Reply]
 
 @pytest.fixture
 def ask() -> Ask:
-    def go(hub: Hub, path: str, method: str = "GET", client: str | None = None, **headers: str) -> Reply:
+    def go(
+        hub: Hub, path: str, method: str = "GET", client: str | None = None, **headers: str
+    ) -> Reply:
         where = urlsplit(hub.endpoint)
-        connection = http.client.HTTPConnection(str(where.hostname), int(where.port or 0), timeout=20)
+        connection = http.client.HTTPConnection(
+            str(where.hostname), int(where.port or 0), timeout=20
+        )
         try:
             named = {name.replace("_", "-"): value for name, value in headers.items()}
-            connection.request(method, (f"/client/{client}" if client else "") + path, headers=named)
+            connection.request(
+                method, (f"/client/{client}" if client else "") + path, headers=named
+            )
             answer = connection.getresponse()
             return Reply(answer.status, dict(answer.getheaders()), answer.read())
         finally:

@@ -29,7 +29,13 @@ def facts(place: str, **options: Any) -> dict[str, Any]:
         "length": len(one),
         "ids": [one.encode(text) for text in TEXTS],
         "round": [one.decode(one.encode(text, add_special_tokens=False)) for text in TEXTS[:2]],
-        "special": [one.eos_token, one.bos_token, one.pad_token, one.model_max_length, one.padding_side],
+        "special": [
+            one.eos_token,
+            one.bos_token,
+            one.pad_token,
+            one.model_max_length,
+            one.padding_side,
+        ],
         "template": template if isinstance(template, str | None) else dict(template),
     }
 

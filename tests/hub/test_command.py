@@ -27,9 +27,15 @@ for _ in range(10):
 
 
 def start(*arguments: str) -> subprocess.Popen[str]:
-    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, sys.path)), "PYTHONUNBUFFERED": "1"}
+    environment = {
+        **os.environ,
+        "PYTHONPATH": os.pathsep.join(filter(None, sys.path)),
+        "PYTHONUNBUFFERED": "1",
+    }
     command = [sys.executable, "-m", "harness.cli", "hub", *arguments]
-    return subprocess.Popen(command, env=environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    return subprocess.Popen(
+        command, env=environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+    )
 
 
 def endpoint_of(hub: subprocess.Popen[str]) -> str:
@@ -56,7 +62,9 @@ def test_serve_until_asked_to_stop(folder: Path, tmp_path: Path, how: signal.Sig
     lines = read_log(log)
     assert {line.client for line in lines} == {f"process-{number}" for number in range(1, 9)}
     if sys.platform == "linux":
-        counted = {pid: sum(line.pid == pid for line in lines) for pid in {line.pid for line in lines}}
+        counted = {
+            pid: sum(line.pid == pid for line in lines) for pid in {line.pid for line in lines}
+        }
         assert counted == {client.pid: 10 for client in clients}
 
 
@@ -64,7 +72,9 @@ def test_serve_until_asked_to_stop(folder: Path, tmp_path: Path, how: signal.Sig
 def test_rules_of_a_command(folder: Path, tmp_path: Path) -> None:
     """Rules are read from their file; a mistake in it is exit code 64 with its place, before anything is served."""
     rules = tmp_path / "rules.yaml"
-    rules.write_text("schema: 1\nrules:\n  - {id: no, answer: {kind: wrong-bytes, text: changed}}\n")
+    rules.write_text(
+        "schema: 1\nrules:\n  - {id: no, answer: {kind: wrong-bytes, text: changed}}\n"
+    )
     with start("serve", str(folder), "--rules", str(rules)) as hub:
         url = f"{endpoint_of(hub)}/acme/tiny/resolve/main/config.json"
         assert urllib.request.urlopen(url).read() == b"changed"  # noqa: S310 - our own address
@@ -83,5 +93,7 @@ def test_layouts_of_a_command(tmp_path: Path) -> None:
     with start("layouts", "--out", str(tmp_path), "templates", "gpt2-files") as command:
         out, _ = command.communicate()
     assert command.returncode == 0
-    assert out.split() == [str(tmp_path / "rankproof" / name) for name in ("templates", "gpt2-files")]
+    assert out.split() == [
+        str(tmp_path / "rankproof" / name) for name in ("templates", "gpt2-files")
+    ]
     assert (tmp_path / "rankproof" / "gpt2-files" / "merges.txt").is_file()

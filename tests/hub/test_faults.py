@@ -22,7 +22,9 @@ def one_rule(text: str) -> Rules:
     return parse_rules(f"schema: 1\nseed: s\nrules:\n  - {{id: it, {text}}}\n")
 
 
-def struck(folder: Path, ask: Ask, rule: str, path: str, method: str = "GET") -> tuple[Reply, Access]:
+def struck(
+    folder: Path, ask: Ask, rule: str, path: str, method: str = "GET"
+) -> tuple[Reply, Access]:
     with Hub(folder, rules=one_rule(rule)) as hub:
         reply = ask(hub, path, method)
         (line,) = hub.requests()
@@ -34,14 +36,25 @@ def struck(folder: Path, ask: Ask, rule: str, path: str, method: str = "GET") ->
 @pytest.mark.parametrize(("commit", "there"), [("true", True), ("false", False)])
 def test_missing(folder: Path, ask: Ask, commit: str, there: bool) -> None:
     """`missing` is a 404 with the client's error code, with or without the commit that makes it stick."""
-    reply, line = struck(folder, ask, f"role: config.json, answer: {{kind: missing, commit: {commit}}}", CONFIG, "HEAD")
+    reply, line = struck(
+        folder,
+        ask,
+        f"role: config.json, answer: {{kind: missing, commit: {commit}}}",
+        CONFIG,
+        "HEAD",
+    )
     assert (reply.status, reply.headers["X-Error-Code"]) == (404, "EntryNotFound")
     assert ("X-Repo-Commit" in reply.headers, line.commit is not None) == (there, there)
 
 
 @pytest.mark.parametrize(
     ("headers", "limit", "retry"),
-    [("both", True, True), ("ratelimit", True, False), ("retry-after", False, True), ("none", False, False)],
+    [
+        ("both", True, True),
+        ("ratelimit", True, False),
+        ("retry-after", False, True),
+        ("none", False, False),
+    ],
 )
 def test_rate_limit(folder: Path, ask: Ask, headers: str, limit: bool, retry: bool) -> None:
     """`rate-limit` is a 429 with the headers asked for, which the real client can read."""
@@ -57,7 +70,10 @@ def test_rate_limit(folder: Path, ask: Ask, headers: str, limit: bool, retry: bo
 def test_server_error(folder: Path, ask: Ask) -> None:
     """`error` is the status asked for."""
     reply, _ = struck(
-        folder, ask, "role: tree, answer: {kind: error, status: 502, retry_after: 2s}", INFO + "/tree/main"
+        folder,
+        ask,
+        "role: tree, answer: {kind: error, status: 502, retry_after: 2s}",
+        INFO + "/tree/main",
     )
     assert (reply.status, reply.headers["Retry-After"]) == (502, "2")
 
@@ -66,7 +82,9 @@ def test_server_error(folder: Path, ask: Ask) -> None:
     ("kind", "error", "end"),
     [("reset", ConnectionResetError, "reset"), ("close", http.client.RemoteDisconnected, "closed")],
 )
-def test_no_answer_at_all(folder: Path, ask: Ask, kind: str, error: type[Exception], end: str) -> None:
+def test_no_answer_at_all(
+    folder: Path, ask: Ask, kind: str, error: type[Exception], end: str
+) -> None:
     """`reset` and `close` end the connection without a byte of an answer, each in its own way."""
     with Hub(folder, rules=one_rule(f"answer: {{kind: {kind}}}")) as hub:
         with pytest.raises(error) as caught:
@@ -79,14 +97,21 @@ def test_no_answer_at_all(folder: Path, ask: Ask, kind: str, error: type[Excepti
 
 def test_truncate(folder: Path, ask: Ask) -> None:
     """`truncate` announces all, sends a part and closes; HEAD, which it cannot change, is left alone."""
-    with Hub(folder, rules=one_rule("role: tokenizer.json, answer: {kind: truncate, after: 300000}")) as hub:
+    with Hub(
+        folder, rules=one_rule("role: tokenizer.json, answer: {kind: truncate, after: 300000}")
+    ) as hub:
         head = ask(hub, LARGE, "HEAD")
         with pytest.raises(http.client.IncompleteRead) as caught:
             ask(hub, LARGE)
         first, second = hub.requests()
     assert head.headers["Content-Length"] == str(len(BIG))
     assert caught.value.partial == BIG[:300000]
-    assert (first.rules, second.rules, second.bytes, second.end) == ((), ("it",), 300000, "truncated")
+    assert (first.rules, second.rules, second.bytes, second.end) == (
+        (),
+        ("it",),
+        300000,
+        "truncated",
+    )
 
 
 def test_short(folder: Path, ask: Ask) -> None:
@@ -97,7 +122,9 @@ def test_short(folder: Path, ask: Ask) -> None:
 
 def test_wrong_bytes_and_wrong_etag(folder: Path, ask: Ask) -> None:
     """`wrong-bytes` changes one byte and nothing else; `wrong-etag` changes the ETag and no byte."""
-    bytes_changed, _ = struck(folder, ask, "role: tokenizer.json, answer: {kind: wrong-bytes}", LARGE)
+    bytes_changed, _ = struck(
+        folder, ask, "role: tokenizer.json, answer: {kind: wrong-bytes}", LARGE
+    )
     text_changed, _ = struck(folder, ask, "answer: {kind: wrong-bytes, text: other}", CONFIG)
     etag_changed, _ = struck(folder, ask, "answer: {kind: wrong-etag}", LARGE)
     with Hub(folder) as hub:
@@ -127,7 +154,10 @@ def test_latency_waits_and_the_next_rule_answers(folder: Path, ask: Ask) -> None
 
 def test_refuse_closes_the_port_for_a_time(folder: Path, ask: Ask) -> None:
     """`refuse` resets the request and other connections, refuses new ones, and the hub returns on the same port."""
-    with Hub(folder, rules=one_rule("role: model_info, answer: {kind: refuse, for: 400ms}, when: {times: 1}")) as hub:
+    with Hub(
+        folder,
+        rules=one_rule("role: model_info, answer: {kind: refuse, for: 400ms}, when: {times: 1}"),
+    ) as hub:
         port = int(hub.endpoint.rpartition(":")[2])
         idle = socket.create_connection(("127.0.0.1", port))
         idle.sendall(f"HEAD {CONFIG} HTTP/1.1\r\nHost: x\r\n\r\n".encode())
@@ -150,7 +180,9 @@ def test_refuse_closes_the_port_for_a_time(folder: Path, ask: Ask) -> None:
     assert ends == [("whole", ()), ("refused", ("it",)), ("whole", ())]
 
 
-def statuses(folder: Path, ask: Ask, when: str, clients: list[str], role: str = "config.json") -> list[int]:
+def statuses(
+    folder: Path, ask: Ask, when: str, clients: list[str], role: str = "config.json"
+) -> list[int]:
     rule = f"role: {role}, method: GET, answer: {{kind: error}}, when: {{{when}}}"
     with Hub(folder, rules=one_rule(rule)) as hub:
         return [ask(hub, CONFIG, client=client).status for client in clients]
@@ -164,8 +196,22 @@ def test_when(folder: Path, ask: Ask) -> None:
     assert statuses(folder, ask, "times: 1, per: all", clients) == [no, ok, ok, ok, ok, ok]
     assert statuses(folder, ask, "requests: [2, 2]", clients) == [ok, no, ok, ok, no, ok]
     assert statuses(folder, ask, "quota: 4, window: 1h", clients) == [ok, ok, ok, ok, no, no]
-    assert statuses(folder, ask, "quota: 2, window: 1h, per: client", clients) == [ok, ok, ok, no, ok, no]
-    assert statuses(folder, ask, "seconds: [0s, 1h], times: 2, per: all", clients) == [no, no, ok, ok, ok, ok]
+    assert statuses(folder, ask, "quota: 2, window: 1h, per: client", clients) == [
+        ok,
+        ok,
+        ok,
+        no,
+        ok,
+        no,
+    ]
+    assert statuses(folder, ask, "seconds: [0s, 1h], times: 2, per: all", clients) == [
+        no,
+        no,
+        ok,
+        ok,
+        ok,
+        ok,
+    ]
     assert statuses(folder, ask, "seconds: [1h, 2h]", clients) == [ok] * 6
     assert statuses(folder, ask, "times: 9", ["a"], role="tokenizer.json") == [ok]
 
@@ -184,7 +230,9 @@ def test_a_quota_tells_its_window(folder: Path, ask: Ask) -> None:
 
 def test_a_strike_that_changes_nothing_is_no_strike(folder: Path, ask: Ask) -> None:
     """A rule whose fault cannot change the answer is neither counted nor logged."""
-    with Hub(folder, rules=one_rule("answer: {kind: wrong-etag, etag: x}, when: {times: 1}")) as hub:
+    with Hub(
+        folder, rules=one_rule("answer: {kind: wrong-etag, etag: x}, when: {times: 1}")
+    ) as hub:
         ask(hub, INFO)
         ask(hub, "/acme/tiny/resolve/main/empty.txt")
         lines = hub.requests()
@@ -194,10 +242,18 @@ def test_a_strike_that_changes_nothing_is_no_strike(folder: Path, ask: Ask) -> N
 def pattern(folder: Path, ask: Ask, seed: str, order: list[str]) -> dict[str, list[int]]:
     """What each of 64 clients gets, all at once, each in a thread of its own, started in this order."""
     rules = parse_rules(
-        f"schema: 1\nseed: {seed}\nrules:\n  - {{id: some, answer: {{kind: error}}, when: {{probability: 0.3}}}}\n"
+        f"schema: 1\nseed: {seed}\nrules:\n  - {{id: some, answer: {{kind: error}}, when:"
+        " {probability: 0.3}}\n"
     )
     out: dict[str, list[int]] = {}
-    paths = [CONFIG, INFO, CONFIG, INFO + "/tree/main", CONFIG, "/acme/tiny/resolve/main/tokenizer.model"] * 2
+    paths = [
+        CONFIG,
+        INFO,
+        CONFIG,
+        INFO + "/tree/main",
+        CONFIG,
+        "/acme/tiny/resolve/main/tokenizer.model",
+    ] * 2
     with Hub(folder, rules=rules) as hub:
 
         def client(name: str) -> None:
@@ -209,7 +265,9 @@ def pattern(folder: Path, ask: Ask, seed: str, order: list[str]) -> dict[str, li
         for thread in threads:
             thread.join()
         assert len(hub.requests()) == 64 * len(paths)
-        assert sum(bool(line.rules) for line in hub.requests()) == sum(row.count(503) for row in out.values())
+        assert sum(bool(line.rules) for line in hub.requests()) == sum(
+            row.count(503) for row in out.values()
+        )
     return out
 
 

@@ -21,7 +21,9 @@ CONFIG = "/acme/tiny/resolve/main/config.json"
 
 def raw(hub: Hub, data: bytes, *, finish: bool = False) -> bytes:
     """Send bytes as they are and read until the hub closes."""
-    with socket.create_connection(("127.0.0.1", int(urlsplit(hub.endpoint).port or 0)), timeout=20) as peer:
+    with socket.create_connection(
+        ("127.0.0.1", int(urlsplit(hub.endpoint).port or 0)), timeout=20
+    ) as peer:
         peer.sendall(data)
         if finish:
             peer.shutdown(socket.SHUT_WR)
@@ -150,7 +152,9 @@ def test_stopping_logs_what_was_under_way(folder: Path, tmp_path: Path) -> None:
     assert [line.end for line in read_log(tmp_path / "log")] == ["stopped"]
 
 
-@pytest.mark.skipif(not Path("/dev/full").exists(), reason="needs /dev/full, a disk that is always full")
+@pytest.mark.skipif(
+    not Path("/dev/full").exists(), reason="needs /dev/full, a disk that is always full"
+)
 def test_a_full_disk_stops_the_hub(folder: Path, ask: Ask) -> None:
     """A line that cannot be written ends the hub: no answer without evidence, and the error says what to do."""
     hub = Hub(folder, log=Path("/dev/full")).start()
@@ -174,7 +178,10 @@ def test_64_clients_leak_nothing(folder: Path, ask: Ask, tmp_path: Path) -> None
 
         def client(number: int) -> None:
             for turn in range(8):
-                assert ask(hub, "/acme/tiny/resolve/main/tokenizer.json", client=f"c{number}").status == 200
+                assert (
+                    ask(hub, "/acme/tiny/resolve/main/tokenizer.json", client=f"c{number}").status
+                    == 200
+                )
                 if (number + turn) % 4 == 0:
                     with socket.create_connection(address) as rude:
                         rude.sendall(b"GET /acme/tin")

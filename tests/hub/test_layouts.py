@@ -63,7 +63,8 @@ def test_one_404_makes_another_tokenizer(tmp_path: Path) -> None:
     """The layouts show what they are for: one 404 on tokenizer.model is a tokenizer of three tokens, and no error."""
     write(tmp_path / "layouts", ["llama2"])
     rules = parse_rules(
-        "schema: 1\nrules:\n  - {id: gone, role: tokenizer.model, answer: {kind: missing}, when: {times: 1}}\n"
+        "schema: 1\nrules:\n  - {id: gone, role: tokenizer.model, answer: {kind: missing}, when:"
+        " {times: 1}}\n"
     )
     with Hub(tmp_path / "layouts", rules=rules) as hub:
         struck = load(hub, tmp_path / "layouts", tmp_path / "home")["llama2"]
@@ -87,8 +88,14 @@ def test_layouts_are_the_same_bytes_every_time() -> None:
         for name in LAYOUTS
         for path, data in sorted(repository_files(name).items())
     )
-    environment = {**os.environ, "PYTHONHASHSEED": "7", "PYTHONPATH": os.pathsep.join(filter(None, sys.path))}
-    there = subprocess.run([sys.executable, "-c", code], env=environment, capture_output=True, text=True, check=True)
+    environment = {
+        **os.environ,
+        "PYTHONHASHSEED": "7",
+        "PYTHONPATH": os.pathsep.join(filter(None, sys.path)),
+    }
+    there = subprocess.run(
+        [sys.executable, "-c", code], env=environment, capture_output=True, text=True, check=True
+    )
     assert there.stdout == here
 
 

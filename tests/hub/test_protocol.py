@@ -7,7 +7,11 @@ from pathlib import Path
 
 import pytest
 from huggingface_hub import HfApi, hf_hub_download, snapshot_download
-from huggingface_hub.errors import EntryNotFoundError, RepositoryNotFoundError, RevisionNotFoundError
+from huggingface_hub.errors import (
+    EntryNotFoundError,
+    RepositoryNotFoundError,
+    RevisionNotFoundError,
+)
 from huggingface_hub.hf_api import RepoFile, RepoFolder
 
 from harness.hub import Hub, HubError
@@ -21,7 +25,9 @@ def git_blob(data: bytes) -> str:
 @pytest.fixture(autouse=True)
 def no_public_hub(monkeypatch: pytest.MonkeyPatch) -> None:
     # The client library asks the public hub for a list of its own, once; no test may wait for an answer.
-    monkeypatch.setattr("huggingface_hub.utils._detect_agent._registry", {"standardEnvVars": [], "harnesses": {}})
+    monkeypatch.setattr(
+        "huggingface_hub.utils._detect_agent._registry", {"standardEnvVars": [], "harnesses": {}}
+    )
 
 
 CONFIG = "/acme/tiny/resolve/main/config.json"
@@ -56,11 +62,17 @@ def test_the_real_client_downloads_by_branch_tag_and_commit(folder: Path, tmp_pa
         commit = str(api.model_info("acme/tiny", revision="v1.0").sha)
         for revision in ("v1.0", commit, commit[:10]):
             path = hf_hub_download(
-                "acme/tiny", "config.json", revision=revision, endpoint=hub.endpoint, cache_dir=tmp_path / revision
+                "acme/tiny",
+                "config.json",
+                revision=revision,
+                endpoint=hub.endpoint,
+                cache_dir=tmp_path / revision,
             )
             assert Path(path).read_text() == '{"model_type": "gpt2"}'
             assert commit in path
-        whole = Path(snapshot_download("acme/tiny", endpoint=hub.endpoint, cache_dir=tmp_path / "whole"))
+        whole = Path(
+            snapshot_download("acme/tiny", endpoint=hub.endpoint, cache_dir=tmp_path / "whole")
+        )
     assert (whole / "tokenizer.json").read_bytes() == BIG
     assert (whole / "nested" / "deep" / "file.txt").read_text() == "deep"
     assert (whole / "empty.txt").read_bytes() == b""
@@ -71,7 +83,9 @@ def test_what_is_not_there_is_told_by_kind(folder: Path, tmp_path: Path) -> None
     with Hub(folder) as hub:
         api = HfApi(endpoint=hub.endpoint, token=False)
         with pytest.raises(EntryNotFoundError):
-            hf_hub_download("acme/tiny", "absent.json", endpoint=hub.endpoint, cache_dir=tmp_path / "c")
+            hf_hub_download(
+                "acme/tiny", "absent.json", endpoint=hub.endpoint, cache_dir=tmp_path / "c"
+            )
         with pytest.raises(RevisionNotFoundError):
             api.model_info("acme/tiny", revision="absent")
         with pytest.raises(RepositoryNotFoundError):
@@ -86,7 +100,11 @@ def test_a_tree_comes_in_pages(folder: Path, ask: Ask) -> None:
     for number in range(230):
         (folder / "acme" / "tiny" / f"extra-{number:03d}.txt").write_text(str(number))
     with Hub(folder) as hub:
-        listed = list(HfApi(endpoint=hub.endpoint_for("c"), token=False).list_repo_tree("acme/tiny", expand=True))
+        listed = list(
+            HfApi(endpoint=hub.endpoint_for("c"), token=False).list_repo_tree(
+                "acme/tiny", expand=True
+            )
+        )
         first = ask(hub, "/api/models/acme/tiny/tree/main?expand=true&limit=7", client="c")
         trees = [one for one in hub.requests() if one.role == "tree"]
     assert len({entry.path for entry in listed}) == len(listed) == 230 + 7
@@ -111,7 +129,11 @@ def test_headers_and_ranges(folder: Path, ask: Ask) -> None:
     assert head.headers["Accept-Ranges"] == "bytes"
     assert head.headers["ETag"] == '"' + git_blob(BIG) + '"'
     assert len(head.headers["X-Repo-Commit"]) == 40
-    assert lfs.headers["X-Linked-Etag"] == lfs.headers["ETag"] == '"' + hashlib.sha256(b"pieces").hexdigest() + '"'
+    assert (
+        lfs.headers["X-Linked-Etag"]
+        == lfs.headers["ETag"]
+        == '"' + hashlib.sha256(b"pieces").hexdigest() + '"'
+    )
     assert lfs.headers["X-Linked-Size"] == "6"
     assert (middle.status, middle.body) == (206, BIG[300000:700001])
     assert middle.headers["Content-Range"] == f"bytes 300000-700000/{len(BIG)}"

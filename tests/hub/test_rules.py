@@ -28,9 +28,18 @@ HEAD = "schema: 1\nrules:\n"
             "3:36: rules[0].rol: is not a known key here; allowed: id, role, ",
         ),
         (HEAD + "  - id: a", "3:5: rules[0].answer: is missing"),
-        (HEAD + "  - {id: A, answer: {kind: reset}}", "3:10: rules[0].id: must be 1 to 63 lower-case"),
-        (HEAD + "  - {id: a, answer: {kind: nothing}}", "3:28: rules[0].answer.kind: must be one of missing, "),
-        (HEAD + "  - {id: a, role: tokens, answer: {kind: reset}}", "3:19: rules[0].role: must be model_info, tree, "),
+        (
+            HEAD + "  - {id: A, answer: {kind: reset}}",
+            "3:10: rules[0].id: must be 1 to 63 lower-case",
+        ),
+        (
+            HEAD + "  - {id: a, answer: {kind: nothing}}",
+            "3:28: rules[0].answer.kind: must be one of missing, ",
+        ),
+        (
+            HEAD + "  - {id: a, role: tokens, answer: {kind: reset}}",
+            "3:19: rules[0].role: must be model_info, tree, ",
+        ),
         (
             HEAD + "  - {id: a, answer: {kind: latency, for: 5}}",
             "3:42: rules[0].answer.for: must carry a unit (ms, s, min, h or d, like 60s)",
@@ -39,7 +48,10 @@ HEAD = "schema: 1\nrules:\n"
             HEAD + "  - {id: a, answer: {kind: error, status: 404}}",
             "3:43: rules[0].answer.status: must be at least 500",
         ),
-        (HEAD + "  - {id: a, method: HEAD, answer: {kind: truncate}}", "rules[0].method: truncate changes a body"),
+        (
+            HEAD + "  - {id: a, method: HEAD, answer: {kind: truncate}}",
+            "rules[0].method: truncate changes a body",
+        ),
         (
             HEAD + "  - {id: a, answer: {kind: reset}, when: {quota: 3}}",
             "rules[0].when.quota: quota and window stand together",
@@ -65,7 +77,9 @@ def test_mistakes_are_named_with_line_and_column(text: str, wanted: str) -> None
     """A mistake is named with file, line, column, key and what is allowed."""
     with pytest.raises(RulesError) as caught:
         parse_rules(text, name="r.yaml")
-    assert any(wanted in problem and problem.startswith("r.yaml:") for problem in caught.value.problems), caught.value
+    assert any(
+        wanted in problem and problem.startswith("r.yaml:") for problem in caught.value.problems
+    ), caught.value
 
 
 SCENARIO = """
@@ -110,13 +124,19 @@ def test_a_duration_is_written_in_one_way_everywhere(given: str) -> None:
     hub = HEAD + f"  - {{id: a, answer: {{kind: reset}}, when: {{quota: 3, window: {given}}}}}"
     words = ["tokenizer", "lock", "org/name", "--deadline", given]
     assert refused(lambda: parse_rules(hub)) == (given in WRONG)
-    assert refused(lambda: parse_policy(POLICY.format(given=given).encode(), name="p")) == (given in WRONG)
-    assert refused(lambda: parser("tokenizer", tokenizer.arguments).parse_args(words)) == (given in WRONG)
+    assert refused(lambda: parse_policy(POLICY.format(given=given).encode(), name="p")) == (
+        given in WRONG
+    )
+    assert refused(lambda: parser("tokenizer", tokenizer.arguments).parse_args(words)) == (
+        given in WRONG
+    )
     messages = {}
     try:
         parse_scenario(SCENARIO.format(given=given).encode(), name="s")
     except ScenarioError as error:
-        messages = {problem.key: problem.message for problem in error.problems if "unit" in problem.message}
+        messages = {
+            problem.key: problem.message for problem in error.problems if "unit" in problem.message
+        }
     assert list(messages) == (["faults[0].for", "faults[1].answer.for"] if given in WRONG else [])
     assert len(set(messages.values())) <= 1
     pattern = json_schema()["$defs"]["Latency"]["properties"]["for"]["pattern"]
@@ -133,8 +153,14 @@ def test_a_number_is_what_it_is_in_a_scenario(given: str) -> None:
 def test_all_mistakes_come_at_once() -> None:
     """Two mistakes are two problems, in the order of the file."""
     with pytest.raises(RulesError) as caught:
-        parse_rules(HEAD + "  - {id: a, answer: {kind: short, share: 2}}\n  - {id: b, foult: {kind: reset}}")
-    assert [problem.split(" ")[0] for problem in caught.value.problems] == ["rules:3:42:", "rules:4:5:", "rules:4:13:"]
+        parse_rules(
+            HEAD + "  - {id: a, answer: {kind: short, share: 2}}\n  - {id: b, foult: {kind: reset}}"
+        )
+    assert [problem.split(" ")[0] for problem in caught.value.problems] == [
+        "rules:3:42:",
+        "rules:4:5:",
+        "rules:4:13:",
+    ]
 
 
 def test_bytes_that_are_no_text_are_refused(tmp_path: Path) -> None:

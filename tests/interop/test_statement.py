@@ -18,16 +18,29 @@ from harness.trust.sshsig import NAMESPACE_ATTESTATION, NAMESPACE_REPORT
 from tests.records import cell, record
 
 json_format = pytest.importorskip("google.protobuf.json_format", reason="run `nox -s interop`")
-statement_pb2 = pytest.importorskip("in_toto_attestation.v1.statement_pb2", reason="run `nox -s interop`")
+statement_pb2 = pytest.importorskip(
+    "in_toto_attestation.v1.statement_pb2", reason="run `nox -s interop`"
+)
 in_toto = pytest.importorskip("in_toto_attestation.v1.statement", reason="run `nox -s interop`")
-descriptor = pytest.importorskip("in_toto_attestation.v1.resource_descriptor", reason="run `nox -s interop`")
+descriptor = pytest.importorskip(
+    "in_toto_attestation.v1.resource_descriptor", reason="run `nox -s interop`"
+)
 test_result_pb2 = pytest.importorskip(
     "in_toto_attestation.predicates.test_result.v0.test_result_pb2", reason="run `nox -s interop`"
 )
 sigstore = pytest.importorskip("sigstore.dsse", reason="run `nox -s interop`")
 
-INPUT = {"name": "words", "given": "words.txt", "digest": "56" * 32, "pinned": True, "revision": None, "files": {}}
-REVISION = RevisionFacts(repo=None, rev="main", commit="12" * 20, tree="34" * 20, patch=None, folder="src")
+INPUT = {
+    "name": "words",
+    "given": "words.txt",
+    "digest": "56" * 32,
+    "pinned": True,
+    "revision": None,
+    "files": {},
+}
+REVISION = RevisionFacts(
+    repo=None, rev="main", commit="12" * 20, tree="34" * 20, patch=None, folder="src"
+)
 
 
 @pytest.fixture
@@ -61,7 +74,11 @@ def test_in_toto_reads_it(payload: bytes) -> None:
     found = json_format.Parse(payload, statement_pb2.Statement())
     in_toto.Statement.copy_from_pb(found).validate()
     assert found.predicate_type == "https://in-toto.io/attestation/test-result/v0.1"
-    assert [each.name for each in found.subject] == ["report.md", "MANIFEST.sha256", "source-files.sha256"]
+    assert [each.name for each in found.subject] == [
+        "report.md",
+        "MANIFEST.sha256",
+        "source-files.sha256",
+    ]
     predicate: dict[str, Any] = json.loads(payload)["predicate"]
     ours = predicate.pop("rankproof_run_v1")
     result = json_format.ParseDict(predicate, test_result_pb2.TestResult())
@@ -76,7 +93,11 @@ def test_in_toto_reads_it(payload: bytes) -> None:
 def test_sigstore_reads_it(payload: bytes) -> None:
     """sigstore's model, which wants a name and a sha256 of every subject, takes the statement."""
     found = sigstore.Statement(payload)
-    assert [each.name for each in found._inner.subjects] == ["report.md", "MANIFEST.sha256", "source-files.sha256"]
+    assert [each.name for each in found._inner.subjects] == [
+        "report.md",
+        "MANIFEST.sha256",
+        "source-files.sha256",
+    ]
     assert found._inner.predicate["result"] == "FAILED"
 
 
@@ -87,7 +108,9 @@ def test_sigstore_reads_the_envelope(payload: bytes, tmp_path: Path) -> None:
     signed = dsse.pae(dsse.PAYLOAD_TYPE, payload)
     assert signed == sigstore._pae(dsse.PAYLOAD_TYPE, payload)
     armoured = sshsig.sign(signed, key, namespace=NAMESPACE_ATTESTATION)
-    envelope = dsse.encode(payload, payload_type=dsse.PAYLOAD_TYPE, signatures=[("SHA256:x", armoured)])
+    envelope = dsse.encode(
+        payload, payload_type=dsse.PAYLOAD_TYPE, signatures=[("SHA256:x", armoured)]
+    )
     found = sigstore.Envelope._from_json(envelope)._inner
     assert (found.payload, found.payload_type) == (payload, dsse.PAYLOAD_TYPE)
     assert found.signatures[0].sig == armoured

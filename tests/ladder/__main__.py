@@ -37,15 +37,30 @@ CELL = ("engine", "model", "dtype", "ranks", "defect")
 def main() -> None:
     parser = argparse.ArgumentParser(prog="python -m tests.ladder", description=__doc__)
     parser.add_argument("--engines", nargs="+", default=list(CASES), choices=list(CASES))
-    parser.add_argument("--models", nargs="+", help="of those that the engine offers (default: all)")
-    parser.add_argument("--ranks", nargs="+", type=int, default=[1, 2], help="1: the same code in a world of one")
+    parser.add_argument(
+        "--models", nargs="+", help="of those that the engine offers (default: all)"
+    )
+    parser.add_argument(
+        "--ranks", nargs="+", type=int, default=[1, 2], help="1: the same code in a world of one"
+    )
     parser.add_argument("--seeds", type=int, default=20)
-    parser.add_argument("--each", type=int, default=5, help="how many prompts are asked of one model")
+    parser.add_argument(
+        "--each", type=int, default=5, help="how many prompts are asked of one model"
+    )
     parser.add_argument("--first", type=int, default=100, help="the first seed")
     parser.add_argument("--dtype", default="float32", choices=["float32", "bfloat16"])
-    parser.add_argument("--clean", action="store_true", help="every model that the engine offers, with no defect")
-    parser.add_argument("--folder", type=Path, required=True, help="models, references, and rows.jsonl: it is gone on")
-    parser.add_argument("--table", action="store_true", help="run nothing: print what rows.jsonl holds")
+    parser.add_argument(
+        "--clean", action="store_true", help="every model that the engine offers, with no defect"
+    )
+    parser.add_argument(
+        "--folder",
+        type=Path,
+        required=True,
+        help="models, references, and rows.jsonl: it is gone on",
+    )
+    parser.add_argument(
+        "--table", action="store_true", help="run nothing: print what rows.jsonl holds"
+    )
     given = parser.parse_args()
     given.folder.mkdir(parents=True, exist_ok=True)
     rows = given.folder / "rows.jsonl"
@@ -63,7 +78,14 @@ def main() -> None:
 def soak(given: argparse.Namespace, rows: Path) -> None:
     """Run what has no row yet."""
     check = CHECK.validate_python(
-        {"id": "same", "kind": "equivalent", "ranks": "every", "against": "reference", "middle": 1.25, "layers": 3}
+        {
+            "id": "same",
+            "kind": "equivalent",
+            "ranks": "every",
+            "against": "reference",
+            "middle": 1.25,
+            "layers": 3,
+        }
     )
     assert isinstance(check, EquivalentCheck)
     done = {key_of(row) for row in read(rows)}
@@ -78,16 +100,28 @@ def soak(given: argparse.Namespace, rows: Path) -> None:
                     if not offered(engine, model, ranks=size, dtype=given.dtype):
                         continue
                     step = max(1, given.each // prompts_each(model, given.dtype))
-                    for seeds in (range(at, min(at + step, end)) for at in range(given.first, end, step)):
-                        rung = {"engine": engine, "model": model, "dtype": given.dtype, "ranks": size}
+                    for seeds in (
+                        range(at, min(at + step, end)) for at in range(given.first, end, step)
+                    ):
+                        rung = {
+                            "engine": engine,
+                            "model": model,
+                            "dtype": given.dtype,
+                            "ranks": size,
+                        }
                         due = [
                             defect
                             for defect in (CLEAN, *defects)
-                            if any(key_of({**rung, "defect": defect, "seed": seed}) not in done for seed in seeds)
+                            if any(
+                                key_of({**rung, "defect": defect, "seed": seed}) not in done
+                                for seed in seeds
+                            )
                         ]
                         if not due:
                             continue
-                        climbed = climb(worlds, check, rung, defects=due, seeds=seeds, below=given.folder)
+                        climbed = climb(
+                            worlds, check, rung, defects=due, seeds=seeds, below=given.folder
+                        )
                         for defect, seed, word, far in climbed:
                             row = {**rung, "defect": defect, "seed": seed, "said": word, "far": far}
                             if key_of(row) not in done:
@@ -95,15 +129,26 @@ def soak(given: argparse.Namespace, rows: Path) -> None:
 
 
 def climb(
-    worlds: Worlds, check: EquivalentCheck, rung: dict[str, Any], *, defects: list[str], seeds: range, below: Path
+    worlds: Worlds,
+    check: EquivalentCheck,
+    rung: dict[str, Any],
+    *,
+    defects: list[str],
+    seeds: range,
+    below: Path,
 ) -> Iterator[tuple[str, int, str, list[float]]]:
     """What is said of each session: defect, seed, a word with the layer that is named, and how far off it was."""
     engine, size = rung["engine"], rung["ranks"]
-    model, given = folder(rung["model"], seeds.start, below), asked(seeds, rung["model"], rung["dtype"])
+    model, given = (
+        folder(rung["model"], seeds.start, below),
+        asked(seeds, rung["model"], rung["dtype"]),
+    )
     family = engine.partition("-")[0]
     whole = {"number": 0, "model": str(model), "with": given | {"envelope": "keep"}}
     reference = worlds.reference(
-        f"{family}-single", whole, file=below / f"{family}-{model.name}-{len(seeds)}-{rung['dtype']}.reference"
+        f"{family}-single",
+        whole,
+        file=below / f"{family}-{model.name}-{len(seeds)}-{rung['dtype']}.reference",
     )
     offered_to_ranks = below / f"{family}-{model.name}-{rung['dtype']}-offered"
     offer(reference, offered_to_ranks)
@@ -151,16 +196,24 @@ def say(check: EquivalentCheck, session: Session, reference: Session) -> tuple[s
     seen: History = judged(check, session, reference)
     parts = check.judge(seen).ranks
     if any(part.uncompared or part.missing for part in parts):
-        return f"UNCOMPARED: {next(part.reason for part in parts if part.uncompared or part.missing)}", []
+        return (
+            f"UNCOMPARED: {next(part.reason for part in parts if part.uncompared or part.missing)}",
+            [],
+        )
     bad = [part for part in parts if not part.passed]
     parity = parity_of(check, seen)
     assert parity is not None
-    far, limits = [one.phases["prefill"] for one in parity.ranks if one.keeps], parity.phases["prefill"]
+    far, limits = (
+        [one.phases["prefill"] for one in parity.ranks if one.keeps],
+        parity.phases["prefill"],
+    )
     shares = [
-        max((getattr(one, name) or 0.0) / (getattr(limits, name) or 1.0) for one in far) for name in ("half", "most")
+        max((getattr(one, name) or 0.0) / (getattr(limits, name) or 1.0) for one in far)
+        for name in ("half", "most")
     ]
     shares = [
-        round(share, 3) for share in (*shares, max(99.0 if one.near is None else one.near for one in parity.ranks))
+        round(share, 3)
+        for share in (*shares, max(99.0 if one.near is None else one.near for one in parity.ranks))
     ]
     if bad:
         layers = sorted(one.layer.layer for one in parity.ranks if one.layer is not None)
@@ -183,8 +236,12 @@ def table(rows: list[dict[str, Any]]) -> str:
     lines = []
     for (engine, model, dtype, ranks, defect), own in grouped(rows, *CELL):
         right = (is_right(row["said"], engine=engine, defect=defect, ranks=ranks) for row in own)
-        words = Counter("right" if good else row["said"] for row, good in zip(own, right, strict=True))
-        others = ", ".join(f"{many} x {word}" for word, many in words.most_common() if word != "right")
+        words = Counter(
+            "right" if good else row["said"] for row, good in zip(own, right, strict=True)
+        )
+        others = ", ".join(
+            f"{many} x {word}" for word, many in words.most_common() if word != "right"
+        )
         start = f"{engine:12} {model:11} {dtype:8} {ranks} {defect:16}"
         lines.append(f"{start} {words['right']:3} of {words.total():3} {others}".rstrip())
     return "\n".join(lines)
@@ -192,25 +249,41 @@ def table(rows: list[dict[str, Any]]) -> str:
 
 def summary(rows: list[dict[str, Any]]) -> Iterator[str]:
     """Of each engine, dtype and world size, as a table: defects with the fewest seeds of one, and healthy runs."""
-    yield "| engine | dtype | ranks | defects, seeds of each | named rightly | healthy | right | at least | furthest |"
+    yield (
+        "| engine | dtype | ranks | defects, seeds of each | named rightly | healthy | right | at"
+        " least | furthest |"
+    )
     yield "| --- | --- | --- | --- | --- | --- | --- | --- | --- |"
     for (engine, dtype, ranks), own in grouped(rows, "engine", "dtype", "ranks"):
-        right = [is_right(row["said"], engine=engine, defect=row["defect"], ranks=ranks) for row in own]
+        right = [
+            is_right(row["said"], engine=engine, defect=row["defect"], ranks=ranks) for row in own
+        ]
         healthy = [good for row, good in zip(own, right, strict=True) if row["defect"] == CLEAN]
         # 1 % lies inside the noise of 16 bits.
-        seen = [row["defect"] not in (CLEAN, *(("scaled-layer",) if dtype != "float32" else ())) for row in own]
+        seen = [
+            row["defect"] not in (CLEAN, *(("scaled-layer",) if dtype != "float32" else ()))
+            for row in own
+        ]
         defects = [good for good, shown in zip(right, seen, strict=True) if shown]
-        each = Counter((row["model"], row["defect"]) for row, shown in zip(own, seen, strict=True) if shown)
-        below = 1 - upper_bound(healthy.count(False), len(healthy), confidence=0.95) if healthy else 0.0
-        furthest = max((row["far"][0] for row in own if row["defect"] == CLEAN and row["far"]), default=0.0)
+        each = Counter(
+            (row["model"], row["defect"]) for row, shown in zip(own, seen, strict=True) if shown
+        )
+        below = (
+            1 - upper_bound(healthy.count(False), len(healthy), confidence=0.95) if healthy else 0.0
+        )
+        furthest = max(
+            (row["far"][0] for row in own if row["defect"] == CLEAN and row["far"]), default=0.0
+        )
         many = f"{len({name for _, name in each})}, {min(each.values(), default=0)}"
         yield (
-            f"| {engine} | {dtype} | {ranks} | {many} | {sum(defects)} of {len(defects)} | {len(healthy)} | "
-            f"{sum(healthy)} | {below:.1%} | {furthest:.2f} |"
+            f"| {engine} | {dtype} | {ranks} | {many} | {sum(defects)} of {len(defects)} |"
+            f" {len(healthy)} | {sum(healthy)} | {below:.1%} | {furthest:.2f} |"
         )
 
 
-def grouped(rows: list[dict[str, Any]], *names: str) -> list[tuple[tuple[Any, ...], list[dict[str, Any]]]]:
+def grouped(
+    rows: list[dict[str, Any]], *names: str
+) -> list[tuple[tuple[Any, ...], list[dict[str, Any]]]]:
     """Rows with the same values of these names, in order."""
     found: defaultdict[tuple[Any, ...], list[dict[str, Any]]] = defaultdict(list)
     for row in rows:
@@ -220,7 +293,9 @@ def grouped(rows: list[dict[str, Any]], *names: str) -> list[tuple[tuple[Any, ..
 
 def refusals(rows: list[dict[str, Any]]) -> Iterator[str]:
     """Of every world size and dtype that an engine was asked, the models that it does not run like that, and why."""
-    for engine, dtype, ranks in sorted({(row["engine"], row["dtype"], row["ranks"]) for row in rows}):
+    for engine, dtype, ranks in sorted(
+        {(row["engine"], row["dtype"], row["ranks"]) for row in rows}
+    ):
         why: defaultdict[str, list[str]] = defaultdict(list)
         for model in dict.fromkeys((*drawable(), *CASES[engine])):
             why[refused(engine, model, ranks=ranks, dtype=dtype)].append(model)

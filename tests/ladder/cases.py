@@ -11,7 +11,14 @@ from harness.engines.models.catalogue import MODELS
 from harness.engines.offers import refusal
 from tests.ladder.drawn import BIASED, WIDER, model_of
 
-DENSE = ("stale-position", "half-message", "swapped-heads", "dropped-layer", "rope-base", "scaled-layer")
+DENSE = (
+    "stale-position",
+    "half-message",
+    "swapped-heads",
+    "dropped-layer",
+    "rope-base",
+    "scaled-layer",
+)
 CASES = {
     "hf-tensor": {
         BIASED: ("bias-per-rank", "fused-interleave", *DENSE),
@@ -19,7 +26,10 @@ CASES = {
         WIDER: ("norm-split", "other-router"),
     },
     "hf-pipeline": {"qwen2": DENSE, "gpt2": ("fused-interleave",), "qwen3-moe": ("other-router",)},
-    "mlx-tensor": {BIASED: ("bias-per-rank", "fused-interleave", *DENSE), "minimax": ("norm-split", "other-router")},
+    "mlx-tensor": {
+        BIASED: ("bias-per-rank", "fused-interleave", *DENSE),
+        "minimax": ("norm-split", "other-router"),
+    },
     "mlx-pipeline": {"qwen2": DENSE, "qwen3-moe": ("other-router",)},
 }
 WITH_EXPERTS = ("mixtral", "qwen3-moe", "minimax", WIDER, "glm4-moe")
@@ -46,10 +56,22 @@ def asked(seeds: range, model: str, dtype: str) -> dict[str, Any]:
     prompts, teacher = [], []
     for seed in seeds:
         dice = random.Random(seed)
-        prompts += [[dice.randrange(20, 520) for _ in range(LENGTH)] for _ in range(prompts_each(model, dtype))]
-        teacher += [[dice.randrange(20, 520) for _ in range(STEPS)] for _ in range(prompts_each(model, dtype))]
+        prompts += [
+            [dice.randrange(20, 520) for _ in range(LENGTH)]
+            for _ in range(prompts_each(model, dtype))
+        ]
+        teacher += [
+            [dice.randrange(20, 520) for _ in range(STEPS)]
+            for _ in range(prompts_each(model, dtype))
+        ]
     routing = "reference" if model in WITH_EXPERTS and dtype != "float32" else "own"
-    return {"prompts": prompts, "teacher": teacher, "dtype": dtype, "hidden": "parts", "routing": routing}
+    return {
+        "prompts": prompts,
+        "teacher": teacher,
+        "dtype": dtype,
+        "hidden": "parts",
+        "routing": routing,
+    }
 
 
 def refused(engine: str, model: str, *, ranks: int, dtype: str) -> str:
@@ -59,7 +81,9 @@ def refused(engine: str, model: str, *, ranks: int, dtype: str) -> str:
 
 def offered(engine: str, model: str, *, ranks: int, dtype: str) -> bool:
     """Whether a cell is tried: the wider model in 16 bits, where the other is not split over every number of ranks."""
-    return (model != WIDER or dtype != "float32") and not refused(engine, model, ranks=ranks, dtype=dtype)
+    return (model != WIDER or dtype != "float32") and not refused(
+        engine, model, ranks=ranks, dtype=dtype
+    )
 
 
 def drawable() -> tuple[str, ...]:

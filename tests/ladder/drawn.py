@@ -26,14 +26,19 @@ def model_of(name: str) -> tuple[dict[str, DrawnTensor], dict[str, Any]]:
         config |= {"attention_bias": True, "mlp_bias": True}
         weights = [one for one in tensors if one.endswith("_proj.weight")]
         tensors |= {
-            one.replace(".weight", ".bias"): DrawnTensor(shape=tensors[one].shape[:1], deviation=0.3) for one in weights
+            one.replace(".weight", ".bias"): DrawnTensor(
+                shape=tensors[one].shape[:1], deviation=0.3
+            )
+            for one in weights
         }
     if name == WIDER:
         width = config["intermediate_size"]
         config |= {"intermediate_size": 2 * width}
         experts = {one: tensor for one, tensor in tensors.items() if ".experts." in one}
         tensors |= {
-            one: replace(tensor, shape=tuple(2 * size if size == width else size for size in tensor.shape))
+            one: replace(
+                tensor, shape=tuple(2 * size if size == width else size for size in tensor.shape)
+            )
             for one, tensor in experts.items()
         }
     return tensors, config

@@ -30,7 +30,9 @@ def run(context, *, module, function, sessions):
         if invented is not None:
             back = importlib.import_module(f"invented_{module}").put(invented)
         try:
-            getattr(importlib.import_module(f"inference.{module}"), function)(numbered, **session["with"])
+            getattr(importlib.import_module(f"inference.{module}"), function)(
+                numbered, **session["with"]
+            )
         finally:
             if back is not None:
                 back()

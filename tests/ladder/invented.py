@@ -18,11 +18,25 @@ from tests.ladder.drawn import BIASED, folder
 from tests.ladder.sessions import CHECK, RankEnded, Session, Worlds, judged
 
 ROTATED = ("rope-twice", "restarted-positions", "late-single-position")
-OF_ANY = ("mask-at-border", "other-group", "rounded-message", "stale-slot", "norm-skipped", "vocabulary-order")
+OF_ANY = (
+    "mask-at-border",
+    "other-group",
+    "rounded-message",
+    "stale-slot",
+    "norm-skipped",
+    "vocabulary-order",
+)
 EPSILON = ("other-epsilon",)
 INVENTED = {
     "hf-tensor": {
-        BIASED: (*ROTATED, *OF_ANY, *EPSILON, "summed-twice", "gathered-in-another-order", "no-bias"),
+        BIASED: (
+            *ROTATED,
+            *OF_ANY,
+            *EPSILON,
+            "summed-twice",
+            "gathered-in-another-order",
+            "no-bias",
+        ),
         "gemma2": ("other-gelu", "embedding-unscaled", "window-short", "norm-skipped"),
         "qwen3-moe": ("unweighted-experts",),
     },
@@ -52,11 +66,20 @@ def main() -> None:
     parser = argparse.ArgumentParser(prog="python -m tests.ladder.invented", description=__doc__)
     parser.add_argument("--engines", nargs="+", default=list(INVENTED), choices=list(INVENTED))
     parser.add_argument("--ranks", nargs="+", type=int, default=[2, 3])
-    parser.add_argument("--dtypes", nargs="+", default=["float32", "bfloat16"], choices=["float32", "bfloat16"])
+    parser.add_argument(
+        "--dtypes", nargs="+", default=["float32", "bfloat16"], choices=["float32", "bfloat16"]
+    )
     parser.add_argument("--seeds", type=int, default=5)
     parser.add_argument("--first", type=int, default=300, help="the first seed")
-    parser.add_argument("--folder", type=Path, required=True, help="models, references, and rows.jsonl: it is gone on")
-    parser.add_argument("--table", action="store_true", help="run nothing: print what rows.jsonl holds")
+    parser.add_argument(
+        "--folder",
+        type=Path,
+        required=True,
+        help="models, references, and rows.jsonl: it is gone on",
+    )
+    parser.add_argument(
+        "--table", action="store_true", help="run nothing: print what rows.jsonl holds"
+    )
     given = parser.parse_args()
     given.folder.mkdir(parents=True, exist_ok=True)
     rows = given.folder / "rows.jsonl"
@@ -70,7 +93,14 @@ def main() -> None:
 def soak(given: argparse.Namespace, done: list[dict[str, Any]]) -> Iterator[dict[str, Any]]:
     """The rows of every world that has none yet."""
     check = CHECK.validate_python(
-        {"id": "same", "kind": "equivalent", "ranks": "every", "against": "reference", "middle": 1.25, "layers": 3}
+        {
+            "id": "same",
+            "kind": "equivalent",
+            "ranks": "every",
+            "against": "reference",
+            "middle": 1.25,
+            "layers": 3,
+        }
     )
     assert isinstance(check, EquivalentCheck)
     seeds = range(given.first, given.first + given.seeds)
@@ -84,20 +114,33 @@ def soak(given: argparse.Namespace, done: list[dict[str, Any]]) -> Iterator[dict
                         if key in there or not offered(engine, model, ranks=size, dtype=dtype):
                             continue
                         rung = {"engine": engine, "model": model, "dtype": dtype, "ranks": size}
-                        for row in tried(worlds, check, rung, names=names, seeds=seeds, below=given.folder):
+                        for row in tried(
+                            worlds, check, rung, names=names, seeds=seeds, below=given.folder
+                        ):
                             yield {**rung, **row}
 
 
 def tried(
-    worlds: Worlds, check: EquivalentCheck, rung: dict[str, Any], *, names: tuple[str, ...], seeds: range, below: Path
+    worlds: Worlds,
+    check: EquivalentCheck,
+    rung: dict[str, Any],
+    *,
+    names: tuple[str, ...],
+    seeds: range,
+    below: Path,
 ) -> Iterator[dict[str, Any]]:
     """What is said of each defect with the prompt of each seed."""
     engine, size, dtype = rung["engine"], rung["ranks"], rung["dtype"]
-    wanted = [CLEAN, *(name for name in names if (name, dtype) not in NONE and (name, engine, size) not in NONE)]
+    wanted = [
+        CLEAN,
+        *(name for name in names if (name, dtype) not in NONE and (name, engine, size) not in NONE),
+    ]
     model, given = folder(rung["model"], seeds.start, below), asked(seeds, rung["model"], dtype)
     family = engine.partition("-")[0]
     whole = {"number": 0, "model": str(model), "with": given | {"envelope": "keep"}}
-    reference = worlds.reference(f"{family}-single", whole, file=below / f"{family}-{model.name}-{dtype}.reference")
+    reference = worlds.reference(
+        f"{family}-single", whole, file=below / f"{family}-{model.name}-{dtype}.reference"
+    )
     offered_to_ranks = below / f"{family}-{model.name}-{dtype}-offered"
     offer(reference, offered_to_ranks)
     sessions = [
@@ -134,7 +177,10 @@ def told(check: EquivalentCheck, session: Session, reference: Session) -> dict[s
     assert parity is not None
     assert seen.reference is not None
     phases = [
-        {phase: round(one.times(parity.phases[phase], check._slack), 3) for phase, one in rank.phases.items()}
+        {
+            phase: round(one.times(parity.phases[phase], check._slack), 3)
+            for phase, one in rank.phases.items()
+        }
         for rank in parity.ranks
         if rank.keeps
     ]
@@ -154,15 +200,23 @@ def expected_layer(engine: str, name: str, *, ranks: int) -> str:
 
 def table(rows: list[dict[str, Any]]) -> Iterator[str]:
     """How many seeds of each were DIVERGENT at the right place, and what was said of the others."""
-    for (engine, model, dtype, ranks, name), own in grouped(rows, "engine", "model", "dtype", "ranks", "defect"):
-        right = "clean" if name == CLEAN else f"DIVERGENT {expected_layer(engine, name, ranks=ranks)}"
+    for (engine, model, dtype, ranks, name), own in grouped(
+        rows, "engine", "model", "dtype", "ranks", "defect"
+    ):
+        right = (
+            "clean" if name == CLEAN else f"DIVERGENT {expected_layer(engine, name, ranks=ranks)}"
+        )
         words = Counter(
             "right" if row["said"] == right or (name == CLEAN and row["said"] in ("EQUIVALENT", "IDENTICAL"))
             else row["said"]
             for row in own
         )  # fmt: skip
-        others = ", ".join(f"{many} x {word}" for word, many in words.most_common() if word != "right")
-        least = min((max(one.values()) for row in own for one in [_worst(row["times"])] if one), default=0.0)
+        others = ", ".join(
+            f"{many} x {word}" for word, many in words.most_common() if word != "right"
+        )
+        least = min(
+            (max(one.values()) for row in own for one in [_worst(row["times"])] if one), default=0.0
+        )
         start = f"{engine:12} {model:11} {dtype:8} {ranks} {name:26} {words['right']} of {len(own)}"
         yield f"{start}  worst rank at least {least:g} of what noise allows  {others}".rstrip()
 

@@ -15,7 +15,9 @@ class Share:
         self.layers = list(stages.layers_of(self.model))
 
     def rotary(self):
-        return next((one for name, one in self.model.named_modules() if name.endswith("rotary_emb")), None)
+        return next(
+            (one for name, one in self.model.named_modules() if name.endswith("rotary_emb")), None
+        )
 
     def named(self, *ends):
         """Modules of this rank whose names end so."""
@@ -88,7 +90,9 @@ def _mask_at_border(share):
             seen, many = share.engine._seen, state.shape[1]
             if not seen or many == 1:
                 return None
-            mask = torch.full((many, seen + many), torch.finfo(state.dtype).min, dtype=state.dtype).triu(seen + 1)
+            mask = torch.full(
+                (many, seen + many), torch.finfo(state.dtype).min, dtype=state.dtype
+            ).triu(seen + 1)
             mask[0, seen - 1] = torch.finfo(state.dtype).min
             return given, {**named, "attention_mask": mask[None, None]}
 
@@ -150,7 +154,9 @@ def _rounded_message(share):
         share.stage.altered = lambda message: message.bfloat16().float()
         return True
     for layer in share.layers[:1]:
-        layer.self_attn.o_proj.register_forward_pre_hook(lambda _module, given: (given[0].bfloat16().float(),))
+        layer.self_attn.o_proj.register_forward_pre_hook(
+            lambda _module, given: (given[0].bfloat16().float(),)
+        )
     return True
 
 
@@ -175,12 +181,18 @@ def _norm_skipped(share):
     """The last norm is skipped where one token is asked."""
     found = [one for one in share.named("model.norm", "ln_f") if list(one.parameters())]
     for one in found if share.is_last else ():
-        one.register_forward_hook(lambda _module, given, out: given[0] if given[0].shape[1] == 1 else out)
+        one.register_forward_hook(
+            lambda _module, given, out: given[0] if given[0].shape[1] == 1 else out
+        )
     return bool(found) or not share.is_last
 
 
 def _other_gelu(share):
-    found = [layer.mlp for layer in share.layers if hasattr(layer.mlp, "act_fn") or hasattr(layer.mlp, "act")]
+    found = [
+        layer.mlp
+        for layer in share.layers
+        if hasattr(layer.mlp, "act_fn") or hasattr(layer.mlp, "act")
+    ]
     names = {type(getattr(one, "act_fn", None) or one.act).__name__ for one in found}
     if not names & {"GELUTanh", "NewGELUActivation", "PytorchGELUTanh"}:
         return False
@@ -200,7 +212,11 @@ def _embedding_unscaled(share):
 
 
 def _other_epsilon(share):
-    found = [one for one in share.model.modules() if hasattr(one, "variance_epsilon") or "Norm" in type(one).__name__]
+    found = [
+        one
+        for one in share.model.modules()
+        if hasattr(one, "variance_epsilon") or "Norm" in type(one).__name__
+    ]
     for one in found if share.is_last else ():
         name = next(name for name in ("variance_epsilon", "eps") if hasattr(one, name))
         setattr(one, name, 1e-5 if getattr(one, name) < 5e-6 else 1e-4)
@@ -209,7 +225,11 @@ def _other_epsilon(share):
 
 def _unweighted(share):
     """The weights of the chosen experts do not add up to 1."""
-    found = [layer.mlp.gate for layer in share.layers if getattr(getattr(layer.mlp, "gate", 0), "norm_topk_prob", 0)]
+    found = [
+        layer.mlp.gate
+        for layer in share.layers
+        if getattr(getattr(layer.mlp, "gate", 0), "norm_topk_prob", 0)
+    ]
     for one in found if share.is_last else ():
         one.norm_topk_prob = False
     return bool(found)
@@ -217,7 +237,11 @@ def _unweighted(share):
 
 def _window_short(share):
     """The sliding window is a token shorter."""
-    found = [layer.self_attn for layer in share.layers if getattr(layer.self_attn, "sliding_window", None)]
+    found = [
+        layer.self_attn
+        for layer in share.layers
+        if getattr(layer.self_attn, "sliding_window", None)
+    ]
     for layer in share.layers if share.is_last else ():
         if not getattr(layer.self_attn, "sliding_window", None):
             continue
@@ -232,7 +256,9 @@ def _window_short(share):
             rows = torch.arange(seen, seen + many)[:, None]
             keys = torch.arange(seen + many - kept, seen + many)[None]
             far = (keys > rows) | (keys <= rows - (window - 1))
-            mask = torch.zeros(many, kept, dtype=state.dtype).masked_fill(far, torch.finfo(state.dtype).min)
+            mask = torch.zeros(many, kept, dtype=state.dtype).masked_fill(
+                far, torch.finfo(state.dtype).min
+            )
             return given, {**named, "attention_mask": mask[None, None]}
 
         layer.register_forward_pre_hook(shorter, with_kwargs=True)
@@ -259,7 +285,9 @@ def _halves_of_vocabulary(share):
 
 def _indexers(share):
     """What chooses which keys a position attends to: with a norm of its keys, and a number that is chosen."""
-    return [one for name, one in share.model.named_modules() if name.rpartition(".")[2] == "indexer"]
+    return [
+        one for name, one in share.model.named_modules() if name.rpartition(".")[2] == "indexer"
+    ]
 
 
 def _indexer_short(share):
@@ -274,7 +302,11 @@ def _indexer_short(share):
 def _indexer_keys_late(share):
     """What an indexer keeps of a token lies one place further on."""
     for one in _indexers(share) if share.is_last else ():
-        keys = next(norm for name in ("k_norm", "kv_norm", "k_layernorm") if (norm := getattr(one, name, None)))
+        keys = next(
+            norm
+            for name in ("k_norm", "kv_norm", "k_layernorm")
+            if (norm := getattr(one, name, None))
+        )
         keys.register_forward_hook(lambda _module, _given, out: out.roll(1, min(1, out.ndim - 2)))
     return bool(_indexers(share))
 

@@ -171,7 +171,9 @@ def _rolled(call, *given, **named):
 
 INVENTED = {
     "rope-twice": _rotated(_twice, last_alone=True),
-    "restarted-positions": _rotated(lambda call, state, **_offset: call(state, offset=0), last_alone=False),
+    "restarted-positions": _rotated(
+        lambda call, state, **_offset: call(state, offset=0), last_alone=False
+    ),
     "late-single-position": _rotated(_later, last_alone=False),
     "mask-at-border": _mask_at_border,
     "other-group": _other_group,

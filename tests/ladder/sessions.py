@@ -24,7 +24,9 @@ from harness.world.control.pool import ServerPool
 from harness.world.control.world import World
 from tests.launches import launch_of
 
-INSIDE = [Path(__file__).with_name(name) for name in ("inside.py", "invented_hf.py", "invented_mlx.py")]
+INSIDE = [
+    Path(__file__).with_name(name) for name in ("inside.py", "invented_hf.py", "invented_mlx.py")
+]
 CHECK: TypeAdapter[Check] = TypeAdapter(AnyCheck)
 
 
@@ -49,11 +51,22 @@ class Session:
         kept: list[dict[str, ArrayFile]] = []
         for files in self.kept:
             ends = ((*name.rpartition("."), file) for name, file in files.items())
-            own = {f"{stem}.{int(end) - prompts.start}": one for stem, _, end, one in ends if int(end) in prompts}
+            own = {
+                f"{stem}.{int(end) - prompts.start}": one
+                for stem, _, end, one in ends
+                if int(end) in prompts
+            }
             kept.append(own)
         said = [
             [
-                (name, values | {"prompt": values["prompt"] - prompts.start} if "prompt" in values else values)
+                (
+                    name,
+                    (
+                        values | {"prompt": values["prompt"] - prompts.start}
+                        if "prompt" in values
+                        else values
+                    ),
+                )
                 for name, values in events
                 if values.get("prompt", prompts.start) in prompts
             ]
@@ -86,7 +99,9 @@ class Worlds:
         stored: Session = pickle.loads(file.read_bytes())  # noqa: S301
         return stored
 
-    def run(self, engine: str, *, size: int, sessions: Sequence[Mapping[str, Any]]) -> list[Session]:
+    def run(
+        self, engine: str, *, size: int, sessions: Sequence[Mapping[str, Any]]
+    ) -> list[Session]:
         """One world.
 
         Raises:
@@ -94,7 +109,9 @@ class Worlds:
         """
         subject = READY[engine]
         with tempfile.TemporaryDirectory() as folder:
-            for file, content in (subject.files() | {path.name: path.read_bytes() for path in INSIDE}).items():
+            for file, content in (
+                subject.files() | {path.name: path.read_bytes() for path in INSIDE}
+            ).items():
                 Path(folder, file).parent.mkdir(exist_ok=True)
                 Path(folder, file).write_bytes(content)
             launch = launch_of(
@@ -104,7 +121,11 @@ class Worlds:
                 warm=True,
                 entry="inside:run",
                 folder=Path(folder),
-                arguments={"module": subject.file.stem, "function": subject.function, "sessions": list(sessions)},
+                arguments={
+                    "module": subject.file.stem,
+                    "function": subject.function,
+                    "sessions": list(sessions),
+                },
                 inputs={},
                 seeds=list(range(size)),
                 deadline=900.0,
@@ -116,11 +137,17 @@ class Worlds:
             if (error := history.error(rank)) is not None:
                 raise RankEnded(f"rank {rank} of {engine}: {error.event.values}")
         if history.noted("channel.overflow"):
-            raise RankEnded(f"a rank of {engine} said more than is read: ask fewer prompts of one model")
+            raise RankEnded(
+                f"a rank of {engine} said more than is read: ask fewer prompts of one model"
+            )
         told: dict[tuple[int, int], list[tuple[str, dict[str, Any]]]] = {}
         for seen in history.seen:
-            if (number := seen.event.values.get("session")) is not None and seen.event.rank is not None:
-                values = {key: value for key, value in seen.event.values.items() if key != "session"}
+            if (
+                number := seen.event.values.get("session")
+            ) is not None and seen.event.rank is not None:
+                values = {
+                    key: value for key, value in seen.event.values.items() if key != "session"
+                }
                 told.setdefault((number, seen.event.rank), []).append((seen.event.name, values))  # type: ignore[arg-type]
         return [
             Session(
@@ -133,10 +160,14 @@ class Worlds:
     def _keep(self, _world: World, scratch: Path) -> None:
         self._found = {}
         for path in scratch.rglob("session*.npy"):
-            rank = int(next(part for part in path.parts if part.startswith("rank-")).removeprefix("rank-"))
+            rank = int(
+                next(part for part in path.parts if part.startswith("rank-")).removeprefix("rank-")
+            )
             number, _, file = path.name.removeprefix("session").partition(".")
             name = file.removesuffix(".npy").removesuffix(".bfloat16")
-            self._found.setdefault((int(number), rank), {})[name] = ArrayFile(file, path.read_bytes())
+            self._found.setdefault((int(number), rank), {})[name] = ArrayFile(
+                file, path.read_bytes()
+            )
         shutil.rmtree(scratch, ignore_errors=True)
 
 
@@ -144,7 +175,9 @@ def history(session: Session, reference: History | None, *, arm: str) -> History
     """The events of one session."""
     events = [Event(ns=1, by="harness", name="world.begin", values={"arm": arm})]
     for rank, said in enumerate(session.said):
-        events += [Event(ns=2, by="rank", rank=rank, name=name, values=values) for name, values in said]
+        events += [
+            Event(ns=2, by="rank", rank=rank, name=name, values=values) for name, values in said
+        ]
     for rank, files in enumerate(session.kept):
         for name, file in files.items():
             values = {"artefact": name, "sha256": digest(file), "bytes": len(file.content)}
@@ -156,13 +189,22 @@ def digest(file: ArrayFile) -> str:
     return hashlib.sha256(bytes(file.content)).hexdigest()
 
 
-def judged(check: AccountedCheck, session: Session, reference: Session, *, arm: str = "candidate") -> History:
+def judged(
+    check: AccountedCheck, session: Session, reference: Session, *, arm: str = "candidate"
+) -> History:
     """A session's events with its account; of the reference against itself with `arm: reference`."""
     whole = history(reference, None, arm="reference")
     events = history(session, whole, arm=arm)
-    files = {digest(file): file for one in (reference, session) for kept in one.kept for file in kept.values()}
+    files = {
+        digest(file): file
+        for one in (reference, session)
+        for kept in one.kept
+        for file in kept.values()
+    }
     noted = [
         Event(ns=4, by="harness", name=ARTEFACTS_ACCOUNTED, values=values)
         for values in note_accounts([check], events, file=lambda found: files[str(found["sha256"])])
     ]
-    return History([*(seen.event for seen in events.seen), *noted], size=len(session.kept), reference=whole)
+    return History(
+        [*(seen.event for seen in events.seen), *noted], size=len(session.kept), reference=whole
+    )

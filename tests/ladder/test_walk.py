@@ -17,6 +17,8 @@ WRONG, RIGHT = "DIVERGENT in layer 3", "EQUIVALENT"
         ("scaled-layer", {1: RIGHT, 2: WRONG}, "over 1 nothing is wrong"),
     ],
 )
-def test_a_walk_is_judged_by_the_harness_s_own_attribution(defect: str, walk: dict[int, str], said: str) -> None:
+def test_a_walk_is_judged_by_the_harness_s_own_attribution(
+    defect: str, walk: dict[int, str], said: str
+) -> None:
     """The soak ended in an error where it should have told what it walked."""
     assert attributed(walk, defect) == said

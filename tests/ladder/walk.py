@@ -46,13 +46,21 @@ def attributed(walk: Walk, defect: str) -> str:
     A defect of a single rank has to be `wrong already in a world of one` on each rung, of any other a world of one has
     to be excluded, and two ranks the smallest world that is wrong.
     """
-    rungs = [(Cell(f"ranks={ranks}", "", ranks, "gloo"), tally(word)) for ranks, word in sorted(walk.items())]
+    rungs = [
+        (Cell(f"ranks={ranks}", "", ranks, "gloo"), tally(word))
+        for ranks, word in sorted(walk.items())
+    ]
     begins, compared = 1 if defect in AT_ONE else 2, dict[str, Attribution]()
     for cell, counts in rungs:
         if cell.ranks < begins and not counts.failed:
             continue
-        parts = tuple(RankFinding(rank=rank, passed=not counts.failed) for rank in range(cell.ranks))
-        finding, seen = Finding(check=SAME, kind="equivalent", ranks=parts), History([], size=cell.ranks)
+        parts = tuple(
+            RankFinding(rank=rank, passed=not counts.failed) for rank in range(cell.ranks)
+        )
+        finding, seen = (
+            Finding(check=SAME, kind="equivalent", ranks=parts),
+            History([], size=cell.ranks),
+        )
         found = attribute(SCENARIO, 0, "", [finding], seen)
         if found is None:
             return f"over {cell.ranks} nothing is wrong"
@@ -72,7 +80,9 @@ def tally(word: str) -> Tally:
     outcome: Any = "fail" if wrong else "pass" if right else "void"
     made = Trial(index=0, seed="1", evidence="", ms=1.0, outcome=outcome, failures=failures)
     voids = 1 - wrong - right
-    return Tally(trials=[made], counted=1 - voids, failed=wrong, voids=voids, upper=1.0, upper_with_voids=1.0)
+    return Tally(
+        trials=[made], counted=1 - voids, failed=wrong, voids=voids, upper=1.0, upper_with_voids=1.0
+    )
 
 
 def walks(rows: list[dict[str, Any]]) -> Iterator[str]:

@@ -17,19 +17,30 @@ def values(data: bytes, dtype: str) -> list[float]:
 @pytest.mark.parametrize("dtype", sorted(coded.MOST))
 def test_what_must_come_is_what_the_parts_make(dtype: str) -> None:
     """Sums, maxima, and each rank's own, from element 0 and across blocks; a part twice still has its number."""
-    for size, elements in [*itertools.product((1, 3, 8), (0, 1, 7)), *([(3, 4100)] if dtype == "float32" else [])]:
+    for size, elements in [
+        *itertools.product((1, 3, 8), (0, 1, 7)),
+        *([(3, 4100)] if dtype == "float32" else []),
+    ]:
         known = {"size": size, "sequence": 9, "elements": elements, "dtype": dtype}
-        given = [values(coded.given("all_reduce", rank=rank, **known), dtype) for rank in range(size)]
+        given = [
+            values(coded.given("all_reduce", rank=rank, **known), dtype) for rank in range(size)
+        ]
         total = values(coded.expected("all_reduce", None, rank=0, **known), dtype)
         assert total == [sum(column) for column in zip(*given, strict=True)]
         most = values(coded.expected("all_reduce", None, rank=0, reduction="max", **known), dtype)
         assert most == [max(column) for column in zip(*given, strict=True)]
         assert all(
-            one + max(column) <= coded.MOST[dtype] for one, column in zip(total, zip(*given, strict=True), strict=True)
+            one + max(column) <= coded.MOST[dtype]
+            for one, column in zip(total, zip(*given, strict=True), strict=True)
         )
-        rows = [values(coded.given("reduce_scatter", rank=rank, **known), dtype) for rank in range(size)]
+        rows = [
+            values(coded.given("reduce_scatter", rank=rank, **known), dtype) for rank in range(size)
+        ]
         part = values(coded.expected("reduce_scatter", None, rank=size - 1, **known), dtype)
-        assert part == [sum(column) for column in zip(*(row[(size - 1) * elements :] for row in rows), strict=True)]
+        assert part == [
+            sum(column)
+            for column in zip(*(row[(size - 1) * elements :] for row in rows), strict=True)
+        ]
         last = values(coded.expected("all_to_all", 0, rank=size - 1, **known), dtype)
         assert last == rows[0][(size - 1) * elements :]
 

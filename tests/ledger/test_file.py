@@ -15,7 +15,17 @@ from typing import Any
 import pytest
 
 from harness.ledger import file
-from harness.ledger.file import ARTEFACT, HEADER, LARGEST, RECORD, SLOTS, Group, NotALedger, encode, parse
+from harness.ledger.file import (
+    ARTEFACT,
+    HEADER,
+    LARGEST,
+    RECORD,
+    SLOTS,
+    Group,
+    NotALedger,
+    encode,
+    parse,
+)
 from harness.ledger.inside import book as rank_ledger
 from harness.ledger.inside.book import Book
 from harness.ledger.outside.account import account
@@ -24,9 +34,16 @@ from harness.rank.artefacts import BYTES, FOLDER
 from harness.rank.spec import RankSpec
 from tests.ledger.made import WORLD, call, digested, ledger, of_sum, part, receive, send
 
-CALLS = (call(reduction="sum", state="ended", end=99), send(1, tag=3), receive(None), call("barrier"))
+CALLS = (
+    call(reduction="sum", state="ended", end=99),
+    send(1, tag=3),
+    receive(None),
+    call("barrier"),
+)
 WRITTEN = digested(
-    ledger(0, *CALLS, undigested=2, undigested_why="why", in_c=True), of_sum(1, "sent", -1.5), part(2, "sent", 9)
+    ledger(0, *CALLS, undigested=2, undigested_why="why", in_c=True),
+    of_sum(1, "sent", -1.5),
+    part(2, "sent", 9),
 )
 DATA = encode(WRITTEN)
 
@@ -45,14 +62,24 @@ def book_of(scratch: Path) -> Book:
 
 def spec(scratch: Path) -> RankSpec:
     known: dict[str, Any] = {"rendezvous": {}, "arguments": {}, "inputs": {}, "env": {}}
-    known |= {"backend": "gloo", "entry": "s:f", "folder": str(Path(__file__).parent), "seed": 1, "gates": ()}
-    return RankSpec(rank=0, size=2, scratch=str(scratch), world=WORLD, events_fd=3, gates_fd=4, **known)
+    known |= {
+        "backend": "gloo",
+        "entry": "s:f",
+        "folder": str(Path(__file__).parent),
+        "seed": 1,
+        "gates": (),
+    }
+    return RankSpec(
+        rank=0, size=2, scratch=str(scratch), world=WORLD, events_fd=3, gates_fd=4, **known
+    )
 
 
 def begin(book: Book, operation: str, group: int, shape: int = 0) -> int | None:
     """Write that a call begins which nobody has to tell more of."""
     here, index = sys._getframe(), next(book.counter((group,)))
-    return book.begin(here, book.text(operation), group, index, -1, 0, 0, shape, 0, 0, rank_ledger.OPEN)
+    return book.begin(
+        here, book.text(operation), group, index, -1, 0, 0, shape, 0, 0, rank_ledger.OPEN
+    )
 
 
 def left(tmp_path: Path) -> bytes:
@@ -83,14 +110,22 @@ def test_no_byte_makes_it_raise_anything_else() -> None:
     for _ in range(1500):
         data = bytearray(DATA)
         for _ in range(chance.choice((1, 1, 2, 8))):
-            data[chance.randrange(len(data))] = chance.choice((0, 1, 0x7F, 0xFF, chance.randrange(256)))
+            data[chance.randrange(len(data))] = chance.choice(
+                (0, 1, 0x7F, 0xFF, chance.randrange(256))
+            )
         try:
             found = parse(bytes(data))
         except NotALedger:
             continue
         assert parse(encode(found)) == found
         account({0: encode(found)}, size=2, world=WORLD, asked={"x": (0, 1)})
-    for noise in (b"", b"\0" * 100, chance.randbytes(5000), file.MAGIC, file.MAGIC + b"\xff" * LARGEST):
+    for noise in (
+        b"",
+        b"\0" * 100,
+        chance.randbytes(5000),
+        file.MAGIC,
+        file.MAGIC + b"\xff" * LARGEST,
+    ):
         with pytest.raises(NotALedger):
             parse(noise)
 
@@ -132,12 +167,18 @@ def test_a_full_ledger_holds_the_last_calls_and_says_so(book: Book, tmp_path: Pa
     for _ in range(SLOTS + 10):
         book.end(begin(book, "barrier", group))
     found = parse(left(tmp_path))
-    assert (found.made, found.overwritten, found.torn, len(found.calls)) == (SLOTS + 10, 10, 0, SLOTS)
+    assert (found.made, found.overwritten, found.torn, len(found.calls)) == (
+        SLOTS + 10,
+        10,
+        0,
+        SLOTS,
+    )
     assert [one.index for one in (found.calls[0], found.calls[-1])] == [11, SLOTS + 10]
     assert parse(encode(found)) == found
     given: Any = account({0: encode(found)}, size=2, world=WORLD, asked={})
     assert (
-        given["ranks"][0]["partly"] == f"its ledger was full: the first 10 of {SLOTS + 10} calls are not held any more"
+        given["ranks"][0]["partly"]
+        == f"its ledger was full: the first 10 of {SLOTS + 10} calls are not held any more"
     )
 
 
@@ -233,14 +274,18 @@ def test_no_other_file_takes_its_place(tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
-def test_another_release_of_torch_is_not_observed(book: Book, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_another_release_of_torch_is_not_observed(
+    book: Book, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Kernels whose schema is not the one that is known are not stood before, and the ledger says which."""
     pytest.importorskip("torch.distributed")
     import torch
 
     hook = importlib.import_module("harness.ledger.inside.hook_torch")
     known = hook.OPERATIONS["send"]
-    monkeypatch.setitem(hook.OPERATIONS, "send", replace(known, arguments=known.arguments + ", bool quick=False"))
+    monkeypatch.setitem(
+        hook.OPERATIONS, "send", replace(known, arguments=known.arguments + ", bool quick=False")
+    )
     hook.install(book, torch)()
     why = f"torch {torch.__version__} has another c10d::send than is known here"
     assert parse(left(tmp_path)).why == why

@@ -20,7 +20,10 @@ GIVEN = ((1, 3, 1), (2, 4, 2), (3, 1, 3))
 
 
 def split(
-    gives: Sequence[int] = (), takes: Sequence[int] = (), operation: str = "all_to_all_single", **rest: Any
+    gives: Sequence[int] = (),
+    takes: Sequence[int] = (),
+    operation: str = "all_to_all_single",
+    **rest: Any,
 ) -> Any:
     """A call that says how it shares out its elements."""
     return call(operation, shares=Shares(tuple(gives), tuple(takes)), **{"group": THREE, **rest})
@@ -28,7 +31,9 @@ def split(
 
 def difference(*calls: Any) -> LedgerDifference | None:
     """What ranks differ by that made one of these calls each."""
-    return agree({rank: ledger(rank, one, size=len(calls)) for rank, one in enumerate(calls)}).difference
+    return agree(
+        {rank: ledger(rank, one, size=len(calls)) for rank, one in enumerate(calls)}
+    ).difference
 
 
 def exchanged(**changed: tuple[Sequence[int], Sequence[int]]) -> LedgerDifference | None:
@@ -88,17 +93,26 @@ def test_lists_of_the_same_sum_are_told_apart(operation: str, calls: list[Shares
 
 def test_arrays_of_one_call_are_alike_one_by_one() -> None:
     """A sum of several arrays whose sizes are in another order adds what does not belong together."""
-    one, other = (split(sizes, operation="all_reduce_coalesced", elements=9) for sizes in ((4, 2, 3), (4, 3, 2)))
+    one, other = (
+        split(sizes, operation="all_reduce_coalesced", elements=9)
+        for sizes in ((4, 2, 3), (4, 3, 2))
+    )
     found = difference(one, other, one)
     assert found is not None
     assert (found.ranks, found.split) == ((1,), None)
     assert "in parts of 4, 3, 2" in in_words(found.values()["other"]["call"])  # type: ignore[index,call-overload]
 
 
-@pytest.mark.parametrize(("states", "agrees"), [(("failed",) * 3, True), (("failed", "failed", "ended"), False)])
-def test_a_call_that_every_rank_had_refused_is_no_difference(states: tuple[str, ...], agrees: bool) -> None:
+@pytest.mark.parametrize(
+    ("states", "agrees"), [(("failed",) * 3, True), (("failed", "failed", "ended"), False)]
+)
+def test_a_call_that_every_rank_had_refused_is_no_difference(
+    states: tuple[str, ...], agrees: bool
+) -> None:
     """Each gave itself 3 and took 2 of it: refused alike, nothing went out. Where one was taken, they differ."""
-    found = difference(*(split((3,), (2,), operation="all_gather", elements=3, state=state) for state in states))
+    found = difference(
+        *(split((3,), (2,), operation="all_gather", elements=3, state=state) for state in states)
+    )
     assert (found is None) is agrees
 
 

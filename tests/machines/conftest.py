@@ -12,7 +12,9 @@ from pathlib import Path
 
 import pytest
 
-SSHD = shutil.which("sshd") or shutil.which("sshd", path="/usr/sbin:/usr/local/sbin:/run/current-system/sw/bin")
+SSHD = shutil.which("sshd") or shutil.which(
+    "sshd", path="/usr/sbin:/usr/local/sbin:/run/current-system/sw/bin"
+)
 
 
 @pytest.fixture(scope="session")
@@ -31,16 +33,42 @@ def ssh_config(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
     with socket.create_server(("127.0.0.1", 0)) as free:
         port = free.getsockname()[1]
     lines = (
-        *(f"Port {port}", "ListenAddress 127.0.0.1", f"HostKey {folder}/host_key", "PidFile none", "UsePAM no"),
-        *(f"AuthorizedKeysFile {folder}/authorized", "StrictModes no", "PasswordAuthentication no", "MaxStartups 64"),
+        *(
+            f"Port {port}",
+            "ListenAddress 127.0.0.1",
+            f"HostKey {folder}/host_key",
+            "PidFile none",
+            "UsePAM no",
+        ),
+        *(
+            f"AuthorizedKeysFile {folder}/authorized",
+            "StrictModes no",
+            "PasswordAuthentication no",
+            "MaxStartups 64",
+        ),
     )
     (folder / "sshd_config").write_text("".join(f"{line}\n" for line in lines))
     (folder / "known").write_text(f"[127.0.0.1]:{port} {(folder / 'host_key.pub').read_text()}")
     (folder / "unknown").touch()
     own = (
-        *("Host nobody-here", "  Port 1", "Host a-stranger", f"  UserKnownHostsFile {folder}/unknown"),
-        *("Host no-key", "  PubkeyAuthentication no", "Host *", "  HostName 127.0.0.1", f"  Port {port}"),
-        *(f"  User {getpass.getuser()}", f"  IdentityFile {folder}/key", f"  UserKnownHostsFile {folder}/known"),
+        *(
+            "Host nobody-here",
+            "  Port 1",
+            "Host a-stranger",
+            f"  UserKnownHostsFile {folder}/unknown",
+        ),
+        *(
+            "Host no-key",
+            "  PubkeyAuthentication no",
+            "Host *",
+            "  HostName 127.0.0.1",
+            f"  Port {port}",
+        ),
+        *(
+            f"  User {getpass.getuser()}",
+            f"  IdentityFile {folder}/key",
+            f"  UserKnownHostsFile {folder}/known",
+        ),
         *("  IdentitiesOnly yes", "  IdentityAgent none", "  StrictHostKeyChecking yes"),
     )
     (folder / "config").write_text("".join(f"{line}\n" for line in own))

@@ -22,7 +22,12 @@ class Room(TestMachines):
         own, found = Path(f"/proc/{self.pids[index]}/ns/net").stat().st_ino, []
         for process in Path("/proc").glob("[0-9]*"):
             with contextlib.suppress(OSError):
-                words = (process / "cmdline").read_bytes().replace(b"\0", b" ").decode("utf-8", "replace")
+                words = (
+                    (process / "cmdline")
+                    .read_bytes()
+                    .replace(b"\0", b" ")
+                    .decode("utf-8", "replace")
+                )
                 if "harness" in words and (process / "ns/net").stat().st_ino == own:
                     found.append(f"{process.name}: {words[:200]}")
         return found

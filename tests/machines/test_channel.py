@@ -35,13 +35,15 @@ def test_an_agent_answers() -> None:
 def test_what_a_login_shell_prints_is_passed_over() -> None:
     """A banner before the agent does no harm."""
     with Channel(
-        ["sh", "-c", 'echo "Welcome to your machine"; exec "$0" -I -c "$1"', sys.executable, BOOT], within=30
+        ["sh", "-c", 'echo "Welcome to your machine"; exec "$0" -I -c "$1"', sys.executable, BOOT],
+        within=30,
     ) as channel:
         assert "wall_ns" in channel.ask("clock")
 
 
 @pytest.mark.parametrize(
-    "before", ["", "rank", "rankproof-agent-1 ", "rankproof-agent-1 rankproof-agent-1 \n", "r" * 60_000]
+    "before",
+    ["", "rank", "rankproof-agent-1 ", "rankproof-agent-1 rankproof-agent-1 \n", "r" * 60_000],
 )
 def test_what_is_printed_before_looks_like_an_agent(before: str) -> None:
     """The agent is found behind any beginning of its own first line, and behind much noise, in little time."""
@@ -81,11 +83,15 @@ def test_what_is_not_an_agent(script: str, word: str) -> None:
 def test_a_hostile_agent_is_refused(answer: str, word: str) -> None:
     """What an agent may send is bounded by what it was asked for."""
     script = (
-        "import json, os, struct, sys; read = sys.stdin.buffer.read; told = json.loads(read(int(read(12))));"
-        "write = sys.stdout.buffer; write.write(b'rankproof-agent-1 ' + told['arguments']['nonce'].encode() + b'\\n');"
-        f"write.flush(); read(8); write.write({answer}); write.flush()"
+        "import json, os, struct, sys; read = sys.stdin.buffer.read; told ="
+        " json.loads(read(int(read(12))));write = sys.stdout.buffer;"
+        " write.write(b'rankproof-agent-1 ' + told['arguments']['nonce'].encode() +"
+        f" b'\\n');write.flush(); read(8); write.write({answer}); write.flush()"
     )
-    with pytest.raises(Unreachable, match=word), Channel([sys.executable, "-c", script], within=30) as channel:
+    with (
+        pytest.raises(Unreachable, match=word),
+        Channel([sys.executable, "-c", script], within=30) as channel,
+    ):
         channel.ask("clock")
 
 
@@ -121,7 +127,9 @@ def test_closing_ends_what_does_not_end(tmp_path: Path) -> None:
 def test_every_login_shell_starts_it(shell: str) -> None:
     """The command passes through the shells that people have, as sshd hands it to them."""
     try:
-        found = subprocess.run([shell, "-c", "true"], check=False, capture_output=True).returncode == 0
+        found = (
+            subprocess.run([shell, "-c", "true"], check=False, capture_output=True).returncode == 0
+        )
     except FileNotFoundError:
         found = False
     if not found:
@@ -144,14 +152,21 @@ def test_an_interrupt_waits_for_no_silent_machine() -> None:
 
     def start() -> subprocess.Popen[bytes]:
         pipe = subprocess.PIPE
-        started.append(subprocess.Popen(["sleep", "1000"], stdin=pipe, stdout=pipe, stderr=pipe, bufsize=0))
+        started.append(
+            subprocess.Popen(["sleep", "1000"], stdin=pipe, stdout=pipe, stderr=pipe, bufsize=0)
+        )
         return started[-1]
 
-    silent = Reached(name="a", called="a", command=start, address="", slots=1, demand=lambda _told: None)
+    silent = Reached(
+        name="a", called="a", command=start, address="", slots=1, demand=lambda _told: None
+    )
     interrupted, alarm = os.pipe()
     threading.Timer(0.1, lambda: os.write(alarm, b".")).start()
     began = time.monotonic()
-    with MachinePool([silent], lease=1.0, back_within=0.0, cancel=interrupted) as fleet, pytest.raises(Cancelled):
+    with (
+        MachinePool([silent], lease=1.0, back_within=0.0, cancel=interrupted) as fleet,
+        pytest.raises(Cancelled),
+    ):
         fleet.take(warm=True, env={})
     for thread in threading.enumerate():  # as the interpreter does at its end
         if thread.name.startswith("ThreadPoolExecutor"):

@@ -23,7 +23,9 @@ def checked(tmp_path: Path, ssh_config: Path, hosts: str, *more: str) -> tuple[i
 
 
 @pytest.mark.slow
-def test_a_machine_that_can(tmp_path: Path, ssh_config: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_machine_that_can(
+    tmp_path: Path, ssh_config: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     """A machine with this environment can; its channel and its clock were measured over a real sshd."""
     code, _ = checked(tmp_path, ssh_config, "alpha slots=2\n", "--json")
     (found,) = json.loads(capsys.readouterr().out)
@@ -34,7 +36,9 @@ def test_a_machine_that_can(tmp_path: Path, ssh_config: Path, capsys: pytest.Cap
 
 
 @pytest.mark.slow
-def test_each_lack_is_named(tmp_path: Path, ssh_config: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_each_lack_is_named(
+    tmp_path: Path, ssh_config: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     """Two names of one machine, a closed port, an unknown key and a user without a right are told apart."""
     code, _ = checked(tmp_path, ssh_config, "alpha\nbeta\nnobody-here\na-stranger\nno-key\n")
     shown = capsys.readouterr().out
@@ -71,7 +75,11 @@ def test_a_python_that_cannot_be_executed(
     """Not there, without the right, of another format, or ending at once: it is executed, and the answer is no."""
     python = tmp_path / "python"
     if kind != "missing":
-        texts = {"no-right": "#!/bin/sh\n", "not-a-program": "\x7fELF", "fails": "#!/bin/sh\nexit 3\n"}
+        texts = {
+            "no-right": "#!/bin/sh\n",
+            "not-a-program": "\x7fELF",
+            "fails": "#!/bin/sh\nexit 3\n",
+        }
         python.write_text(texts[kind])
         python.chmod(0o600 if kind == "no-right" else 0o700)
     code, _ = checked(tmp_path, ssh_config, "alpha\n", "--python", str(python))

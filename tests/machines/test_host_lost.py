@@ -67,9 +67,21 @@ def story() -> list[Event]:
     told += [
         (1.9, "harness", 1, "fault.struck", {"fault": "cut"}),
         (2.0, "harness", None, "machine.cut", {"machine": "b", "fault": "cut", "link": "down"}),
-        (5.9, "harness", None, "machine.ended", {"machine": "b", "why": "lease lost", "ranks": [1], "silent": 4.02}),
+        (
+            5.9,
+            "harness",
+            None,
+            "machine.ended",
+            {"machine": "b", "why": "lease lost", "ranks": [1], "silent": 4.02},
+        ),
         (5.95, "server", 1, "rank.exited", KILLED),
-        (7.0, "harness", None, "machine.lost", {"machine": "b", "why": "nothing was heard", "ranks": [1]}),
+        (
+            7.0,
+            "harness",
+            None,
+            "machine.lost",
+            {"machine": "b", "why": "nothing was heard", "ranks": [1]},
+        ),
         (8.5, "rank", 0, "rank.error", {"type": "RuntimeError", "message": "timed out", "mro": []}),
         (8.6, "server", 0, "rank.exited", {"code": 1, "signal": None}),
         (9.1, "harness", None, "world.stopped", {"ranks": [2], "why": "after-failure"}),
@@ -81,12 +93,21 @@ def story() -> list[Event]:
         (13.2, "harness", None, "world.end", {}),
     ]
     return [
-        Event(ns=round(at * S), by=by, rank=rank, pid=None if rank is None else 10 + rank, name=name, values=values)  # type: ignore[arg-type]
+        Event(
+            ns=round(at * S),
+            by=by,
+            rank=rank,
+            pid=None if rank is None else 10 + rank,
+            name=name,
+            values=values,
+        )  # type: ignore[arg-type]
         for at, by, rank, name, values in told
     ]
 
 
-def changed(name: str, rank: int | None = None, *, to: float | None = None, **values: Any) -> History:
+def changed(
+    name: str, rank: int | None = None, *, to: float | None = None, **values: Any
+) -> History:
     """The story with one event at another time, with other values, or gone (without either)."""
     kept = []
     for event in story():
@@ -102,18 +123,26 @@ def changed(name: str, rank: int | None = None, *, to: float | None = None, **va
 
 def returned(rank: int) -> History:
     """The story in which a rank reports success."""
-    event = Event(ns=round(1.5 * S), by="rank", rank=rank, pid=10 + rank, name="subject.end", values={})
+    event = Event(
+        ns=round(1.5 * S), by="rank", rank=rank, pid=10 + rank, name="subject.end", values={}
+    )
     return History(sorted([*story(), event], key=lambda one: one.ns), size=3)
 
 
 def test_a_machine_that_was_cut_off_fails_nobody() -> None:
     """Cut off, missed, ended by its lease, collected: the trial is good, though a machine did not stay."""
     scenario = parse_scenario(SCENARIO.encode(), name="s.yaml")
-    trial, findings = judge(scenario, Cell("c", "c", 3, "gloo", {}, 3), "candidate", 0, History(story(), size=3))
+    trial, findings = judge(
+        scenario, Cell("c", "c", 3, "gloo", {}, 3), "candidate", 0, History(story(), size=3)
+    )
     assert (trial.outcome, trial.failures) == ("pass", []), findings
     # Without the fault it is what it always was: a machine was lost, and nothing makes that good.
     trial, _ = judge(
-        scenario, Cell("c", "c", 3, "gloo", {}, 3), "candidate", 0, changed("machine.cut", fault="another")
+        scenario,
+        Cell("c", "c", 3, "gloo", {}, 3),
+        "candidate",
+        0,
+        changed("machine.cut", fault="another"),
     )
     assert trial.outcome == "fail"
     assert "world:machines-stayed" in [one.check for one in trial.failures]
@@ -159,7 +188,9 @@ def test_no_proof(history: Callable[[], History], why: str) -> None:
         (lambda: changed("machine.cut"), 0, "no machine was cut off"),
     ],
 )
-def test_a_rank_that_does_not_end_as_it_has_to(history: Callable[[], History], rank: int, why: str) -> None:
+def test_a_rank_that_does_not_end_as_it_has_to(
+    history: Callable[[], History], rank: int, why: str
+) -> None:
     """Success, a lease that was not kept, evidence that is missing, and who went on too long fail that rank."""
     parts = {part.rank: part for part in CHECK.judge(history()).ranks}
     assert not parts[rank].passed
@@ -170,9 +201,11 @@ def test_a_rank_that_does_not_end_as_it_has_to(history: Callable[[], History], r
 def test_the_lease_is_told_by_the_machines_own_clock(ahead: float) -> None:
     """With all times of that machine moved as a whole, as by a clock that is off, nothing is judged otherwise."""
     moved = [
-        event._replace(ns=event.ns + round(ahead * S))
-        if event.name == "machine.ended" or (event.rank == 1 and event.by in ("rank", "server"))
-        else event
+        (
+            event._replace(ns=event.ns + round(ahead * S))
+            if event.name == "machine.ended" or (event.rank == 1 and event.by in ("rank", "server"))
+            else event
+        )
         for event in story()
     ]
     assert CHECK.judge(History(sorted(moved, key=lambda event: event.ns), size=3)).passed
@@ -200,7 +233,9 @@ def test_the_headline_of_a_lost_machine_is_that_it_was_lost() -> None:
     assert how_it_ended(history, 1).startswith("its machine b was lost: nothing was heard; ")
     assert "sent by nobody here" not in how_it_ended(history, 1)
     found = NoSurvivorsCheck(id="left", kind="no-survivors").judge(history)
-    assert found.reason == "machine b was lost (nothing was heard), so survivors could not be counted"
+    assert (
+        found.reason == "machine b was lost (nothing was heard), so survivors could not be counted"
+    )
     silent = History([one for one in events if one.name != "rank.exited"], size=3)
     assert how_it_ended(silent, 1) == "its machine b was lost: nothing was heard"
     assert how_it_ended(silent, 2) == "its end was not seen"

@@ -80,7 +80,17 @@ def test_a_keeper_that_says_what_happened() -> None:
 
 
 @pytest.mark.parametrize(
-    "name", ["../rank-1/kept/x.npy", "kept/../../x", "kept/..", "kept/a/b.npy", "/etc/passwd", "spec.json", "kept/", ""]
+    "name",
+    [
+        "../rank-1/kept/x.npy",
+        "kept/../../x",
+        "kept/..",
+        "kept/a/b.npy",
+        "/etc/passwd",
+        "spec.json",
+        "kept/",
+        "",
+    ],
 )
 def test_a_file_that_no_rank_leaves(tmp_path: Path, name: str) -> None:
     """A name that leads out of a rank's folder, or is none of those that ranks leave, is refused."""
@@ -121,7 +131,12 @@ def test_files_that_come_twice_or_unannounced(tmp_path: Path) -> None:
 )
 def test_names_that_would_hide_evidence(change: Mapping[str, Any]) -> None:
     """A machine may name its folders and itself, within bounds, and choose nothing that stands for them."""
-    told = {"root": "/there", "places": [["/there/env", ""]], "homes": ["/home/me"], "words": [["node-1", "<host>"]]}
+    told = {
+        "root": "/there",
+        "places": [["/there/env", ""]],
+        "homes": ["/home/me"],
+        "words": [["node-1", "<host>"]],
+    }
     found = Elsewhere.told(told, code="/there/code")
     assert found.shorten("at /home/me on node-1, /there/env/x.py") == "at ~ on <host>, x.py"
     with pytest.raises((ValueError, TypeError)):
@@ -184,8 +199,14 @@ class Here:
         ({"n": 1, "is": "log", "rank": [0]}, "does not have"),
         ({"n": 1, "is": "closed", "rank": 0, "what": "gates"}, "not open"),
         ({"n": 1, "is": "reboot"}, "no node says"),
-        ({"n": 1, "is": "keeper", "told": {**STARTED, "ns": time.monotonic_ns() + 90 * 10**9}}, "clock is another"),
-        ({"n": 1, "is": "keeper", "told": {**STARTED, "ns": time.monotonic_ns() - 90 * 10**9}}, "clock is another"),
+        (
+            {"n": 1, "is": "keeper", "told": {**STARTED, "ns": time.monotonic_ns() + 90 * 10**9}},
+            "clock is another",
+        ),
+        (
+            {"n": 1, "is": "keeper", "told": {**STARTED, "ns": time.monotonic_ns() - 90 * 10**9}},
+            "clock is another",
+        ),
         ({"n": 1, "is": "file", "rank": 0, "name": "../../escaped"}, "no rank leaves"),
     ],
 )
@@ -203,7 +224,10 @@ def test_a_message_that_no_node_sends(tmp_path: Path, message: dict[str, Any], w
 
 def test_a_machine_that_never_stops_talking(tmp_path: Path) -> None:
     """What control keeps of a machine's words has an end, of whatever kind; what ranks write is bounded elsewhere."""
-    states = [{"world": MARK, "n": number, "is": "state", "rank": 0, "state": "S" * 200_000} for number in range(1, 99)]
+    states = [
+        {"world": MARK, "n": number, "is": "state", "rank": 0, "state": "S" * 200_000}
+        for number in range(1, 99)
+    ]
     with _relaying(tmp_path) as (relay, lines, _, _own):
 
         def say_all() -> None:
@@ -225,9 +249,16 @@ def test_a_world_is_gone_when_both_shares_are(tmp_path: Path) -> None:
         while not all(line.sent for line in lines):
             time.sleep(0.001)
         for line, ranks in ((lines[0], [0, 2]), (lines[1], [1])):
-            told = [{"is": "signalled", "signal": 9, "ranks": ranks}, {"is": "survivors", "count": 1, "processes": []}]
+            told = [
+                {"is": "signalled", "signal": 9, "ranks": ranks},
+                {"is": "survivors", "count": 1, "processes": []},
+            ]
             for number, one in enumerate([*told, {"is": "gone"}], start=1):
-                relay.hear(line, {"world": MARK, "n": number, "is": "keeper", "told": {"ns": now, **one}}, b"")
+                relay.hear(
+                    line,
+                    {"world": MARK, "n": number, "is": "keeper", "told": {"ns": now, **one}},
+                    b"",
+                )
         said = [json.loads(line) for line in own.makefile("rb")]
     assert [one["is"] for one in said] == ["signalled", "survivors", "gone"]
     assert (sorted(said[0]["ranks"]), said[1]["count"]) == ([0, 1, 2], 2)
@@ -284,7 +315,9 @@ class Keeps:
 def test_what_ranks_change_on_a_machine_ends_the_run(tmp_path: Path, change: str) -> None:
     """Also where a world failed meanwhile, and the machine, reached anew, was given it again."""
     (tmp_path / "input").write_text("as it was")
-    reached = Reached(name="a", called="a", command=["false"], address="", slots=1, demand=lambda _told: None)
+    reached = Reached(
+        name="a", called="a", command=["false"], address="", slots=1, demand=lambda _told: None
+    )
     fleet, line = MachinePool([reached], lease=1.0, back_within=0.0), Keeps()
     fleet._lines[0], fleet._ready[0] = line, {}  # type: ignore[assignment]
     digest = fleet.give_tree(tmp_path / "input")
@@ -305,7 +338,10 @@ def _relaying(folder: Path) -> Iterator[tuple[Relay, list[Any], list[int], socke
     own, theirs = socket.socketpair()
     ends = [os.pipe() for _ in range(9)]
     # Of gates the relay has the end that is read; of events and logs, which are written to, the other.
-    handed = [theirs.fileno(), *(read if place % 3 == 1 else write for place, (read, write) in enumerate(ends))]
+    handed = [
+        theirs.fileno(),
+        *(read if place % 3 == 1 else write for place, (read, write) in enumerate(ends)),
+    ]
     for rank in range(3):
         (folder / f"rank-{rank}/kept").mkdir(parents=True)
     lines: list[Any] = [Here(0), Here(1)]

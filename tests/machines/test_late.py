@@ -27,18 +27,36 @@ BEGIN = Event(
     ns=SECOND,
     by="harness",
     name="world.begin",
-    values={"machines": {"called": ["a", "b"], "of": [0, 1]}, "size": 2, "backend": "gloo", "harness_pid": 4},
+    values={
+        "machines": {"called": ["a", "b"], "of": [0, 1]},
+        "size": 2,
+        "backend": "gloo",
+        "harness_pid": 4,
+    },
 )
 MARK = mark(BEGIN.line().encode())
-JOINED = [{"machine": "a", "clock_ahead": 0, "within": 10}, {"machine": "b", "clock_ahead": AHEAD, "within": 10}]
+JOINED = [
+    {"machine": "a", "clock_ahead": 0, "within": 10},
+    {"machine": "b", "clock_ahead": AHEAD, "within": 10},
+]
 STARTED = {"world": MARK, "machine": "b"}
 TRIAL = (
     BEGIN,
     Event(ns=SECOND + 1, by="harness", name=MACHINES_JOINED, values={"machines": list(JOINED)}),
     Event(ns=SECOND + 2, by="server", rank=1, pid=7, name="rank.started", values=STARTED),
     Event(ns=2 * SECOND, by="rank", rank=1, pid=7, name="step", values={"step": 1}),
-    Event(ns=9 * SECOND, by="harness", name="machine.lost", values={"machine": "b", "why": "no cable", "ranks": [1]}),
-    Event(ns=40 * SECOND, by="harness", name=MACHINE_COLLECTED, values={"machine": "b", "why": "", "run": "ab" * 8}),
+    Event(
+        ns=9 * SECOND,
+        by="harness",
+        name="machine.lost",
+        values={"machine": "b", "why": "no cable", "ranks": [1]},
+    ),
+    Event(
+        ns=40 * SECOND,
+        by="harness",
+        name=MACHINE_COLLECTED,
+        values={"machine": "b", "why": "", "run": "ab" * 8},
+    ),
     Event(ns=41 * SECOND, by="harness", name="world.end"),
 )
 Message = tuple[dict[str, Any], bytes]
@@ -51,7 +69,9 @@ def told() -> list[Message]:
         return {"is": "keeper", "told": said}, b""
 
     def step(number: int) -> Message:
-        line = json.dumps({"event": "step", "ns": AHEAD + number * SECOND * 2, "values": {"step": number}})
+        line = json.dumps(
+            {"event": "step", "ns": AHEAD + number * SECOND * 2, "values": {"step": number}}
+        )
         return {"is": "events", "rank": 1}, line.encode() + b"\n"
 
     names = {"root": "/there", "places": [], "homes": ["/home/me"], "words": []}
@@ -62,7 +82,16 @@ def told() -> list[Message]:
         step(2),
         ({"is": "log", "rank": 1}, b"printed\n"),
         ({"is": "ended", "why": "lease lost", "ranks": [1], "ns": AHEAD + 8 * SECOND}, b""),
-        keeper(**{"is": "exited", "rank": 1, "pid": 7, "ns": AHEAD + 8 * SECOND, "code": None, "signal": "SIGKILL"}),
+        keeper(
+            **{
+                "is": "exited",
+                "rank": 1,
+                "pid": 7,
+                "ns": AHEAD + 8 * SECOND,
+                "code": None,
+                "signal": "SIGKILL",
+            }
+        ),
         ({"is": "closed", "rank": 1, "what": "events"}, b""),
         ({"is": "file", "rank": 1, "name": "kept/a.npy", "odd": False}, b""),
         ({"is": "part", "rank": 1, "name": "kept/a.npy"}, b"123"),
@@ -70,7 +99,10 @@ def told() -> list[Message]:
         keeper(**{"is": "gone", "ns": AHEAD + 8 * SECOND}),
         ({"is": "left"}, b""),
     ]
-    return [({**message, "world": MARK, "n": number}, content) for number, (message, content) in enumerate(found, 1)]
+    return [
+        ({**message, "world": MARK, "n": number}, content)
+        for number, (message, content) in enumerate(found, 1)
+    ]
 
 
 def late(messages: list[Message], scratch: Path) -> Late:
@@ -164,7 +196,8 @@ def test_a_rank_that_floods_after_the_fact(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    "change", [{0: None}, {1: None}, {6: None}, {0: BEGIN._replace(values={**BEGIN.values, "size": 3})}]
+    "change",
+    [{0: None}, {1: None}, {6: None}, {0: BEGIN._replace(values={**BEGIN.values, "size": 3})}],
 )
 def test_a_trial_that_was_not_over_machines(change: dict[int, Event | None]) -> None:
     """Events without a beginning, an end, or clocks, or of more ranks than are on machines, are joined with nothing."""
@@ -174,7 +207,14 @@ def test_a_trial_that_was_not_over_machines(change: dict[int, Event | None]) -> 
 
 
 @pytest.mark.parametrize(
-    "data", [b"short", HEAD.pack(2**31, 0), HEAD.pack(9, 0) + b"{}", HEAD.pack(2, 0) + b"[]", HEAD.pack(3, 0) + b"{a}"]
+    "data",
+    [
+        b"short",
+        HEAD.pack(2**31, 0),
+        HEAD.pack(9, 0) + b"{}",
+        HEAD.pack(2, 0) + b"[]",
+        HEAD.pack(3, 0) + b"{a}",
+    ],
 )
 def test_a_file_that_is_not_a_journal(tmp_path: Path, data: bytes) -> None:
     """What lies beside a run may come from anybody: it is read as far as it is messages."""
@@ -183,7 +223,9 @@ def test_a_file_that_is_not_a_journal(tmp_path: Path, data: bytes) -> None:
         list(_messages(tmp_path / "journal"))
 
 
-def test_a_run_remembers_how_its_machines_are_reached(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_run_remembers_how_its_machines_are_reached(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """In the cache of who ran it, since the evidence names no machine; what is not that is passed over."""
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
     remember("ab" * 8, {"b": ["ssh", "--", "node-1"]})

@@ -73,7 +73,11 @@ def test_ranks_are_placed(
     ],
 )
 def test_a_cell_says_on_how_many_machines(
-    rule: str | tuple[int, ...], slots: Sequence[int], size: int, hosts: int, of: tuple[int, ...] | None
+    rule: str | tuple[int, ...],
+    slots: Sequence[int],
+    size: int,
+    hosts: int,
+    of: tuple[int, ...] | None,
 ) -> None:
     """Ranks are on exactly as many machines as their cell says, or it is skipped; who verifies comes to the same."""
     cell = Cell("c", "c", size, "gloo", {}, hosts)
@@ -88,7 +92,9 @@ def test_a_cell_says_on_how_many_machines(
     )
     assert given.of(cell) == of
     assert lacks_machines(cell, facts) is (of is None)
-    assert [one.code for one in preparation.skipped.values()] == ([] if of else [SkipCode.CELL_HOSTS])
+    assert [one.code for one in preparation.skipped.values()] == (
+        [] if of else [SkipCode.CELL_HOSTS]
+    )
     assert lacks_machines(cell, None) is (hosts > 1)
     assert not lacks_machines(replace(cell, hosts=None), None)
 
@@ -117,15 +123,24 @@ def test_a_lost_machine_fails_the_trial(change: str, words: str) -> None:
     joined = [{"machine": "a"}, {"machine": "b"}] if change != "forgotten" else [{"machine": "a"}]
     where = {0: "a", 1: "b" if change != "moved" else "a"}
     events = [
-        Event(ns=1, by="harness", name="world.begin", values={"machines": {"called": ["a", "b"], "of": [0, 1]}}),
+        Event(
+            ns=1,
+            by="harness",
+            name="world.begin",
+            values={"machines": {"called": ["a", "b"], "of": [0, 1]}},
+        ),
         Event(ns=2, by="harness", name=MACHINES_JOINED, values={"machines": joined}),
         *(
-            Event(ns=3, by="server", rank=rank, pid=5, name="rank.started", values={"machine": called})
+            Event(
+                ns=3, by="server", rank=rank, pid=5, name="rank.started", values={"machine": called}
+            )
             for rank, called in where.items()
         ),
     ]
     if change in (MACHINE_LOST, MACHINE_ENDED):
-        events.append(Event(ns=4, by="harness", name=change, values={"machine": "b", "why": "no cable"}))
+        events.append(
+            Event(ns=4, by="harness", name=change, values={"machine": "b", "why": "no cable"})
+        )
     findings = {one.check: one for one in world.judge(History(events, size=2))}
     stayed = findings["world:machines-stayed"].ranks
     assert stayed[0].passed
@@ -140,17 +155,34 @@ def test_a_control_that_lost_its_machine_did_not_fail_as_stated() -> None:
     """A machine ends its ranks by SIGKILL when its lease is over: nobody's statement, whatever it says of signals."""
     must_fail = MustFail.model_validate({"check": "ready", "ranks": [1], "signal": "SIGKILL"})
     events = [
-        event._replace(values={"code": None, "signal": "SIGKILL"}) if (event.rank, event.name) == (1, EXITED) else event
+        (
+            event._replace(values={"code": None, "signal": "SIGKILL"})
+            if (event.rank, event.name) == (1, EXITED)
+            else event
+        )
         for event in healthy()
         if (event.rank, event.name) != (1, "subject.end")
     ]
-    held = Finding(check="ready", kind="event", ranks=(RankFinding(rank=1, passed=False, reason="never said it"),))
+    held = Finding(
+        check="ready",
+        kind="event",
+        ranks=(RankFinding(rank=1, passed=False, reason="never said it"),),
+    )
     for lost in (False, True):
         stayed = Finding(
-            check="world:machines-stayed", kind="world", ranks=(RankFinding(rank=1, passed=not lost, reason="lost"),)
+            check="world:machines-stayed",
+            kind="world",
+            ranks=(RankFinding(rank=1, passed=not lost, reason="lost"),),
         )
         history = History(events, size=2)
-        found = deviation(must_fail, [held, stayed], history, faults={}, silence=0.0, line_of=lambda _file, _line: None)
+        found = deviation(
+            must_fail,
+            [held, stayed],
+            history,
+            faults={},
+            silence=0.0,
+            line_of=lambda _file, _line: None,
+        )
         assert (found is not None and found.code == DeviationCode.EVIDENCE_NOT_WHOLE) is lost
 
 
@@ -160,7 +192,9 @@ def test_a_number_that_the_harness_has_too() -> None:
         begin = Event(ns=1, by="harness", name="world.begin", values={**over, "harness_pid": 5})
         values = {"machine": "a"}
         started = Event(ns=2, by="server", rank=0, pid=5, name="rank.started", values=values)
-        ended = Event(ns=3, by="server", rank=0, pid=5, name=EXITED, values={"code": 0, "signal": None})
+        ended = Event(
+            ns=3, by="server", rank=0, pid=5, name=EXITED, values={"code": 0, "signal": None}
+        )
         found = {one.check: one for one in world.judge(History([begin, started, ended], size=1))}
         assert found["world:ranks-are-processes"].ranks[0].passed is bool(over)
 
@@ -174,17 +208,25 @@ def test_a_number_that_the_harness_has_too() -> None:
         ("spread", [(3, 1), (3, 3)], "1 to 3 machines"),
     ],
 )
-def test_machines_without_ranks_do_not_count(rule: str, placed: Sequence[tuple[int, int | None]], words: str) -> None:
+def test_machines_without_ranks_do_not_count(
+    rule: str, placed: Sequence[tuple[int, int | None]], words: str
+) -> None:
     """A report says on how many machines the ranks of a world were, not how many a hostfile names."""
     machines = [MachineFacts.model_construct(slots=4) for _ in range(3)]
-    assert _of_machines(MachinesFacts.model_construct(machines=machines, placement=rule), placed) == words
+    assert (
+        _of_machines(MachinesFacts.model_construct(machines=machines, placement=rule), placed)
+        == words
+    )
 
 
 @pytest.mark.parametrize(
     ("given", "words"),
     [
         ("--placement pack", "--placement without --hosts"),
-        ("--hosts-python /usr/bin/python3 --ssh-config c", "--hosts-python, --ssh-config without --hosts"),
+        (
+            "--hosts-python /usr/bin/python3 --ssh-config c",
+            "--hosts-python, --ssh-config without --hosts",
+        ),
         ("--on ray --placement spread", "--placement without --hosts"),
         ("--hosts hosts --jobs 2", "leave it out with --hosts"),
         ("--hosts test:0", "makes N test machines"),
@@ -199,7 +241,9 @@ def test_options_that_would_change_nothing(given: str, words: str) -> None:
         elsewhere(parser.parse_args(given.split()), ExitStack())
 
 
-@pytest.mark.parametrize("change", [{"own_mounts": frozenset({1})}, {"clock_ahead": {1: 5}}, {"python": Path("/p")}])
+@pytest.mark.parametrize(
+    "change", [{"own_mounts": frozenset({1})}, {"clock_ahead": {1: 5}}, {"python": Path("/p")}]
+)
 def test_what_does_not_travel_is_refused(tmp_path: Path, change: dict[str, Any]) -> None:
     """What a fault asks of a world, a plug-in's too, acts on its ranks or ends it: it is not left out."""
     launch = launch_of(
@@ -222,7 +266,16 @@ def test_a_kind_of_fault_that_does_not_say_so_is_not_over_machines() -> None:
     """Each kind says by itself that it strikes ranks on machines: what it inherits counts for nothing."""
     said = {name for name, kind in KINDS.items() if kind.is_over_machines()}
     assert {"kill", "pause", "delay", "raise", "exit", "skip-call"} <= said
-    assert not said & {"latency", "flip", "hub", "starve", "memory", "no-space", "start-late", "monotonic-skew"}
+    assert not said & {
+        "latency",
+        "flip",
+        "hub",
+        "starve",
+        "memory",
+        "no-space",
+        "start-late",
+        "monotonic-skew",
+    }
 
     class Another(KINDS["kill"]):  # type: ignore[misc]
         pass
@@ -243,24 +296,45 @@ def test_a_kind_of_fault_that_does_not_say_so_is_not_over_machines() -> None:
 )
 def test_each_machine_is_asked_for_what_a_scenario_needs(needs: dict[str, Any], words: str) -> None:
     """What its agent says of itself is held against it, as this machine is."""
-    facts = {"system": "Linux", "cores": 4, "memory": 2**34, "programs": {"nix": True, "nvidia-smi": "yes"}}
+    facts = {
+        "system": "Linux",
+        "cores": 4,
+        "memory": 2**34,
+        "programs": {"nix": True, "nvidia-smi": "yes"},
+    }
     lacking = unmet(Needs.model_construct(**{**Needs().__dict__, **needs}), Offered.of(facts))
     assert (lacking is None) is not bool(words)
     assert words in str(lacking)
 
 
 @pytest.mark.slow
-def test_what_is_not_over_machines_is_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_what_is_not_over_machines_is_refused(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     """A scenario that needs what only one machine has is refused before anything starts, each reason with a remedy."""
     (tmp_path / "hosts").write_text("nowhere slots=4\n")
     (tmp_path / "subject.py").write_text("def go(context, slow=False): ...\n")
     (tmp_path / "scenario.yaml").write_text(SCENARIO)
-    code = main(["run", str(tmp_path), "--hosts", str(tmp_path / "hosts"), "--unsigned", "--results", str(tmp_path)])
+    code = main(
+        [
+            "run",
+            str(tmp_path),
+            "--hosts",
+            str(tmp_path / "hosts"),
+            "--unsigned",
+            "--results",
+            str(tmp_path),
+        ]
+    )
     said = capsys.readouterr().err
     assert code == 2
     for words in ("leave world.hosts at 1", "faults of kind latency, starve"):
         assert words in said
-    assert sorted(path.name for path in tmp_path.iterdir()) == ["hosts", "scenario.yaml", "subject.py"]
+    assert sorted(path.name for path in tmp_path.iterdir()) == [
+        "hosts",
+        "scenario.yaml",
+        "subject.py",
+    ]
 
 
 SCENARIO = """

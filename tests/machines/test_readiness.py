@@ -50,7 +50,10 @@ def test_an_environment_from_shipped_wheels(room: Room, tmp_path: Path) -> None:
     """
     wheel = tmp_path / "wheels/tiny-1.0-py3-none-any.whl"
     wheel.parent.mkdir()
-    about = {"METADATA": "Metadata-Version: 2.1\nName: tiny\nVersion: 1.0\n", "WHEEL": "Wheel-Version: 1.0\n"}
+    about = {
+        "METADATA": "Metadata-Version: 2.1\nName: tiny\nVersion: 1.0\n",
+        "WHEEL": "Wheel-Version: 1.0\n",
+    }
     about["entry_points.txt"] = "[console_scripts]\ntiny-go = tiny:go\n"
     about["WHEEL"] += "Generator: test\nRoot-Is-Purelib: true\nTag: py3-none-any\n"
     with zipfile.ZipFile(wheel, "w") as archive:
@@ -74,7 +77,9 @@ def test_an_environment_from_shipped_wheels(room: Room, tmp_path: Path) -> None:
     lock.write_text(f"tiny==1.0 --hash=sha256:{'0' * 64}\n")
     (refused,) = prepare(machines[:1], lock=lock, wheels=wheel.parent, **known)
     assert "HASHES" in refused.why
-    environments = Path(f"/proc/{room.pids[0]}/root") / Path.home().relative_to("/") / Path(place).parents[2]
+    environments = (
+        Path(f"/proc/{room.pids[0]}/root") / Path.home().relative_to("/") / Path(place).parents[2]
+    )
     assert [path.name for path in environments.iterdir() if len(path.name) == 65] == []
     # Used a moment ago.
     assert [one.said.split()[0] for one in clean(machines, most=0, **known)] == ["0", "0"]
@@ -89,7 +94,10 @@ def test_the_lock_of_torch_finds_its_wheel(room: Room, tmp_path: Path) -> None:
     wheel.parent.mkdir(parents=True)
     with zipfile.ZipFile(wheel, "w") as archive:
         archive.writestr("torch.py", "")
-        archive.writestr("torch-1.0+cpu.dist-info/METADATA", "Metadata-Version: 2.1\nName: torch\nVersion: 1.0+cpu\n")
+        archive.writestr(
+            "torch-1.0+cpu.dist-info/METADATA",
+            "Metadata-Version: 2.1\nName: torch\nVersion: 1.0+cpu\n",
+        )
         archive.writestr(
             "torch-1.0+cpu.dist-info/WHEEL",
             "Wheel-Version: 1.0\nGenerator: test\nRoot-Is-Purelib: true\nTag: py3-none-any\n",
@@ -104,7 +112,7 @@ def test_the_lock_of_torch_finds_its_wheel(room: Room, tmp_path: Path) -> None:
     try:
         lock = tmp_path / "cpu.txt"
         lock.write_text(f"torch==1.0+cpu \\\n    --hash=sha256:{digest}\n")
-        (machine, *_) = hostfile.read(room.hostfile)
+        machine, *_ = hostfile.read(room.hostfile)
         known = {"interpreter": sys.executable, "configuration": room.config, "wheels": None}
         (done,) = prepare([machine], lock=lock, **known)
         assert "--wheels" in done.why
@@ -138,7 +146,9 @@ def test_what_a_lost_machine_wrote_down_is_collected(room: Room, tmp_path: Path)
 
     A journal that says that all was well changes nothing: its trial has failed. One that contradicts is not joined.
     """
-    text = SUBJECT.replace("def steps(context):", "def steps(context, missing=False):\n    assert not missing")
+    text = SUBJECT.replace(
+        "def steps(context):", "def steps(context, missing=False):\n    assert not missing"
+    )
     (tmp_path / "subject.py").write_text(text)
     asked = (
         SCENARIO.replace("subject:meet", "subject:steps")
@@ -157,7 +167,11 @@ def test_what_a_lost_machine_wrote_down_is_collected(room: Room, tmp_path: Path)
     cutting = threading.Thread(target=cut)
     cutting.start()
     named = Hostfile(
-        machines=machines, interpreter=sys.executable, configuration=room.config, lease=LEASE, back_within=0.5
+        machines=machines,
+        interpreter=sys.executable,
+        configuration=room.config,
+        lease=LEASE,
+        back_within=0.5,
     )
     settings = RunSettings(results=tmp_path / "results", signer=None, where=named)
     try:
@@ -167,7 +181,9 @@ def test_what_a_lost_machine_wrote_down_is_collected(room: Room, tmp_path: Path)
         cutting.join()
         room.join(1)
     before = _digests(done.folder)
-    fetch = over_ssh(commands_of(room.hostfile, interpreter=sys.executable, configuration=room.config))
+    fetch = over_ssh(
+        commands_of(room.hostfile, interpreter=sys.executable, configuration=room.config)
+    )
     outcome = collect(done.folder, fetch=fetch)
     (found,) = outcome.found
     assert found.late is not None, found.why
@@ -207,7 +223,10 @@ def _ranks_are_at_work(room: Room, index: int) -> bool:
     names = Path("/proc").glob(f"[0-9]*/root/{home}/.cache/rankproof/machines/runs/*/*")
     for path in names:
         try:
-            if Path("/proc", path.parts[2], "ns/net").stat().st_ino == own and path.stat().st_size > 20_000:
+            if (
+                Path("/proc", path.parts[2], "ns/net").stat().st_ino == own
+                and path.stat().st_size > 20_000
+            ):
                 return True
         except OSError:
             continue
@@ -216,15 +235,28 @@ def _ranks_are_at_work(room: Room, index: int) -> bool:
 
 def _digests(folder: Path) -> dict[str, str]:
     return {
-        path.name: hashlib.sha256(path.read_bytes()).hexdigest() for path in sorted(folder.rglob("*")) if path.is_file()
+        path.name: hashlib.sha256(path.read_bytes()).hexdigest()
+        for path in sorted(folder.rglob("*"))
+        if path.is_file()
     }
 
 
-def test_a_killed_control_leaves_nothing(room: Room, tmp_path: Path, often: Callable[..., range]) -> None:
+def test_a_killed_control_leaves_nothing(
+    room: Room, tmp_path: Path, often: Callable[..., range]
+) -> None:
     """Killed at whatever moment, connecting, giving, warming or in a world: after the lease no machine has anything."""
     (tmp_path / "subject.py").write_text(SUBJECT)
     (tmp_path / "scenario.yaml").write_text(SCENARIO.replace("candidate: 2", "candidate: 2000"))
-    command = [sys.executable, "-m", "harness.cli", "run", str(tmp_path), "--hosts", str(room.hostfile), "--unsigned"]
+    command = [
+        sys.executable,
+        "-m",
+        "harness.cli",
+        "run",
+        str(tmp_path),
+        "--hosts",
+        str(room.hostfile),
+        "--unsigned",
+    ]
     command += ["--ssh-config", str(room.config), "--results", str(tmp_path / "results")]
     took = []
     moments = random.Random(19)

@@ -106,7 +106,15 @@ def code(tmp_path: Path) -> Path:
     return tmp_path / "code"
 
 
-def world(fleet: MachinePool, code: Path, entry: str, *, size: int = 3, backend: str = "gloo", **more: object) -> World:
+def world(
+    fleet: MachinePool,
+    code: Path,
+    entry: str,
+    *,
+    size: int = 3,
+    backend: str = "gloo",
+    **more: object,
+) -> World:
     launch = launch_of(
         about={"scenario": "tried"},
         size=size,
@@ -132,7 +140,9 @@ def test_ranks_of_three_machines_meet(fleet: MachinePool, code: Path) -> None:
     """Six ranks, two on each machine, meet by gloo and by MLX's ring; what each says and prints comes home."""
     for backend in ("gloo", "mlx-ring"):
         capture = world(fleet, code, "meet", size=6, backend=backend).run()
-        assert [event.values["ranks"] for event in named(capture, "met")] == [list("012345")] * 6, capture.events
+        assert [event.values["ranks"] for event in named(capture, "met")] == [list("012345")] * 6, (
+            capture.events
+        )
         assert sorted(event.values["code"] for event in named(capture, "rank.exited")) == [0] * 6
         # torch says so where an address has no name.
         assert all(f"rank {rank} was here\n".encode() in capture.logs[rank] for rank in range(6))
@@ -141,7 +151,11 @@ def test_ranks_of_three_machines_meet(fleet: MachinePool, code: Path) -> None:
         ahead = [one["clock_ahead"] for one in joined.values["machines"]]  # type: ignore[union-attr, call-overload, index]
         assert [round(one / machine_room.CLOCKS / 1e9) for one in ahead] == [1, 2, 3]  # type: ignore[operator]
         for rank in range(6):
-            own = [event.name for event in capture.events if event.rank == rank and event.by in ("rank", "server")]
+            own = [
+                event.name
+                for event in capture.events
+                if event.rank == rank and event.by in ("rank", "server")
+            ]
             # The rank before the last of a ring stands still for a moment while it joins, as on one machine.
             turn = backend == "mlx-ring" and rank == 4
             assert own.count("rank.stopped") == own.count("rank.continued") == turn
@@ -154,7 +168,9 @@ def test_a_machine_tells_which_rank_closed_its_channel(fleet: MachinePool, code:
     """It looks at its own rank as the channel closes; of ranks that end well nothing is told."""
     assert not named(world(fleet, code, "meet").run(), "channel.closed")
     capture = world(fleet, code, "falls_silent").run()
-    assert [(event.by, event.rank) for event in named(capture, "channel.closed")] == [("harness", 1)]
+    assert [(event.by, event.rank) for event in named(capture, "channel.closed")] == [
+        ("harness", 1)
+    ]
     assert {event.rank for event in named(capture, "subject.end")} == {0, 2}
 
 
@@ -205,9 +221,15 @@ def test_a_machine_that_is_cut_off(fleet: MachinePool, code: Path, room: Room) -
     assert since[1] < LEASE + 1
     assert max(since[0], since[2]) < (lost.ns - struck["ns"]) / 1e9 + 1.0 + 1.0
     (collected,) = named(capture, "machine.collected")
-    assert (collected.values["why"], collected.values["messages"]) == ("", collected.values["messages"])
+    assert (collected.values["why"], collected.values["messages"]) == (
+        "",
+        collected.values["messages"],
+    )
     # The union is whole: the step at which the barrier held all is known of every rank.
-    last = [max(event.values["step"] for event in named(capture, "step") if event.rank == rank) for rank in range(3)]  # type: ignore[type-var]
+    last = [
+        max(event.values["step"] for event in named(capture, "step") if event.rank == rank)
+        for rank in range(3)
+    ]  # type: ignore[type-var]
     assert max(last) - min(last) <= 1  # type: ignore[operator]
     assert struck["gone"] < LEASE + 5
 
@@ -215,7 +237,9 @@ def test_a_machine_that_is_cut_off(fleet: MachinePool, code: Path, room: Room) -
 def once_stepping(seen: threading.Event) -> Callable[[World], None]:
     def begin(made: World) -> None:
         def look() -> None:
-            while not any(event.name == "step" and event.values["step"] == 20 for event in list(made.events)):
+            while not any(
+                event.name == "step" and event.values["step"] == 20 for event in list(made.events)
+            ):
                 time.sleep(0.05)
             seen.set()
 
@@ -231,10 +255,21 @@ def test_a_scenario_over_machines(tmp_path: Path, room: Room) -> None:
     """
     (tmp_path / "subject.py").write_text(SUBJECT)
     (tmp_path / "scenario.yaml").write_text(SCENARIO)
-    subprocess.run(["ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-f", str(tmp_path / "key")], check=True)
+    subprocess.run(
+        ["ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-f", str(tmp_path / "key")], check=True
+    )
     run = [sys.executable, "-m", "harness.cli", "run", str(tmp_path), "--hosts", str(room.hostfile)]
-    run += ["--ssh-config", str(room.config), "--key", str(tmp_path / "key"), "--results", str(tmp_path / "results")]
-    refused = subprocess.run([*run, "--hosts-python", "/usr/bin/python3"], check=False, capture_output=True, text=True)
+    run += [
+        "--ssh-config",
+        str(room.config),
+        "--key",
+        str(tmp_path / "key"),
+        "--results",
+        str(tmp_path / "results"),
+    ]
+    refused = subprocess.run(
+        [*run, "--hosts-python", "/usr/bin/python3"], check=False, capture_output=True, text=True
+    )
     assert refused.returncode == 2, refused.stderr
     assert "name that interpreter by --python" in refused.stderr
     shutil.rmtree(tmp_path / "results", ignore_errors=True)
@@ -242,7 +277,15 @@ def test_a_scenario_over_machines(tmp_path: Path, room: Room) -> None:
     assert "ranks=3,hosts=3,backend=gloo: " in done.stdout, done.stderr
     (report,) = (tmp_path / "results").rglob("report.md")
     judged = subprocess.run(
-        [sys.executable, "-m", "harness.cli", "verify", str(report), "--signer", fingerprint(tmp_path / "key.pub")],
+        [
+            sys.executable,
+            "-m",
+            "harness.cli",
+            "verify",
+            str(report),
+            "--signer",
+            fingerprint(tmp_path / "key.pub"),
+        ],
         check=False,
         capture_output=True,
         text=True,
@@ -269,5 +312,7 @@ def test_a_scenario_over_machines(tmp_path: Path, room: Room) -> None:
 
 
 def fingerprint(key: Path) -> str:
-    said = subprocess.run(["ssh-keygen", "-lf", str(key)], check=True, capture_output=True, text=True).stdout
+    said = subprocess.run(
+        ["ssh-keygen", "-lf", str(key)], check=True, capture_output=True, text=True
+    ).stdout
     return said.split()[1]

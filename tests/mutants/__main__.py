@@ -214,7 +214,9 @@ class Bench:
         bad = self.control(path, used)
         took = time.monotonic() - begun
         passed = len(used) - len(bad)
-        print(f"{path}: {passed} of {len(used)} tests pass without a change, {took:.0f} s", flush=True)
+        print(
+            f"{path}: {passed} of {len(used)} tests pass without a change, {took:.0f} s", flush=True
+        )
         for name in sorted(bad):
             print(f"fails on {path} without a change, and kills none of its mutants: {name}")
         left = {key: [name for name in names if name not in bad] for key, names in tests.items()}
@@ -229,7 +231,9 @@ class Bench:
         def hear(one: Session) -> None:
             kills.update(one.failed[:1])
             word = _outcome(one).word
-            print(f"{word:9} {one.seconds:5.1f} s ({one.cpu:.1f} s CPU)  {one.mutant.key}", flush=True)
+            print(
+                f"{word:9} {one.seconds:5.1f} s ({one.cpu:.1f} s CPU)  {one.mutant.key}", flush=True
+            )
 
         ended = sessions(orders(), self.perform, jobs=self.jobs, heard=hear)
         unreached = [Outcome(mutant, "unreached") for mutant in chosen if not left[mutant.key]]
@@ -241,7 +245,9 @@ class Bench:
         same = unchanged(path)
         again = [Order(replace(same, number=number), one.tests) for number, one in enumerate(odd)]
         accidents = {
-            odd[one.mutant.number].mutant.key for one in sessions(again, self.perform, jobs=self.jobs) if one.code != 0
+            odd[one.mutant.number].mutant.key
+            for one in sessions(again, self.perform, jobs=self.jobs)
+            if one.code != 0
         }
         bad = self.control(path, {one.failed[0] for one in ended if one.is_plain and one.failed})
         for one in ended:
@@ -250,7 +256,9 @@ class Bench:
             yield replace(outcome, word="unsure") if is_accident else outcome
 
 
-def run(chosen: Sequence[Mutant], found: Reached, rooms: Sequence[str], *, jobs: int) -> list[Outcome]:
+def run(
+    chosen: Sequence[Mutant], found: Reached, rooms: Sequence[str], *, jobs: int
+) -> list[Outcome]:
     """What becomes of each mutant, module by module."""
     outcomes: list[Outcome] = []
     once: dict[str, list[Mutant]] = {}
@@ -279,7 +287,11 @@ def _outcome(one: Session) -> Outcome:
     if one.is_plain and not one.is_loaded:
         return Outcome(one.mutant, "unreached")
     if one.is_plain:
-        return Outcome(one.mutant, "killed", one.failed[0]) if one.failed else Outcome(one.mutant, "alive")
+        return (
+            Outcome(one.mutant, "killed", one.failed[0])
+            if one.failed
+            else Outcome(one.mutant, "alive")
+        )
     how = "it does not end" if one.is_over else f"the session ends with {one.code}"
     return Outcome(one.mutant, "killed", how)
 
@@ -291,7 +303,9 @@ def equivalents() -> dict[str, str]:
         if line and not line.startswith("#"):
             key, _, reason = line.partition("  # ")
             if not reason:
-                raise SystemExit(f"{EQUIVALENTS.name}: {line!r} has no reason; end the line with '  # why'")
+                raise SystemExit(
+                    f"{EQUIVALENTS.name}: {line!r} has no reason; end the line with '  # why'"
+                )
             found[key] = reason
     return found
 
@@ -299,8 +313,12 @@ def equivalents() -> dict[str, str]:
 def main() -> int:
     """Make the mutants, run them, and name those that live."""
     parser = argparse.ArgumentParser(prog="mutants", description=__doc__)
-    parser.add_argument("modules", nargs="*", default=MODULES, help="files or folders (default: what judges)")
-    parser.add_argument("--count", type=int, help="so many mutants, chosen by the seed (default: all)")
+    parser.add_argument(
+        "modules", nargs="*", default=MODULES, help="files or folders (default: what judges)"
+    )
+    parser.add_argument(
+        "--count", type=int, help="so many mutants, chosen by the seed (default: all)"
+    )
     parser.add_argument("--seed", type=int, default=1, help="of the choice (default: 1)")
     parser.add_argument("--tests", nargs="*", default=TESTS, help="tests that may kill")
     parser.add_argument("--jobs", type=int, default=os.cpu_count() or 1)
@@ -309,13 +327,21 @@ def main() -> int:
     files = list(paths(ROOT, chosen.modules))
     every = [mutant for path in files for mutant in mutants(path, root=ROOT)]
     known = equivalents()
-    known = {key: why for key, why in known.items() if any(key.startswith(path) for path in chosen.modules)}
+    known = {
+        key: why
+        for key, why in known.items()
+        if any(key.startswith(path) for path in chosen.modules)
+    }
     if gone := known.keys() - {mutant.key for mutant in every}:
-        raise SystemExit(f"{EQUIVALENTS.name} names what is no mutant: {min(gone)}; remove the line")
+        raise SystemExit(
+            f"{EQUIVALENTS.name} names what is no mutant: {min(gone)}; remove the line"
+        )
     tried = [mutant for mutant in every if mutant.key not in known]
     if chosen.count is not None and chosen.count < len(tried):
         tried = random.Random(chosen.seed).sample(tried, chosen.count)
-    print(f"{len(every)} mutants, {len(known)} of them equivalent, {len(tried)} are tried", flush=True)
+    print(
+        f"{len(every)} mutants, {len(known)} of them equivalent, {len(tried)} are tried", flush=True
+    )
     found = reached(files, chosen.tests, jobs=chosen.jobs)
     print(f"{len(found.lines)} tests pass, {time.monotonic() - begun:.0f} s", flush=True)
     outcomes = run(tried, found, chosen.tests, jobs=chosen.jobs)
@@ -323,10 +349,15 @@ def main() -> int:
     print(f"\n{len(alive)} of {len(outcomes)} mutants live:")
     for one in sorted(alive, key=lambda one: one.mutant.key):
         print(f"  {one.word:9} line {one.mutant.line:4}  {one.mutant.key}")
-    hows = Counter(one.why if "::" not in one.why else "a test" for one in outcomes if one.word == "killed")
+    hows = Counter(
+        one.why if "::" not in one.why else "a test" for one in outcomes if one.word == "killed"
+    )
     print(f"killed by: {', '.join(f'{how} ({count})' for how, count in hows.most_common())}")
     share = len(alive) / max(1, len(outcomes))
-    print(f"{share:.1%} live, at most {MOST_ALIVE:.0%} may; {len(known)} of {len(every)} are called equivalent")
+    print(
+        f"{share:.1%} live, at most {MOST_ALIVE:.0%} may; {len(known)} of {len(every)} are called"
+        " equivalent"
+    )
     print(f"{(time.monotonic() - begun) / 60:.0f} minutes")
     if len(known) > MOST_EQUIVALENT * len(every):
         print(f"more than {MOST_EQUIVALENT:.0%} are called equivalent: write tests instead")

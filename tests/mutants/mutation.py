@@ -71,7 +71,9 @@ def mutants(path: Path, *, root: Path) -> list[Mutant]:
         for turn in range(_count(node)):
             changed = copy.deepcopy(tree)
             target = _nth(changed, index)
-            before = ast.unparse(node) if isinstance(node, ast.expr) else ast.unparse(_condition(node))
+            before = (
+                ast.unparse(node) if isinstance(node, ast.expr) else ast.unparse(_condition(node))
+            )
             after = _change(target, turn)
             name = names.get(id(node), "module")
             seen[name, before, after] += 1
@@ -129,7 +131,9 @@ def _bounds(node: ast.AST) -> list[ast.Constant]:
         operands = [node.left, *node.comparators]
     elif isinstance(node, ast.Assign | ast.AnnAssign) and node.value is not None:
         operands = [node.value] if _is_constant_name(node) else []
-    return [one for one in operands if isinstance(one, ast.Constant) and type(one.value) in (int, float)]
+    return [
+        one for one in operands if isinstance(one, ast.Constant) and type(one.value) in (int, float)
+    ]
 
 
 def _is_constant_name(node: ast.Assign | ast.AnnAssign) -> bool:
@@ -167,7 +171,9 @@ def _change(node: ast.AST, turn: int) -> str:
     if turn < len(bounds):
         bound = bounds[turn]
         # Twice a rate of 0.05 is the slip that was seen; of a count the neighbour is the nearest wrong one.
-        bound.value = bound.value * 2 if isinstance(bound.value, float) and bound.value else bound.value + 1  # type: ignore[operator]
+        bound.value = (
+            bound.value * 2 if isinstance(bound.value, float) and bound.value else bound.value + 1
+        )  # type: ignore[operator]
     elif isinstance(node, ast.Compare):
         places = [place for place, op in enumerate(node.ops) if type(op) in COMPARISONS]
         place = places[turn - len(bounds)]

@@ -300,7 +300,9 @@ def _functions(code: CodeType) -> Iterator[CodeType]:
     """The code of the functions and methods of a module, without that of functions within them."""
     for one in code.co_consts:
         if isinstance(one, CodeType):
-            is_function = bool(one.co_flags & inspect.CO_NEWLOCALS) and one.co_name not in COMPREHENSIONS
+            is_function = (
+                bool(one.co_flags & inspect.CO_NEWLOCALS) and one.co_name not in COMPREHENSIONS
+            )
             if is_function:
                 yield one
             else:

@@ -35,8 +35,9 @@ TABLE = (
     "print(json.dumps([[p.name, p.version, p.record] for p in packages()]))"
 )
 HASH_REMEDY = (
-    "A wheel is not what locks/wheels.json says. If its release was changed on the index, `nox -s lock` shows how; "
-    "otherwise the file was damaged on its way: run `python -m pip cache purge` and try again."
+    "A wheel is not what locks/wheels.json says. If its release was changed on the index, `nox -s"
+    " lock` shows how; otherwise the file was damaged on its way: run `python -m pip cache purge`"
+    " and try again."
 )
 
 
@@ -55,10 +56,20 @@ def run(command: list[str], *, what: str, remedy: str = "") -> str:
         CheckFailed: it did not.
     """
     done = subprocess.run(
-        command, cwd=PROJECT, capture_output=True, text=True, errors="replace", check=False, stdin=subprocess.DEVNULL
+        command,
+        cwd=PROJECT,
+        capture_output=True,
+        text=True,
+        errors="replace",
+        check=False,
+        stdin=subprocess.DEVNULL,
     )
     if done.returncode:
-        raise CheckFailed("\n".join(filter(None, [f"{what}:", (done.stdout + done.stderr).strip()[-3000:], remedy])))
+        raise CheckFailed(
+            "\n".join(
+                filter(None, [f"{what}:", (done.stdout + done.stderr).strip()[-3000:], remedy])
+            )
+        )
     return done.stdout
 
 
@@ -86,9 +97,15 @@ def download(store: Store) -> Path:
     ]
     pip += ["--dest", str(folder), "--progress-bar", "off", "--disable-pip-version-check"]
     tools = str(PROJECT / "locks" / "dev.txt")
-    run([*pip, "-r", str(others), "-r", tools], what="the wheels could not be downloaded", remedy=HASH_REMEDY)
+    run(
+        [*pip, "-r", str(others), "-r", tools],
+        what="the wheels could not be downloaded",
+        remedy=HASH_REMEDY,
+    )
     alone = [*pip, "--no-index", "-r", str(wheel)]
-    if subprocess.run(alone, cwd=PROJECT, capture_output=True, stdin=subprocess.DEVNULL, check=False).returncode:
+    if subprocess.run(
+        alone, cwd=PROJECT, capture_output=True, stdin=subprocess.DEVNULL, check=False
+    ).returncode:
         page = f"{torch['index'].rstrip('/')}/torch/"
         run(
             [*alone, "--retries", "0", "--timeout", "5", "--find-links", page],
@@ -103,24 +120,45 @@ def prepare(store: Store, *, lock_python: Path) -> None:
     table = store.flake / "locks" / "wheels.json"
     version = f"{sys.version_info[0]}.{sys.version_info[1]}"
     if json.loads(table.read_text())["python"] != version:
-        command = [str(lock_python), str(PROJECT / "locks" / "lock.py"), "--python", version, "--wheels", str(table)]
+        command = [
+            str(lock_python),
+            str(PROJECT / "locks" / "lock.py"),
+            "--python",
+            version,
+            "--wheels",
+            str(table),
+        ]
         run(command, what=f"no table of wheels for Python {version}")
     with step(f"downloaded the wheels for Python {version}"):
         folder = download(store)
-    system = next(name for name in json.loads(table.read_text())["systems"] if name == f"{os.uname().machine}-linux")
+    system = next(
+        name
+        for name in json.loads(table.read_text())["systems"]
+        if name == f"{os.uname().machine}-linux"
+    )
     wanted = set(json.loads(table.read_text())["systems"][system][VARIANT])
     found = {path.name for path in folder.iterdir()}
     if wanted != found:
         different = ", ".join(sorted(wanted ^ found))
-        raise CheckFailed(f"pip and locks/wheels.json choose different wheels on this machine: {different}")
+        raise CheckFailed(
+            f"pip and locks/wheels.json choose different wheels on this machine: {different}"
+        )
     store.build_with(host_for(folder))
 
 
 def build(store: Store) -> Path:
     """Build the environment; its store path."""
     with step(f"built the {VARIANT} environment in the store"):
-        arguments = ("nix", "build", "--out-link", str(store.folder / "environment"), "--print-build-logs")
-        done = store.nix(*arguments, *store.with_stand_in(), store.reference(VARIANT), within=BUILD_WITHIN)
+        arguments = (
+            "nix",
+            "build",
+            "--out-link",
+            str(store.folder / "environment"),
+            "--print-build-logs",
+        )
+        done = store.nix(
+            *arguments, *store.with_stand_in(), store.reference(VARIANT), within=BUILD_WITHIN
+        )
         remedy = f"\n{HASH_REMEDY}" if "hash mismatch" in done.err else ""
         need(done, f"`nix build .#{VARIANT}` fails:{remedy}")
     return (store.folder / "environment").resolve()
@@ -157,10 +195,17 @@ def validate(store: Store, environment: Path) -> None:
         raise CheckFailed("the run inside `nix develop`: " + "; ".join(wrong))
     advised = re.search(r"verify: (rankproof verify \S+ --signer SHA256:\S+)", done.out)
     if advised is None:
-        raise CheckFailed(f"the run does not say how to verify its report inside the shell:\n{done.out[-1000:]}")
+        raise CheckFailed(
+            f"the run does not say how to verify its report inside the shell:\n{done.out[-1000:]}"
+        )
     again = store.nix(*command, *advised[1].split(), cwd=store.flake)
     need(again, f"`{advised[1]}` inside the shell refuses the run's report:")
-    print("\n".join(f"      {line}" for line in report.splitlines() if "Nix" in line or "nixpkgs" in line), flush=True)
+    print(
+        "\n".join(
+            f"      {line}" for line in report.splitlines() if "Nix" in line or "nixpkgs" in line
+        ),
+        flush=True,
+    )
 
 
 def table(python: Path) -> dict[str, tuple[str, str | None]]:
@@ -171,7 +216,9 @@ def table(python: Path) -> dict[str, tuple[str, str | None]]:
         "PYTHONPATH": str(PROJECT),
         "PYTHONDONTWRITEBYTECODE": "1",
     }
-    done = subprocess.run(command, capture_output=True, text=True, env=environment, check=False, cwd=PROJECT)
+    done = subprocess.run(
+        command, capture_output=True, text=True, env=environment, check=False, cwd=PROJECT
+    )
     if done.returncode:
         raise CheckFailed(f"{python} cannot list its packages:\n{done.stderr[-2000:]}")
     return {name.lower(): (version, record) for name, version, record in json.loads(done.stdout)}
@@ -183,7 +230,9 @@ def compare(environment: Path) -> None:
     Raises:
         CheckFailed: with every difference.
     """
-    plain = {name: row for name, row in table(Path(sys.executable)).items() if name not in ONLY_PLAIN}
+    plain = {
+        name: row for name, row in table(Path(sys.executable)).items() if name not in ONLY_PLAIN
+    }
     inside = table(environment / "bin" / "python")
     different = [
         f"{name}: plain {plain.get(name)}, Nix {inside.get(name)}"
@@ -191,22 +240,38 @@ def compare(environment: Path) -> None:
         if plain.get(name) != inside.get(name) or plain[name][1] is None
     ]
     if different:
-        raise CheckFailed("plain nox and Nix do not have the same packages:\n" + "\n".join(different))
-    print(f"  the same {len(inside)} packages as plain nox, to the digest of every wheel's files", flush=True)
+        raise CheckFailed(
+            "plain nox and Nix do not have the same packages:\n" + "\n".join(different)
+        )
+    print(
+        f"  the same {len(inside)} packages as plain nox, to the digest of every wheel's files",
+        flush=True,
+    )
 
 
 def check_in_the_store(store: Store) -> None:
     """`nix flake check`'s own run of ranks, in a builder."""
     with step(f"checks.{VARIANT} ran ranks in a builder"):
         name = f"checks.{os.uname().machine}-linux.{VARIANT}"
-        arguments = ("nix", "build", "--no-link", "--print-build-logs", *store.with_stand_in(), store.reference(name))
+        arguments = (
+            "nix",
+            "build",
+            "--no-link",
+            "--print-build-logs",
+            *store.with_stand_in(),
+            store.reference(name),
+        )
         need(store.nix(*arguments, within=BUILD_WITHIN), f"`nix build .#{name}` fails:")
 
 
 def main() -> int:
     """Build, run, compare; say what holds."""
-    parser = argparse.ArgumentParser(prog="nox -s nix -- --build", description=(__doc__ or "").partition("\n")[0])
-    parser.add_argument("--lock-python", type=Path, required=True, help="a Python with what locks/lock.py needs")
+    parser = argparse.ArgumentParser(
+        prog="nox -s nix -- --build", description=(__doc__ or "").partition("\n")[0]
+    )
+    parser.add_argument(
+        "--lock-python", type=Path, required=True, help="a Python with what locks/lock.py needs"
+    )
     parser.add_argument("--keep", type=Path, metavar="FOLDER", help="copy the run's results here")
     options = parser.parse_args()
     if os.environ.get("RANKPROOF_ENV"):
@@ -218,7 +283,9 @@ def main() -> int:
     began = time.monotonic()
     try:
         with scratch_store() as store:
-            print(need(store.nix("nix", "--version"), "nix does not start:").out.strip(), flush=True)
+            print(
+                need(store.nix("nix", "--version"), "nix does not start:").out.strip(), flush=True
+            )
             prepare(store, lock_python=options.lock_python)
             environment = build(store)
             compare(environment)

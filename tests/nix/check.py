@@ -24,7 +24,9 @@ def need(done: Done, what: str) -> Done:
         CheckFailed: it did not; the end of what it said follows.
     """
     if done.code:
-        said = "\n".join(line for line in done.err.strip().splitlines() if not line.startswith("warning:"))
+        said = "\n".join(
+            line for line in done.err.strip().splitlines() if not line.startswith("warning:")
+        )
         raise CheckFailed(f"{what}\n{said[-4000:]}")
     return done
 
@@ -32,33 +34,65 @@ def need(done: Done, what: str) -> Done:
 def parses(store: Store) -> None:
     """Every .nix file parses."""
     files = sorted(map(str, [store.flake / "flake.nix", *(store.flake / "nix").rglob("*.nix")]))
-    need(store.nix("nix-instantiate", "--parse", *files), "a file of the flake is not Nix; its name and line:")
+    need(
+        store.nix("nix-instantiate", "--parse", *files),
+        "a file of the flake is not Nix; its name and line:",
+    )
 
 
 def lock_answers(store: Store) -> None:
     """flake.lock answers flake.nix: the inputs of both are the same. A stale lock would ask the network."""
-    done = store.nix("nix", "flake", "metadata", "--no-update-lock-file", "--json", store.reference())
+    done = store.nix(
+        "nix", "flake", "metadata", "--no-update-lock-file", "--json", store.reference()
+    )
     need(
         done,
-        "flake.lock does not answer the inputs of flake.nix. Run `nix flake lock` with a network and commit it:",
+        "flake.lock does not answer the inputs of flake.nix. Run `nix flake lock` with a network"
+        " and commit it:",
     )
     locked = json.loads(done.out)["locks"]
     if locked != json.loads((store.flake / "flake.lock").read_text()):
-        raise CheckFailed("flake.lock is not what Nix reads out of it. Run `nix flake lock` and commit it.")
+        raise CheckFailed(
+            "flake.lock is not what Nix reads out of it. Run `nix flake lock` and commit it."
+        )
     for name, node in locked["nodes"].items():
         if missing := {"rev", "narHash"} - set(node.get("locked", {"rev": "", "narHash": ""})):
-            raise CheckFailed(f"flake.lock: {name} has no {' and no '.join(sorted(missing))}. Run `nix flake lock`.")
+            raise CheckFailed(
+                f"flake.lock: {name} has no {' and no '.join(sorted(missing))}. Run `nix flake"
+                " lock`."
+            )
 
 
 def evaluates(store: Store) -> None:
     """Every output of every system evaluates, and there is one for each that is promised."""
-    every = ("--all-systems",) if "--all-systems" in store.nix("nix", "flake", "check", "--help").out else ()
-    command = ("nix", "flake", "check", "--no-build", *every, *store.with_stand_in(), store.reference())
+    every = (
+        ("--all-systems",)
+        if "--all-systems" in store.nix("nix", "flake", "check", "--help").out
+        else ()
+    )
+    command = (
+        "nix",
+        "flake",
+        "check",
+        "--no-build",
+        *every,
+        *store.with_stand_in(),
+        store.reference(),
+    )
     need(store.nix(*command), "an output of the flake does not evaluate:")
-    done = need(store.nix("nix", "flake", "show", *every, "--json", *store.with_stand_in(), store.reference()), "show:")
+    done = need(
+        store.nix(
+            "nix", "flake", "show", *every, "--json", *store.with_stand_in(), store.reference()
+        ),
+        "show:",
+    )
     found = json.loads(done.out)
     linux = {"cpu", "cuda"}
-    for system, variants in {"x86_64-linux": linux, "aarch64-linux": linux, "aarch64-darwin": {"metal"}}.items():
+    for system, variants in {
+        "x86_64-linux": linux,
+        "aarch64-linux": linux,
+        "aarch64-darwin": {"metal"},
+    }.items():
         expected = {
             "packages": variants | {"default"},
             "devShells": variants | {"default"},
@@ -78,7 +112,10 @@ def source_is_filtered(store: Store) -> None:
 
     def derivation() -> str:
         output = "apps.x86_64-linux.validate.program"
-        return need(store.nix("nix", "eval", "--raw", *store.with_stand_in(), store.reference(output)), "eval:").out
+        return need(
+            store.nix("nix", "eval", "--raw", *store.with_stand_in(), store.reference(output)),
+            "eval:",
+        ).out
 
     before = derivation()
     for folder in ("results", "docs"):
@@ -91,7 +128,9 @@ def source_is_filtered(store: Store) -> None:
         new = store.flake / folder / "new.py"
         new.write_text("")
         if derivation() == before:
-            raise CheckFailed(f"nix/source.nix: a new file in {folder}/ does not change what is built")
+            raise CheckFailed(
+                f"nix/source.nix: a new file in {folder}/ does not change what is built"
+            )
         new.unlink()
 
 
@@ -99,14 +138,27 @@ def develops(store: Store) -> None:
     """`nix develop -c nox --list` builds the environment, enters it, and lists our sessions with the nox in it."""
     tiny_environment(store)
     script = (
-        "set -e; echo env=$RANKPROOF_ENV variant=$RANKPROOF_VARIANT shell=$RANKPROOF_SHELL path=${PYTHONPATH-unset}"
-        " libraries=${LD_LIBRARY_PATH-unset}; echo nox=$(command -v nox); $RANKPROOF_ENV/bin/nox --list"
+        "set -e; echo env=$RANKPROOF_ENV variant=$RANKPROOF_VARIANT shell=$RANKPROOF_SHELL"
+        " path=${PYTHONPATH-unset} libraries=${LD_LIBRARY_PATH-unset}; echo nox=$(command -v nox);"
+        " $RANKPROOF_ENV/bin/nox --list"
     )
-    command = ("nix", "develop", *store.with_stand_in(), store.reference(), "-c", "bash", "-c", script)
+    command = (
+        "nix",
+        "develop",
+        *store.with_stand_in(),
+        store.reference(),
+        "-c",
+        "bash",
+        "-c",
+        script,
+    )
     done = need(
-        store.nix(*command, cwd=store.flake, env={"PYTHONPATH": "/nowhere"}), "`nix develop` does not enter its shell:"
+        store.nix(*command, cwd=store.flake, env={"PYTHONPATH": "/nowhere"}),
+        "`nix develop` does not enter its shell:",
     )
-    said = dict(word.split("=", 1) for word in [*done.out.splitlines()[0].split(), done.out.splitlines()[1]])
+    said = dict(
+        word.split("=", 1) for word in [*done.out.splitlines()[0].split(), done.out.splitlines()[1]]
+    )
     wrong = []
     if said.get("variant") != "cpu" or not said.get("env", "").endswith("-rankproof-env-cpu"):
         wrong.append(f"it is not the cpu environment: {said}")
@@ -119,7 +171,11 @@ def develops(store: Store) -> None:
     if not said.get("shell", "").endswith("-rankproof-cpu.drv"):
         wrong.append(f"RANKPROOF_SHELL is {said.get('shell')}, no derivation")
     listed = re.findall(r"^[*-] (\S+)", done.out, re.MULTILINE)
-    wrong += [f"`nox --list` names no session {name}" for name in ("validate", "tests") if name not in listed]
+    wrong += [
+        f"`nox --list` names no session {name}"
+        for name in ("validate", "tests")
+        if name not in listed
+    ]
     if wrong:
         raise CheckFailed("nix/shell.nix: " + "; ".join(wrong))
 
@@ -133,7 +189,10 @@ def runs(store: Store) -> None:
         command = ("nix", "run", *store.with_stand_in(), store.reference(output), "--", *arguments)
         done = need(store.nix(*command), f"`nix run .#{output} -- {arguments[0]}` fails:")
         if expected not in done.out:
-            raise CheckFailed(f"nix/programs.nix: `nix run .#{output} -- {arguments[0]}` said:\n{done.out[-1000:]}")
+            raise CheckFailed(
+                f"nix/programs.nix: `nix run .#{output} -- {arguments[0]}`"
+                f" said:\n{done.out[-1000:]}"
+            )
 
 
 STEPS: tuple[Step, ...] = (parses, lock_answers, evaluates, source_is_filtered, develops, runs)
@@ -148,7 +207,10 @@ def check(store: Store, *, tell: Callable[[str], None]) -> None:
     for step in STEPS:
         began = time.monotonic()
         step(store)
-        tell(f"{(step.__doc__ or '').partition(':')[0].strip().rstrip('.')} ({time.monotonic() - began:.1f} s)")
+        tell(
+            f"{(step.__doc__ or '').partition(':')[0].strip().rstrip('.')}"
+            f" ({time.monotonic() - began:.1f} s)"
+        )
 
 
 def main() -> int:

@@ -43,7 +43,10 @@ connect-timeout = 1
 download-attempts = 1
 builders =
 """
-INSTALL = "Debian and Ubuntu: apt-get install --no-install-recommends nix-bin. Elsewhere: nixos.org/download"
+INSTALL = (
+    "Debian and Ubuntu: apt-get install --no-install-recommends nix-bin. Elsewhere:"
+    " nixos.org/download"
+)
 
 
 class CheckFailed(Exception):
@@ -109,14 +112,21 @@ class Store:
         shutil.copytree(STAND_IN, self.stand_in)
         table = json.loads((self.flake / "locks" / "wheels.json").read_text())
         self.build_with(
-            Host(python=Path(sys.executable), version=table["python"], pip=folder / "none", wheels=folder / "none")
+            Host(
+                python=Path(sys.executable),
+                version=table["python"],
+                pip=folder / "none",
+                wheels=folder / "none",
+            )
         )
         (folder / "tmp").mkdir()
         (folder / "home").mkdir()
 
     def build_with(self, host: Host) -> None:
         """Say what stands in for nixpkgs' Python and for the package index."""
-        told = {"path": os.environ.get("PATH", os.defpath)} | {name: str(value) for name, value in vars(host).items()}
+        told = {"path": os.environ.get("PATH", os.defpath)} | {
+            name: str(value) for name, value in vars(host).items()
+        }
         (self.stand_in / "host.json").write_text(json.dumps(told))
 
     def environment(self) -> dict[str, str]:
@@ -136,7 +146,11 @@ class Store:
         }
 
     def nix(
-        self, *arguments: str, cwd: Path | None = None, env: Mapping[str, str] | None = None, within: float = 120
+        self,
+        *arguments: str,
+        cwd: Path | None = None,
+        env: Mapping[str, str] | None = None,
+        within: float = 120,
     ) -> Done:
         """Run one command of Nix to its end.
 
@@ -156,7 +170,9 @@ class Store:
                 check=False,
             )
         except subprocess.TimeoutExpired as error:
-            raise CheckFailed(f"{' '.join(arguments[:3])} did not end within {within:.0f} s") from error
+            raise CheckFailed(
+                f"{' '.join(arguments[:3])} did not end within {within:.0f} s"
+            ) from error
         return Done(code=done.returncode, out=done.stdout, err=done.stderr)
 
     def with_stand_in(self) -> tuple[str, ...]:

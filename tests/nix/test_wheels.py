@@ -81,7 +81,9 @@ def pin_another_version(store: Store, wheels: Wheels) -> None:
 
 
 def leave_out_a_dependency(store: Store, wheels: Wheels) -> None:
-    needy = write_wheel(store.folder / "wheels", "needy", "1.0", {"needy.py": ""}, needs="absent-package>=1")
+    needy = write_wheel(
+        store.folder / "wheels", "needy", "1.0", {"needy.py": ""}, needs="absent-package>=1"
+    )
     write_locks(store, wheels | {"cpu": [*wheels["cpu"], needy]})
 
 
@@ -91,12 +93,30 @@ def index_lacks_a_file(store: Store, wheels: Wheels) -> None:
 
 FAULTS: dict[str, tuple[Callable[[Store, Wheels], None], list[str]]] = {
     "a changed byte": (change_a_byte, ["hash mismatch", "torch-2.13.0+cpu-py3-none-any.whl"]),
-    "a sha256 that is another": (accept_other_bytes, ["hash mismatch", "torch-2.13.0+cpu-py3-none-any.whl"]),
-    "a wheel missing from the table": (forget_a_wheel, ["torch", "locks/wheels.json does not hold", "nox -s lock"]),
-    "another version in the table": (name_another_version, ["tinynox", "locks/wheels.json does not", "nox -s lock"]),
-    "another version in the lock": (pin_another_version, ["not made from this locks/cpu.txt", "nox -s lock"]),
-    "a dependency missing from the lock": (leave_out_a_dependency, ["absent-package", "locks/cpu.txt", "nox -s lock"]),
-    "a file that the index lacks": (index_lacks_a_file, ["tinynox-1.0-py3-none-any.whl", "nox -s lock"]),
+    "a sha256 that is another": (
+        accept_other_bytes,
+        ["hash mismatch", "torch-2.13.0+cpu-py3-none-any.whl"],
+    ),
+    "a wheel missing from the table": (
+        forget_a_wheel,
+        ["torch", "locks/wheels.json does not hold", "nox -s lock"],
+    ),
+    "another version in the table": (
+        name_another_version,
+        ["tinynox", "locks/wheels.json does not", "nox -s lock"],
+    ),
+    "another version in the lock": (
+        pin_another_version,
+        ["not made from this locks/cpu.txt", "nox -s lock"],
+    ),
+    "a dependency missing from the lock": (
+        leave_out_a_dependency,
+        ["absent-package", "locks/cpu.txt", "nox -s lock"],
+    ),
+    "a file that the index lacks": (
+        index_lacks_a_file,
+        ["tinynox-1.0-py3-none-any.whl", "nox -s lock"],
+    ),
 }
 
 
@@ -119,12 +139,33 @@ def test_an_unknown_missing_library_stops_the_build(store: Store) -> None:
     if compiler is None:
         pytest.skip("no C++ compiler to make a library with")
     tmp = store.folder / "tmp"
-    for name, needed in (("libcuda.so.1", "libcuda.so.1"), ("libnobodyhas.so.7", "libnobodyhas.so.7")):
+    for name, needed in (
+        ("libcuda.so.1", "libcuda.so.1"),
+        ("libnobodyhas.so.7", "libnobodyhas.so.7"),
+    ):
         (tmp / "empty.cc").write_text('extern "C" void empty() {}\n')
-        (tmp / "user.cc").write_text('extern "C" void empty(); extern "C" void user() { empty(); }\n')
+        (tmp / "user.cc").write_text(
+            'extern "C" void empty(); extern "C" void user() { empty(); }\n'
+        )
         for command in (
-            (compiler, "-shared", "-fPIC", "-o", str(tmp / name), f"-Wl,-soname,{needed}", str(tmp / "empty.cc")),
-            (compiler, "-shared", "-fPIC", "-o", str(tmp / f"user-{name}"), str(tmp / "user.cc"), str(tmp / name)),
+            (
+                compiler,
+                "-shared",
+                "-fPIC",
+                "-o",
+                str(tmp / name),
+                f"-Wl,-soname,{needed}",
+                str(tmp / "empty.cc"),
+            ),
+            (
+                compiler,
+                "-shared",
+                "-fPIC",
+                "-o",
+                str(tmp / f"user-{name}"),
+                str(tmp / "user.cc"),
+                str(tmp / name),
+            ),
         ):
             assert store.nix(*command).code == 0
     wheels = tiny_environment(store)
@@ -134,10 +175,15 @@ def test_an_unknown_missing_library_stops_the_build(store: Store) -> None:
         ("cpu", "libcuda.so.1", True),
     ):
         with_library = write_wheel(
-            store.folder / "wheels", "native", "1.0", {"native/user.so": (tmp / f"user-{library}").read_bytes()}
+            store.folder / "wheels",
+            "native",
+            "1.0",
+            {"native/user.so": (tmp / f"user-{library}").read_bytes()},
         )
         write_locks(store, wheels | {variant: [*wheels[variant], with_library]})
-        done = store.nix("nix", "build", "--no-link", *store.with_stand_in(), store.reference(variant))
+        done = store.nix(
+            "nix", "build", "--no-link", *store.with_stand_in(), store.reference(variant)
+        )
         assert (done.code != 0) == stops, done.err
         if stops:
             assert library in done.err

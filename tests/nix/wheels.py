@@ -19,7 +19,13 @@ TORCH = "2.13.0+cpu"
 
 
 def write_wheel(
-    folder: Path, name: str, version: str, files: Mapping[str, str | bytes], *, entry_points: str = "", needs: str = ""
+    folder: Path,
+    name: str,
+    version: str,
+    files: Mapping[str, str | bytes],
+    *,
+    entry_points: str = "",
+    needs: str = "",
 ) -> Path:
     """Write a wheel for every system.
 
@@ -35,7 +41,9 @@ def write_wheel(
     required = f"Requires-Dist: {needs}\n" if needs else ""
     content: dict[str, str | bytes] = dict(files) | {
         f"{info}/METADATA": f"Metadata-Version: 2.1\nName: {name}\nVersion: {version}\n{required}",
-        f"{info}/WHEEL": "Wheel-Version: 1.0\nGenerator: rankproof\nRoot-Is-Purelib: true\nTag: py3-none-any\n",
+        f"{info}/WHEEL": (
+            "Wheel-Version: 1.0\nGenerator: rankproof\nRoot-Is-Purelib: true\nTag: py3-none-any\n"
+        ),
     }
     if entry_points:
         content[f"{info}/entry_points.txt"] = entry_points
@@ -126,4 +134,6 @@ def find_pip(scratch: Path) -> Path:
             with zipfile.ZipFile(wheel) as archive:
                 archive.extractall(scratch / "pip")
             return scratch / "pip" / "pip"
-    raise CheckFailed("this Python has neither pip nor virtualenv; run `nox -s nix`, which has virtualenv")
+    raise CheckFailed(
+        "this Python has neither pip nor virtualenv; run `nox -s nix`, which has virtualenv"
+    )

@@ -11,7 +11,14 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from harness.numeric.change import MOST, ArrayInFile, change_number, change_value, restored, restored_file
+from harness.numeric.change import (
+    MOST,
+    ArrayInFile,
+    change_number,
+    change_value,
+    restored,
+    restored_file,
+)
 from harness.numeric.tolerance import ulps
 
 
@@ -76,11 +83,16 @@ JSON = st.recursive(
     | st.integers(-(10**20), 10**20)
     | st.floats(allow_nan=False, allow_infinity=False)
     | st.text(max_size=4),
-    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=2), inner, max_size=3),
+    lambda inner: (
+        st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=2), inner, max_size=3)
+    ),
     max_leaves=8,
 )
 ORDERS = st.builds(
-    order, st.sampled_from(["absolute", "relative", "ulp", "token", "character"]), st.just(1), seed=st.integers(0, 99)
+    order,
+    st.sampled_from(["absolute", "relative", "ulp", "token", "character"]),
+    st.just(1),
+    seed=st.integers(0, 99),
 )
 
 
@@ -102,7 +114,9 @@ DTYPES = ["<f8", ">f4", "<f2", "<i4", "|u1", ">i8"]
 @pytest.mark.parametrize("fortran", [False, True])
 @settings(max_examples=20)
 @given(seed=st.integers(0, 1000))
-def test_an_element_of_a_file_is_the_one_at_its_position(dtype: str, fortran: bool, seed: int) -> None:
+def test_an_element_of_a_file_is_the_one_at_its_position(
+    dtype: str, fortran: bool, seed: int
+) -> None:
     """NumPy sees one other element, at the position that is told; and the file is worked back byte for byte."""
     array = np.arange(24).reshape(2, 3, 4).astype(dtype)
     array = np.asfortranarray(array) if fortran else array

@@ -57,7 +57,9 @@ def one_by_one(found: Path, expected: Path, tolerance: Tolerance, dtype: str) ->
     """The same by exact arithmetic, pair by pair."""
     pairs = list(zip(numbers(found), numbers(expected), strict=True))
     tally = ComparisonTally(
-        [len(pairs)], tolerance, dtype=dtype if dtype in ("float16", "float32", "bfloat16") else "float64"
+        [len(pairs)],
+        tolerance,
+        dtype=dtype if dtype in ("float16", "float32", "bfloat16") else "float64",
     )
     for pair in pairs:
         tally.pair(*pair)
@@ -73,12 +75,18 @@ def test_the_excess_over_a_denormal_limit(tmp_path: Path) -> None:
 
 
 @given(data=st.data(), dtype=st.sampled_from(DTYPES), tolerance=TOLERANCES)
-@settings(deadline=None, max_examples=60, suppress_health_check=[HealthCheck.function_scoped_fixture])
-def test_arrays_are_compared_as_pairs_are(tmp_path: Path, data: Any, dtype: str, tolerance: Tolerance) -> None:
+@settings(
+    deadline=None, max_examples=60, suppress_health_check=[HealthCheck.function_scoped_fixture]
+)
+def test_arrays_are_compared_as_pairs_are(
+    tmp_path: Path, data: Any, dtype: str, tolerance: Tolerance
+) -> None:
     """Every dtype, NaN, infinities, denormals and both zeros among them."""
     kind: Any = "float32" if dtype == "bfloat16" else dtype
     left = data.draw(arrays.arrays(kind, st.integers(0, 12)))
-    near = data.draw(st.sampled_from([left, np.nextafter(left, 1).astype(kind) if "float" in kind else left]))
+    near = data.draw(
+        st.sampled_from([left, np.nextafter(left, 1).astype(kind) if "float" in kind else left])
+    )
     right = data.draw(st.one_of(st.just(near), arrays.arrays(kind, left.shape)))
     files = saved(tmp_path, "left", left, dtype), saved(tmp_path, "right", right, dtype)
     found, expected = compare(*files, tolerance), one_by_one(*files, tolerance, dtype)
@@ -87,7 +95,11 @@ def test_arrays_are_compared_as_pairs_are(tmp_path: Path, data: Any, dtype: str,
     assert len(found.excess) == len(expected.excess)
     for ours, theirs in zip(found.excess, expected.excess, strict=True):
         # Beyond any tolerance and a number too large for float64 are the same to whoever looks at a picture.
-        assert ours == theirs or None in (ours, theirs) or math.isclose(ours or 0, theirs or 0, rel_tol=1e-6)
+        assert (
+            ours == theirs
+            or None in (ours, theirs)
+            or math.isclose(ours or 0, theirs or 0, rel_tol=1e-6)
+        )
     for one in (found, expected):
         assert one.contradiction(tolerance) == ""
         assert Comparison.of(one.values()) == one
@@ -113,7 +125,13 @@ def test_the_worst_pair_is_one_that_is_beyond(
 CLOSE = Tolerance(atol=0.5)
 HAND_MADE: dict[str, tuple[Any, Any, str, Tolerance, bool]] = {
     "0 ulp": ([1.5], [1.5], "float32", Tolerance(ulp=0), True),
-    "1 ulp": ([1.0], [np.nextafter(np.float32(1), np.float32(2))], "float32", Tolerance(ulp=1), True),
+    "1 ulp": (
+        [1.0],
+        [np.nextafter(np.float32(1), np.float32(2))],
+        "float32",
+        Tolerance(ulp=1),
+        True,
+    ),
     "2 ulp, 1 allowed": ([1.0], [1.0 + 2 * 2.0**-23], "float32", Tolerance(ulp=1), False),
     "1 ulp of bfloat16": ([1.0], [1.0 + 2.0**-7], "bfloat16", Tolerance(ulp=1), True),
     "2 ulp of bfloat16": ([1.0], [1.0 + 2.0**-6], "bfloat16", Tolerance(ulp=1), False),
@@ -123,11 +141,35 @@ HAND_MADE: dict[str, tuple[Any, Any, str, Tolerance, bool]] = {
     "at the relative limit": ([9.0], [8.0], "float32", Tolerance(rtol=0.125), True),
     "relative to what is expected": ([8.0], [9.0], "float32", Tolerance(rtol=0.112), True),
     "NaN against NaN": ([math.nan], [math.nan], "float32", CLOSE, False),
-    "NaN against NaN, allowed": ([math.nan, 1], [math.nan, 1], "float32", Tolerance(nonfinite=True), True),
-    "nothing but NaN, allowed": ([math.nan] * 2, [math.nan] * 2, "float32", Tolerance(nonfinite=True), False),
-    "NaN against a number, allowed": ([math.nan], [1.0], "float32", Tolerance(atol=9, nonfinite=True), False),
+    "NaN against NaN, allowed": (
+        [math.nan, 1],
+        [math.nan, 1],
+        "float32",
+        Tolerance(nonfinite=True),
+        True,
+    ),
+    "nothing but NaN, allowed": (
+        [math.nan] * 2,
+        [math.nan] * 2,
+        "float32",
+        Tolerance(nonfinite=True),
+        False,
+    ),
+    "NaN against a number, allowed": (
+        [math.nan],
+        [1.0],
+        "float32",
+        Tolerance(atol=9, nonfinite=True),
+        False,
+    ),
     "infinity against itself": ([math.inf], [math.inf], "float32", CLOSE, False),
-    "infinities of two signs": ([math.inf], [-math.inf], "float32", Tolerance(ulp=BIG, nonfinite=True), False),
+    "infinities of two signs": (
+        [math.inf],
+        [-math.inf],
+        "float32",
+        Tolerance(ulp=BIG, nonfinite=True),
+        False,
+    ),
     "negative zero": ([-0.0], [0.0], "float32", Tolerance(ulp=0), True),
     "denormals": ([5e-324], [0.0], "float64", Tolerance(ulp=1), True),
     "denormals, nothing allowed": ([5e-324], [0.0], "float64", Tolerance(), False),
@@ -135,7 +177,13 @@ HAND_MADE: dict[str, tuple[Any, Any, str, Tolerance, bool]] = {
     "integers that no double tells apart": ([2**53 + 1], [2**53], "int64", Tolerance(), False),
     "unsigned, the smaller first": ([0], [2**64 - 1], "uint64", CLOSE, False),
     "booleans": ([True, False], [True, True], "bool", CLOSE, False),
-    "huge, whose difference overflows": ([1.7e308], [-1.7e308], "float64", Tolerance(rtol=1.0, atol=1e308), False),
+    "huge, whose difference overflows": (
+        [1.7e308],
+        [-1.7e308],
+        "float64",
+        Tolerance(rtol=1.0, atol=1e308),
+        False,
+    ),
 }
 
 
@@ -143,7 +191,11 @@ HAND_MADE: dict[str, tuple[Any, Any, str, Tolerance, bool]] = {
 def test_a_pair_is_close_or_not(tmp_path: Path, case: str) -> None:
     """One pair each, and the same answer from the arrays and from what the record holds of them."""
     found, expected, dtype, tolerance, close = HAND_MADE[case]
-    got = compare(saved(tmp_path, "found", found, dtype), saved(tmp_path, "expected", expected, dtype), tolerance)
+    got = compare(
+        saved(tmp_path, "found", found, dtype),
+        saved(tmp_path, "expected", expected, dtype),
+        tolerance,
+    )
     assert (got.complaint(tolerance) == "") is close, got
     again = Comparison.of(got.values())
     assert again is not None
@@ -162,7 +214,10 @@ def test_arrays_of_other_shapes_and_dtypes_are_a_finding_of_their_own(tmp_path: 
         found = compare(first, saved(tmp_path, name, other, "float64"), tolerance)
         assert (found.complaint(tolerance), found.elements) == (complaint, 0)
     single = compare(first, saved(tmp_path, "single", square, "float32"), tolerance)
-    assert single.complaint(tolerance) == "its dtype is float64, expected float32 (dtype: any lets them differ)"
+    assert (
+        single.complaint(tolerance)
+        == "its dtype is float64, expected float32 (dtype: any lets them differ)"
+    )
     assert single.complaint(tolerance, dtype_matters=False) == ""
     nothing = saved(tmp_path, "nothing", np.zeros((0, 3)), "float64")
     found = compare(nothing, nothing, tolerance)
@@ -180,7 +235,10 @@ def test_the_order_in_memory_and_of_bytes_is_not_a_difference(tmp_path: Path) ->
     found = compare(plain, saved(tmp_path, "permuted", values[::-1], "float32"), Tolerance(atol=1))
     assert found.worst is not None
     assert (found.beyond, found.worst.index, found.worst.difference) == (8, [0, 0], 8.0)
-    assert found.complaint(Tolerance(atol=1)) == ("off by 8 at [0, 0] (8 of 12 beyond atol 1): 0, expected 8")
+    assert (
+        found.complaint(Tolerance(atol=1))
+        == "off by 8 at [0, 0] (8 of 12 beyond atol 1): 0, expected 8"
+    )
 
 
 @pytest.mark.slow
@@ -188,7 +246,10 @@ def test_ten_million_elements_at_the_limit(tmp_path: Path) -> None:
     """Each lies at the limit, where only exact arithmetic knows; one in the last row lies beyond."""
     values = np.random.default_rng(0).integers(0, 1 << 20, (10_000, 1000)).astype("float32")
     other = values + np.float32(0.5)
-    files = saved(tmp_path, "found", other, "float32"), saved(tmp_path, "expected", values, "float32")
+    files = (
+        saved(tmp_path, "found", other, "float32"),
+        saved(tmp_path, "expected", values, "float32"),
+    )
     found = compare(*files, CLOSE)
     assert (found.elements, found.differing, found.beyond) == (10_000_000, 10_000_000, 0)
     other[-1, -1] += np.float32(0.25)
@@ -236,7 +297,9 @@ def test_values_of_events_are_compared_likewise(found: Any, expected: Any, close
     assert (compare_values(found, expected, CLOSE).complaint(CLOSE) == "") is close
 
 
-@pytest.mark.parametrize("value", [None, "1", True, [1, "2"], [[1], [2, 3]], [1, [2]], {"a": 1}, [[1], 2], [None]])
+@pytest.mark.parametrize(
+    "value", [None, "1", True, [1, "2"], [[1], [2, 3]], [1, [2]], {"a": 1}, [[1], 2], [None]]
+)
 def test_what_is_not_numbers_is_said(value: Any) -> None:
     """A text that looks like a number is not one, nor is a ragged list."""
     with pytest.raises(TypeError, match="is not a"):
@@ -246,10 +309,13 @@ def test_what_is_not_numbers_is_said(value: Any) -> None:
 
 
 @given(
-    content=st.binary(max_size=300), start=st.sampled_from([b"", b"\x93NUMPY\x01\x00", b"\x93NUMPY\x02\x00\x40\0\0\0"])
+    content=st.binary(max_size=300),
+    start=st.sampled_from([b"", b"\x93NUMPY\x01\x00", b"\x93NUMPY\x02\x00\x40\0\0\0"]),
 )
 @settings(deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
-def test_a_file_that_is_not_an_array_is_refused(tmp_path: Path, content: bytes, start: bytes) -> None:
+def test_a_file_that_is_not_an_array_is_refused(
+    tmp_path: Path, content: bytes, start: bytes
+) -> None:
     """Whatever bytes: an array, or a reason; nothing is executed and nothing else is raised."""
     (tmp_path / "x.npy").write_bytes(start + content)
     reason = "it is one, by chance"
@@ -264,7 +330,11 @@ def test_a_file_that_is_not_an_array_is_refused(tmp_path: Path, content: bytes, 
 def test_arrays_of_anything_but_numbers_are_refused(tmp_path: Path) -> None:
     """Objects would be unpickled, which runs code; cut off or padded files are not what their header says."""
     good = saved(tmp_path, "good", [1.0], "float64")
-    for name, values in (("objects", np.array([{}])), ("texts", np.array(["a"])), ("complex", np.array([1j]))):
+    for name, values in (
+        ("objects", np.array([{}])),
+        ("texts", np.array(["a"])),
+        ("complex", np.array([1j])),
+    ):
         np.save(tmp_path / f"{name}.npy", values, allow_pickle=True)
         with pytest.raises(NotAnArray, match="dtype"):
             compare(tmp_path / f"{name}.npy", good, CLOSE)
@@ -293,7 +363,10 @@ def test_the_next_number_is_one_step_away(value: float) -> None:
 def test_a_shape_that_numpy_cannot_make_is_not_an_array(tmp_path: Path, shape: str) -> None:
     """Whether it holds no element or more than can be counted: a rank's file must not end the run."""
     path = saved(tmp_path, "x", np.zeros(0), "float64")
-    text = f"{{'descr': '<f8', 'fortran_order': False, 'shape': {shape.replace('10**30', str(10**30))}, }}".encode()
+    text = (
+        "{'descr': '<f8', 'fortran_order': False, 'shape':"
+        f" {shape.replace('10**30', str(10**30))}, }}".encode()
+    )
     path.write_bytes(b"\x93NUMPY\x01\x00" + len(text).to_bytes(2, "little") + text)
     with path.open("rb") as file, pytest.raises(NotAnArray, match="larger than any array"):
         header(file, name=path.name)

@@ -33,8 +33,12 @@ def plainly(found: list[float], expected: list[float], k: int) -> tuple[float, i
     """KL in nats, overlap of the k best, rank of the expected token: by the definitions."""
     p, q = ([math.exp(one - max(row)) for one in row] for row in (expected, found))
     p, q = ([one / sum(row) for one in row] for row in (p, q))
-    kl = sum(a * (math.log(a) - (math.log(b) if b else -INF)) for a, b in zip(p, q, strict=True) if a)
-    order, wanted = (sorted(range(len(row)), key=lambda token: (-row[token], token)) for row in (found, expected))
+    kl = sum(
+        a * (math.log(a) - (math.log(b) if b else -INF)) for a, b in zip(p, q, strict=True) if a
+    )
+    order, wanted = (
+        sorted(range(len(row)), key=lambda token: (-row[token], token)) for row in (found, expected)
+    )
     return kl, len(set(order[:k]) & set(wanted[:k])), order.index(wanted[0]) + 1
 
 
@@ -50,21 +54,38 @@ LOGITS = st.floats(-30, 30, width=32)
 def test_the_answer_is_that_of_the_definitions(data: Any, shape: tuple[int, int], k: int) -> None:
     """Ties among tokens are broken by their number, on both sides."""
     expected = data.draw(arrays.arrays("float32", shape, elements=LOGITS))
-    found = data.draw(st.one_of(st.just(expected), arrays.arrays("float32", shape, elements=LOGITS)))
+    found = data.draw(
+        st.one_of(st.just(expected), arrays.arrays("float32", shape, elements=LOGITS))
+    )
     got = compare(file(found), file(expected), k=k)
-    want = [plainly(one.tolist(), other.tolist(), min(k, shape[1])) for one, other in zip(found, expected, strict=True)]
+    want = [
+        plainly(one.tolist(), other.tolist(), min(k, shape[1]))
+        for one, other in zip(found, expected, strict=True)
+    ]
     assert got.kl == pytest.approx(max(kl for kl, _, _ in want), rel=1e-5, abs=1e-6)
-    assert (got.overlap, got.place) == (min(one for _, one, _ in want), max(one for _, _, one in want))
+    assert (got.overlap, got.place) == (
+        min(one for _, one, _ in want),
+        max(one for _, _, one in want),
+    )
     assert (got.positions, got.undefined, got.contradiction(k=k)) == (shape[0], 0, "")
     again = Distances.of(got.values())
     assert again is not None
     assert agrees(got, again)
 
 
-def finding(found: Any, expected: Any, *, dtype: str = "float32", **options: Any) -> tuple[bool, Any]:
+def finding(
+    found: Any, expected: Any, *, dtype: str = "float32", **options: Any
+) -> tuple[bool, Any]:
     """Whether it passes, and what is shown."""
     check = DistributionCheck.model_validate(
-        {"id": "it", "kind": "distribution", "ranks": "every", "artefact": "x", "against": 0, **options}
+        {
+            "id": "it",
+            "kind": "distribution",
+            "ranks": "every",
+            "artefact": "x",
+            "against": 0,
+            **options,
+        }
     )
     part = check.judge_comparison(0, check.compare(file(found, dtype), file(expected, dtype)), 1)
     return part.passed, part.observed
@@ -78,7 +99,13 @@ SWAPPED = [[1.0, 2.0, 4.0, 3.0]]
     ("found", "expected", "options", "passed", "shown"),
     [
         (ONE, ONE, {"kl": 0}, True, "KL 0 at most"),
-        (SWAPPED, ONE, {"rank": 1}, False, "rank 2 at position 0, allowed: 1; token 3 expected (margin 1), 2 found"),
+        (
+            SWAPPED,
+            ONE,
+            {"rank": 1},
+            False,
+            "rank 2 at position 0, allowed: 1; token 3 expected (margin 1), 2 found",
+        ),
         (SWAPPED, ONE, {"rank": 2}, True, "rank 2 at most"),
         (SWAPPED, ONE, {"kl": 0.1}, False, "at position 0, allowed: 0.1"),
         (SWAPPED, ONE, {"overlap": 2, "top": 2}, True, "2 of 2"),
@@ -91,7 +118,13 @@ SWAPPED = [[1.0, 2.0, 4.0, 3.0]]
         ),
         ([[1.0, 2.0, 3.0, 5.0]], [[11.0, 12.0, 13.0, 15.0]], {"kl": 1e-9}, True, "KL"),
         ([[1.0, math.nan, 3.0, 4.0]], ONE, {"rank": 4}, False, "1 of 1 positions have a NaN"),
-        ([[1.0, math.nan, 3.0, 4.0]], [[1.0, math.nan, 3.0, 4.0]], {"rank": 4}, False, "have a NaN"),
+        (
+            [[1.0, math.nan, 3.0, 4.0]],
+            [[1.0, math.nan, 3.0, 4.0]],
+            {"rank": 4},
+            False,
+            "have a NaN",
+        ),
         ([[1.0, INF, 3.0, 4.0]], ONE, {"kl": 9}, False, "+infinity"),
         ([[-INF] * 4], [[-INF] * 4], {"kl": 9}, False, "no finite logit"),
         ([[-INF, 2.0, 3.0, 4.0]], [[-INF, 2.0, 3.0, 4.0]], {"kl": 0}, True, "KL 0 at most"),
@@ -101,15 +134,29 @@ SWAPPED = [[1.0, 2.0, 4.0, 3.0]]
         (np.zeros((0, 4)), np.zeros((0, 4)), {"kl": 9}, False, "no position"),
         (np.zeros((3, 0)), np.zeros((3, 0)), {"kl": 9}, False, "contradicts itself"),
         ([[2.0, 2.0]], [[2.0, 2.0]], {"rank": 1}, True, "rank 1 at most"),
-        ([[1.0], [2.0]], [[5.0], [-3.0]], {"kl": 0}, False, "shape is [2, 1]: of a vocabulary (the last axis) of 1"),
-        (SWAPPED, ONE, {"overlap": 1}, False, "what is asked holds whatever the logits are; 6 tokens are needed"),
+        (
+            [[1.0], [2.0]],
+            [[5.0], [-3.0]],
+            {"kl": 0},
+            False,
+            "shape is [2, 1]: of a vocabulary (the last axis) of 1",
+        ),
+        (
+            SWAPPED,
+            ONE,
+            {"overlap": 1},
+            False,
+            "what is asked holds whatever the logits are; 6 tokens are needed",
+        ),
         (SWAPPED, ONE, {"rank": 4}, False, "5 tokens are needed"),
         (SWAPPED, ONE, {"overlap": 3, "top": 3}, True, "3 of 3 best tokens"),
         ([*ONE, *ONE, *SWAPPED], [*ONE] * 3, {"rank": 1}, False, "at position 2"),
         ([[ONE[0], SWAPPED[0]]], [[ONE[0], ONE[0]]], {"rank": 1}, False, "at position 1"),
     ],
 )
-def test_logits_are_near_or_not(found: Any, expected: Any, options: dict[str, Any], passed: bool, shown: str) -> None:
+def test_logits_are_near_or_not(
+    found: Any, expected: Any, options: dict[str, Any], passed: bool, shown: str
+) -> None:
     """Each with the position that is the worst, and what is asked of it."""
     got = finding(found, expected, **options)
     assert got[0] is passed
@@ -124,7 +171,10 @@ def test_other_dtypes() -> None:
         compare(file(1.0), file(1.0), k=5)
 
 
-@given(change=st.sampled_from(["positions", "undefined", "overlap", "place", "kl", "mean_kl"]), by=st.integers(1, 50))
+@given(
+    change=st.sampled_from(["positions", "undefined", "overlap", "place", "kl", "mean_kl"]),
+    by=st.integers(1, 50),
+)
 def test_a_changed_comparison_is_not_the_one_of_the_arrays(change: str, by: int) -> None:
     """A verifier with the arrays sees any other number, beyond rounding."""
     honest = compare(file([ONE[0], SWAPPED[0]]), file([ONE[0], ONE[0]]), k=2)

@@ -26,11 +26,18 @@ def refused(values: Any, **asked: Any) -> list[bool]:
     """Whether a check refuses each needle of an array; nothing of an array that has none."""
     kind = DistributionCheck if "kl" in asked or "rank" in asked else CloseCheck
     check = kind.model_validate(
-        {"id": "it", "kind": kind.model_fields["kind"].annotation.__args__[0], "ranks": "every", "against": 0}  # type: ignore[union-attr]
+        {
+            "id": "it",
+            "kind": kind.model_fields["kind"].annotation.__args__[0],
+            "ranks": "every",
+            "against": 0,
+        }  # type: ignore[union-attr]
         | {"artefact": "it", **asked}
     )
     expected = file(values)
-    return [check.needle(what, wrong, expected).is_refused for what, wrong in wrong_ones(expected, {})]
+    return [
+        check.needle(what, wrong, expected).is_refused for what, wrong in wrong_ones(expected, {})
+    ]
 
 
 def test_an_array_is_rolled_along_each_axis_that_this_changes() -> None:
@@ -40,7 +47,9 @@ def test_an_array_is_rolled_along_each_axis_that_this_changes() -> None:
     rows = np.repeat(np.arange(6.0)[:, None], 4, 1)
     assert [what for what, _ in wrong_ones(file(rows), {})] == ["rolled by 3 along axis 0"]
     assert [what for what, _ in wrong_ones(file(np.full((6, 4), np.nan)), {})] == []
-    assert [what for what, _ in wrong_ones(file(np.tile(np.arange(8.0), 2)), {})] == ["rolled by 1 along axis 0"]
+    assert [what for what, _ in wrong_ones(file(np.tile(np.arange(8.0), 2)), {})] == [
+        "rolled by 1 along axis 0"
+    ]
 
 
 def test_a_mask_stays_where_it_is_in_one_needle() -> None:
@@ -91,9 +100,21 @@ def test_what_was_kept_elsewhere_is_a_needle_where_most_of_it_differs() -> None:
         "layer.3": np.arange(16.0).astype("float32"),
         "layer.4": np.where(np.arange(16) < 8, 1.0, 2.0),
     }
-    found = [what for what, _ in wrong_ones(file(ones), {name: file(values) for name, values in others.items()})]
+    found = [
+        what
+        for what, _ in wrong_ones(
+            file(ones), {name: file(values) for name, values in others.items()}
+        )
+    ]
     assert found == ["layer.1"]
-    names = ["hidden.10.0", "hidden.2.0", "hidden.3.1", "hidden.3.0", "hidden.3.attention.0", "logits.0"]
+    names = [
+        "hidden.10.0",
+        "hidden.2.0",
+        "hidden.3.1",
+        "hidden.3.0",
+        "hidden.3.attention.0",
+        "logits.0",
+    ]
     assert places_like("hidden.3.0", names) == ["hidden.2.0", "hidden.3.1", "hidden.10.0"]
 
 
@@ -107,8 +128,16 @@ def test_what_was_kept_elsewhere_is_a_needle_where_most_of_it_differs() -> None:
         (LOGITS, {"rtol": 0.02, "atol": 0.05}, True),
         (np.eye(16), {"atol": 1e-5}, True),
         (1 + LOGITS[0] * 1e-3, {"rtol": 1e-2}, False),
-        (np.where(np.arange(8)[:, None] == 3, LOGITS, np.nan), {"atol": 1e-5, "nonfinite": "allowed"}, False),
-        (np.where(np.arange(8)[:, None] == 3, LOGITS, -np.inf), {"atol": 1e-5, "nonfinite": "allowed"}, False),
+        (
+            np.where(np.arange(8)[:, None] == 3, LOGITS, np.nan),
+            {"atol": 1e-5, "nonfinite": "allowed"},
+            False,
+        ),
+        (
+            np.where(np.arange(8)[:, None] == 3, LOGITS, -np.inf),
+            {"atol": 1e-5, "nonfinite": "allowed"},
+            False,
+        ),
         (
             np.where(np.tril(np.ones((32, 32))), RANDOM.standard_normal((32, 32)), -np.inf),
             {"atol": 1e-5, "nonfinite": "allowed"},
@@ -161,4 +190,8 @@ def test_few_numbers_whole_ones_and_reports_of_other_times() -> None:
     assert try_values([1.5] * 7, [], Tolerance(atol=1)).tried == []
     assert try_values(list(range(20)), [], Tolerance(atol=1)).elements == 0
     one = try_values([1.0] * 8, [[1.0] * 8, [2.0] * 8, [3.0] * 9, "text"], Tolerance(atol=0.5))
-    assert ([needle.what for needle in one.tried], one.constant, one.is_refused) == (["report 1"], True, True)
+    assert ([needle.what for needle in one.tried], one.constant, one.is_refused) == (
+        ["report 1"],
+        True,
+        True,
+    )

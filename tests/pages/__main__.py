@@ -32,7 +32,9 @@ HANG = (
 def main(arguments: Sequence[str] | None = None) -> int:
     """Render and check; 0, or 1 with everything that is wrong."""
     parser = argparse.ArgumentParser(prog="nox -s pages --")
-    parser.add_argument("--out", type=Path, default=PROJECT / "build" / "pages", help="folder for the pictures")
+    parser.add_argument(
+        "--out", type=Path, default=PROJECT / "build" / "pages", help="folder for the pictures"
+    )
     out: Path = parser.parse_args(arguments).out
     shutil.rmtree(out, ignore_errors=True)
     out.mkdir(parents=True)
@@ -51,7 +53,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     for problem in found:
         print(problem, file=sys.stderr)
     print(
-        f"{len(runs)} pages, {len(list(out.glob('*.png')))} pictures in {os.path.relpath(out)}, {len(found)} problems"
+        f"{len(runs)} pages, {len(list(out.glob('*.png')))} pictures in {os.path.relpath(out)},"
+        f" {len(found)} problems"
     )
     return 1 if found else 0
 
@@ -61,9 +64,13 @@ def made(place: Path) -> dict[str, Path]:
     failing = place / "failing"
     failing.mkdir()
     # The candidate has the bug too: on other ranks, so that the arms differ.
-    broken = SCENARIO.replace("{with: {broken: false}}", "{with: {broken: [0]}}").replace("broken: true", "broken: [1]")
+    broken = SCENARIO.replace("{with: {broken: false}}", "{with: {broken: [0]}}").replace(
+        "broken: true", "broken: [1]"
+    )
     (failing / "scenario.yaml").write_text(broken)
-    (failing / "subject.py").write_text(SUBJECT.replace("if broken and context.rank", "if context.rank in broken"))
+    (failing / "subject.py").write_text(
+        SUBJECT.replace("if broken and context.rank", "if context.rank in broken")
+    )
     return {
         "sample": SAMPLE / SAMPLED,
         "fail": run(str(failing), place=place / "fail", code=1),
@@ -75,7 +82,9 @@ def run(*arguments: str, place: Path, code: int) -> Path:
     """Run a scenario that ends with this exit code, signed with a key of its own; returns the run's folder."""
     place.mkdir()
     key = place / "key"
-    subprocess.run(["ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-C", "", "-f", str(key)], check=True)
+    subprocess.run(
+        ["ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-C", "", "-f", str(key)], check=True
+    )
     command = [sys.executable, "-m", "harness.cli", "run", *arguments, "--key", str(key)]
     done = subprocess.run(
         [*command, "--results", str(place / "results")],
@@ -93,20 +102,34 @@ def first_screen(run: Path) -> list[Expected]:
     """What a report must say before anybody scrolls, by its record, its scenario and its signature."""
     record = Record.decode((run / "results.json").read_bytes())
     text = (run / SCENARIO_PATH).read_bytes()
-    control = parse_scenario(text, name=SCENARIO_PATH, overrides=record.run.overrides).subject.control
+    control = parse_scenario(
+        text, name=SCENARIO_PATH, overrides=record.run.overrides
+    ).subject.control
     report = split((run / "report.md").read_bytes())
     tally = next(cell.control for cell in record.judgement.cells if cell.control is not None)
     assert isinstance(report, Footer)
     assert control is not None
     stated = control.must_fail
     hang = stated.hang
-    where = (hang.source or hang.function or hang.after) if hang is not None else (stated.source or stated.message)
+    where = (
+        (hang.source or hang.function or hang.after)
+        if hang is not None
+        else (stated.source or stated.message)
+    )
     return [
         Expected(answers="the verdict", text=record.judgement.verdict),
         Expected(answers="what was asked", text=record.scenario.question),
-        Expected(answers="where the control failed", text=(where or stated.signal or str(stated.code))[:40]),
-        Expected(answers="how the control failed", text="hang" if hang is not None else stated.error or "ended"),
-        Expected(answers="how often the control failed", text=f"{tally.as_stated} of {tally.counted}"),
+        Expected(
+            answers="where the control failed",
+            text=(where or stated.signal or str(stated.code))[:40],
+        ),
+        Expected(
+            answers="how the control failed",
+            text="hang" if hang is not None else stated.error or "ended",
+        ),
+        Expected(
+            answers="how often the control failed", text=f"{tally.as_stated} of {tally.counted}"
+        ),
         Expected(answers="who signed", text=parse(report.signature).fingerprint[:15]),
     ]
 

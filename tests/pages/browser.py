@@ -49,7 +49,9 @@ class Browser:
         program = find()
         if program is None:
             raise BrowserError("no Chromium is here: apt-get install chromium")
-        self._profile = tempfile.TemporaryDirectory(prefix="rankproof-pages-", ignore_cleanup_errors=True)
+        self._profile = tempfile.TemporaryDirectory(
+            prefix="rankproof-pages-", ignore_cleanup_errors=True
+        )
         theirs, self._to = os.pipe()
         self._from, answers = os.pipe()
         # It reads commands from descriptor 3 and answers on 4; a shell puts them there.
@@ -70,7 +72,9 @@ class Browser:
 
     def __enter__(self) -> Self:
         target = self.call("Target.createTarget", url="about:blank")["targetId"]
-        self._session = self.call("Target.attachToTarget", targetId=target, flatten=True)["sessionId"]
+        self._session = self.call("Target.attachToTarget", targetId=target, flatten=True)[
+            "sessionId"
+        ]
         for domain in ("Page", "Runtime", "Log"):
             self.call(f"{domain}.enable")
         return self
@@ -103,28 +107,51 @@ class Browser:
         return result
 
     def open(
-        self, page: Path, *, width: int, height: int, phone: bool = False, dark: bool = False, paper: bool = False
+        self,
+        page: Path,
+        *,
+        width: int,
+        height: int,
+        phone: bool = False,
+        dark: bool = False,
+        paper: bool = False,
     ) -> None:
         """Open a file in a window of so many CSS pixels, and wait until it is loaded."""
-        self.call("Emulation.setDeviceMetricsOverride", width=width, height=height, deviceScaleFactor=1, mobile=phone)
+        self.call(
+            "Emulation.setDeviceMetricsOverride",
+            width=width,
+            height=height,
+            deviceScaleFactor=1,
+            mobile=phone,
+        )
         scheme = {"name": "prefers-color-scheme", "value": "dark" if dark else "light"}
-        self.call("Emulation.setEmulatedMedia", media="print" if paper else "screen", features=[scheme])
+        self.call(
+            "Emulation.setEmulatedMedia", media="print" if paper else "screen", features=[scheme]
+        )
         self.complaints.clear()
         self.call("Page.navigate", url=page.resolve().as_uri())
-        self._until(lambda message: message.get("method") == "Page.loadEventFired", what=f"loading {page.name}")
+        self._until(
+            lambda message: message.get("method") == "Page.loadEventFired",
+            what=f"loading {page.name}",
+        )
 
     def evaluate(self, script: str) -> Any:
         """What an expression comes to in the page, as JSON."""
-        answer = self.call("Runtime.evaluate", expression=script, returnByValue=True, awaitPromise=True)
+        answer = self.call(
+            "Runtime.evaluate", expression=script, returnByValue=True, awaitPromise=True
+        )
         if "exceptionDetails" in answer:
             raise BrowserError(
-                f"the script failed: {answer['exceptionDetails'].get('exception', {}).get('description')}"
+                "the script failed:"
+                f" {answer['exceptionDetails'].get('exception', {}).get('description')}"
             )
         return answer["result"].get("value")
 
     def picture(self, *, whole: bool) -> bytes:
         """A PNG of the window, or of the whole page."""
-        return base64.b64decode(self.call("Page.captureScreenshot", captureBeyondViewport=whole)["data"])
+        return base64.b64decode(
+            self.call("Page.captureScreenshot", captureBeyondViewport=whole)["data"]
+        )
 
     def pdf(self) -> bytes:
         """The page on paper, A4."""
@@ -154,8 +181,14 @@ class Browser:
         match message.get("method"):
             case "Runtime.exceptionThrown":
                 details = given["exceptionDetails"]
-                self.complaints.append(str(details.get("exception", {}).get("description") or details["text"]))
+                self.complaints.append(
+                    str(details.get("exception", {}).get("description") or details["text"])
+                )
             case "Runtime.consoleAPICalled" if given["type"] in ("error", "assert"):
-                self.complaints.append(" ".join(str(one.get("value", one.get("description"))) for one in given["args"]))
+                self.complaints.append(
+                    " ".join(str(one.get("value", one.get("description"))) for one in given["args"])
+                )
             case "Log.entryAdded" if given["entry"]["level"] == "error":
-                self.complaints.append(f"{given['entry']['text']} {given['entry'].get('url', '')}".strip())
+                self.complaints.append(
+                    f"{given['entry']['text']} {given['entry'].get('url', '')}".strip()
+                )

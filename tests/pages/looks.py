@@ -44,23 +44,41 @@ class Expected:
     text: str
 
 
-def problems(browser: Browser, page: Path, *, first: Sequence[Expected], out: Path | None = None) -> Iterator[str]:
+def problems(
+    browser: Browser, page: Path, *, first: Sequence[Expected], out: Path | None = None
+) -> Iterator[str]:
     """Everything that is wrong with a page, each with where it was seen; pictures go into `out`."""
     for look in (FIRST, *LOOKS):
-        browser.open(page, width=look.width, height=look.height, phone=look.phone, dark=look.dark, paper=look.paper)
+        browser.open(
+            page,
+            width=look.width,
+            height=look.height,
+            phone=look.phone,
+            dark=look.dark,
+            paper=look.paper,
+        )
         measured = browser.evaluate(MEASURE)
-        yield from (f"{page.stem}, {look.name}: {what}" for what in _of(look, measured, browser, first))
+        yield from (
+            f"{page.stem}, {look.name}: {what}" for what in _of(look, measured, browser, first)
+        )
         if out is not None:
-            (out / f"{page.stem}-{look.name}.png").write_bytes(browser.picture(whole=look is not FIRST))
+            (out / f"{page.stem}-{look.name}.png").write_bytes(
+                browser.picture(whole=look is not FIRST)
+            )
             if look.paper:
                 (out / f"{page.stem}.pdf").write_bytes(browser.pdf())
 
 
-def _of(look: Look, measured: dict[str, Any], browser: Browser, first: Sequence[Expected]) -> Iterator[str]:
+def _of(
+    look: Look, measured: dict[str, Any], browser: Browser, first: Sequence[Expected]
+) -> Iterator[str]:
     for complaint in browser.complaints:
         yield f"an error on the console: {complaint}"
     if measured["width"] > measured["window"] + 1:
-        yield f"wider than the window, {measured['width']} of {measured['window']} px: {_some(measured['wide'])}"
+        yield (
+            f"wider than the window, {measured['width']} of {measured['window']} px:"
+            f" {_some(measured['wide'])}"
+        )
     if look.paper and measured["cut"]:
         yield f"cut off, because paper does not scroll: {_some(measured['cut'])}"
     if faint := [f"{one['contrast']} {one['what']}" for one in measured["faint"]]:
@@ -69,12 +87,19 @@ def _of(look: Look, measured: dict[str, Any], browser: Browser, first: Sequence[
         seen = _plain(measured["first"])
         for one in first:
             if _plain(one.text) not in seen:
-                yield f"the first {look.width} x {look.height} px do not say {one.answers}: {one.text!r} is not there"
+                yield (
+                    f"the first {look.width} x {look.height} px do not say {one.answers}:"
+                    f" {one.text!r} is not there"
+                )
 
 
 def _plain(text: str) -> str:
     """Without what typography does to a text: case, quotation marks, breaks."""
-    return re.sub(r"[\s\u200b\u00ad]+", " ", re.sub("[\u2018\u2019\u201c\u201d`'\"]", "'", text)).strip().casefold()
+    return (
+        re.sub(r"[\s\u200b\u00ad]+", " ", re.sub("[\u2018\u2019\u201c\u201d`'\"]", "'", text))
+        .strip()
+        .casefold()
+    )
 
 
 def _some(items: Sequence[str]) -> str:

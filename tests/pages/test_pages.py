@@ -13,7 +13,9 @@ from tests.pages.looks import Expected, problems
 pytestmark = [
     pytest.mark.slow,
     pytest.mark.whole,
-    pytest.mark.skipif(find() is None, reason="no Chromium is here; `nox -s pages` installs or names it"),
+    pytest.mark.skipif(
+        find() is None, reason="no Chromium is here; `nox -s pages` installs or names it"
+    ),
 ]
 
 PAGE = """<!doctype html><html lang="en"><head><meta charset="utf-8"><title>page</title>
@@ -36,9 +38,13 @@ def browser() -> Iterator[Browser]:
         yield started
 
 
-def found(browser: Browser, place: Path, *, style: str = "", body: str = "", before: str = "") -> list[str]:
+def found(
+    browser: Browser, place: Path, *, style: str = "", body: str = "", before: str = ""
+) -> list[str]:
     """What is wrong with a page that is sound but for what is put into it."""
-    page = PAGE.replace("STYLE", style).replace("LONG", "a line of code " * 40).replace("BODY", body)
+    page = (
+        PAGE.replace("STYLE", style).replace("LONG", "a line of code " * 40).replace("BODY", body)
+    )
     file = place / "page.html"
     file.write_text(page.replace("<h1>", f"{before}<h1>", 1))
     return list(problems(browser, file, first=[ASKED], out=place))
@@ -56,19 +62,41 @@ def test_a_sound_page_has_no_problem_and_its_pictures(browser: Browser, tmp_path
 @pytest.mark.parametrize(
     ("fault", "looks", "word"),
     [
-        ({"body": "<script>nothing.there()</script>"}, 5, "an error on the console: ReferenceError"),
+        (
+            {"body": "<script>nothing.there()</script>"},
+            5,
+            "an error on the console: ReferenceError",
+        ),
         ({"body": "<script>console.error('odd', 7)</script>"}, 5, "an error on the console: odd 7"),
         ({"body": '<img src="missing.png" alt="">'}, 5, "ERR_FILE_NOT_FOUND"),
-        ({"body": '<div class="wall" style="width: 800px">wall</div>'}, 2, "wider than the window, 820 of"),
+        (
+            {"body": '<div class="wall" style="width: 800px">wall</div>'},
+            2,
+            "wider than the window, 820 of",
+        ),
         ({"style": "p {color: #999}"}, 4, "contrast below 4.5: 2.85 p: Do all"),
         ({"body": '<p style="opacity: 0.4">pale</p>'}, 5, "pale"),
-        ({"style": "@media (prefers-color-scheme: dark) {p {color: #444}}"}, 1, "page, dark: contrast below 4.5"),
-        ({"style": "@media print {pre {white-space: pre}}"}, 1, "page, paper: cut off, because paper does not scroll"),
-        ({"before": '<div style="height: 650px"></div>'}, 1, "page, first: the first 900 x 700 px do not say what was"),
+        (
+            {"style": "@media (prefers-color-scheme: dark) {p {color: #444}}"},
+            1,
+            "page, dark: contrast below 4.5",
+        ),
+        (
+            {"style": "@media print {pre {white-space: pre}}"},
+            1,
+            "page, paper: cut off, because paper does not scroll",
+        ),
+        (
+            {"before": '<div style="height: 650px"></div>'},
+            1,
+            "page, first: the first 900 x 700 px do not say what was",
+        ),
         ({"style": "p {display: none}"}, 1, "do not say what was asked"),
     ],
 )
-def test_each_fault_is_seen(browser: Browser, tmp_path: Path, fault: dict[str, str], looks: int, word: str) -> None:
+def test_each_fault_is_seen(
+    browser: Browser, tmp_path: Path, fault: dict[str, str], looks: int, word: str
+) -> None:
     """In the looks that it shows in, and in no other."""
     problems = found(browser, tmp_path, **fault)
     assert len(problems) == looks, problems

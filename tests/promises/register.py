@@ -12,7 +12,9 @@ from .sentences import ROOT, Sentence
 
 REGISTERS = sorted(Path(__file__).parent.glob("*.toml"))
 KINDS = {
-    "error": "names what is wrong with a file, an option, a run or this machine, in place of an answer",
+    "error": (
+        "names what is wrong with a file, an option, a run or this machine, in place of an answer"
+    ),
     "limit": "says what is not known or not shown, so that it claims less and not more",
     "demand": "asks something of the reader or of a file",
     "meaning": "says what a word, a row, a picture or a fragment of a sentence means",
@@ -36,11 +38,16 @@ def read(registers: Iterable[Path] = REGISTERS) -> dict[Sentence, Judgement]:
     return judged
 
 
-def problems(found: Iterable[Sentence], judged: Mapping[Sentence, Judgement], *, root: Path = ROOT) -> Iterator[str]:
+def problems(
+    found: Iterable[Sentence], judged: Mapping[Sentence, Judgement], *, root: Path = ROOT
+) -> Iterator[str]:
     """What keeps the register from being whole, each with what to do."""
     there = set(found)
     for sentence in there - judged.keys():
-        yield f"{sentence.file}: not judged, name the tests that try to break it, or weaken it: {sentence.text}"
+        yield (
+            f"{sentence.file}: not judged, name the tests that try to break it, or weaken it:"
+            f" {sentence.text}"
+        )
     for sentence in judged.keys() - there:
         yield f"{sentence.file}: listed, and not in the file any more, remove it: {sentence.text}"
     for sentence, judgement in judged.items():
@@ -67,4 +74,6 @@ def _tests(path: Path) -> frozenset[str]:
     """The names of the test functions of a file; none where there is no such file."""
     if not path.is_file():
         return frozenset()
-    return frozenset(re.findall(r"^def (test_\w+)\(", path.read_text(encoding="utf-8"), re.MULTILINE))
+    return frozenset(
+        re.findall(r"^def (test_\w+)\(", path.read_text(encoding="utf-8"), re.MULTILINE)
+    )

@@ -110,7 +110,9 @@ def _texts(node: ast.AST) -> Iterator[str]:
             yield node.value
         return
     if isinstance(node, ast.JoinedStr):
-        yield "".join(str(part.value) if isinstance(part, ast.Constant) else "{…}" for part in node.values)
+        yield "".join(
+            str(part.value) if isinstance(part, ast.Constant) else "{…}" for part in node.values
+        )
         for part in node.values:
             if isinstance(part, ast.FormattedValue):
                 yield from _texts(part.value)

@@ -34,7 +34,12 @@ def test_most_promises_are_kept_by_tests() -> None:
 @pytest.mark.parametrize(
     ("file", "old", "new", "found"),
     [
-        ("README.md", "# Rankproof\n", "# Rankproof\n\nA report never lies.\n", "A report never lies."),
+        (
+            "README.md",
+            "# Rankproof\n",
+            "# Rankproof\n\nA report never lies.\n",
+            "A report never lies.",
+        ),
         ("SECURITY.md", "| what | how |", "| what nobody can | how |", "what nobody can"),
         (
             "harness/gate/rules.py",
@@ -42,7 +47,12 @@ def test_most_promises_are_kept_by_tests() -> None:
             '    return "MET", f"the run was made in {here.environment}"\n',
             "the run was made in {…}",
         ),
-        ("harness/report/limits.py", 'TIME = "', 'TIME = "Its time cannot be wrong. ', "Its time cannot be wrong."),
+        (
+            "harness/report/limits.py",
+            'TIME = "',
+            'TIME = "Its time cannot be wrong. ',
+            "Its time cannot be wrong.",
+        ),
         (
             "harness/stats/unshown.py",
             "PRINTED_MOST = 3",
@@ -68,7 +78,10 @@ def test_a_sentence_that_went_is_found(tmp_path: Path) -> None:
     page = root / "SECURITY.md"
     page.write_text(page.read_text().replace("nobody promises a time", "we promise no time"))
     told = sorted(problems(absolute(root=root), read()))
-    assert [one.partition(",")[0] for one in told] == ["SECURITY.md: listed", "SECURITY.md: not judged"]
+    assert [one.partition(",")[0] for one in told] == [
+        "SECURITY.md: listed",
+        "SECURITY.md: not judged",
+    ]
 
 
 @pytest.mark.parametrize(
@@ -79,7 +92,10 @@ def test_a_sentence_that_went_is_found(tmp_path: Path) -> None:
         ([], "no test tries to break it"),
         ([f"{TEST}_at_all"], f"there is no test {TEST}_at_all"),
         ([TEST, "tests/test_gone.py::test_it"], "there is no test tests/test_gone.py::test_it"),
-        (["tests/promises/register.py::problems"], "there is no test tests/promises/register.py::problems"),
+        (
+            ["tests/promises/register.py::problems"],
+            "there is no test tests/promises/register.py::problems",
+        ),
         ("obvious: everybody sees it", "is not a list of tests, nor a reason like 'limit: …'"),
         ("limit: ", "is not a list of tests, nor a reason like 'limit: …'"),
     ],
@@ -96,7 +112,9 @@ def test_a_sentence_is_listed_once(tmp_path: Path) -> None:
     twice = [tmp_path / name for name in ("a.toml", "b.toml")]
     for path in twice:
         path.write_text('["README.md"]\n"Every report is right." = "limit: none"\n')
-    with pytest.raises(ValueError, match=r"b\.toml: listed twice, in README\.md: Every report is right\."):
+    with pytest.raises(
+        ValueError, match=r"b\.toml: listed twice, in README\.md: Every report is right\."
+    ):
         read(twice)
 
 
@@ -116,7 +134,11 @@ def f(x):
     ]
     prose = "# All of it is\n\nIt is so. It is *never* `so`\nat all.\n\n    never a command\n"
     page = f"{prose}\n| a | it cannot be |\n|--|--|\n"
-    assert [one.text for one in of_page("a.md", page)] == ["All of it is", "It is never so at all.", "it cannot be"]
+    assert [one.text for one in of_page("a.md", page)] == [
+        "All of it is",
+        "It is never so at all.",
+        "it cannot be",
+    ]
 
 
 def test_the_kinds_of_reasons_are_used() -> None:

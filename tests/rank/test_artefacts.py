@@ -21,12 +21,17 @@ def kept(folder: Path, data: Any) -> np.ndarray[Any, Any]:
     told = keep(folder, "x", data)
     path = folder / str(told["file"])
     content = path.read_bytes()
-    assert (told["artefact"], told["bytes"], told["sha256"]) == ("x", len(content), hashlib.sha256(content).hexdigest())
+    assert (told["artefact"], told["bytes"], told["sha256"]) == (
+        "x",
+        len(content),
+        hashlib.sha256(content).hexdigest(),
+    )
     return np.load(path, allow_pickle=False)
 
 
 @pytest.mark.parametrize(
-    "dtype", ["float16", "float32", "float64", "int8", "uint16", "int64", "uint64", "bool", ">f4", ">i8"]
+    "dtype",
+    ["float16", "float32", "float64", "int8", "uint16", "int64", "uint64", "bool", ">f4", ">i8"],
 )
 @pytest.mark.parametrize("shape", [(), (3,), (2, 3), (0, 3), (1, 2, 3)])
 def test_arrays_of_numpy(tmp_path: Path, dtype: str, shape: tuple[int, ...]) -> None:
@@ -40,7 +45,11 @@ def test_arrays_of_numpy(tmp_path: Path, dtype: str, shape: tuple[int, ...]) -> 
 def test_an_array_that_lies_otherwise_in_memory(tmp_path: Path) -> None:
     """A slice, a transpose and Fortran's order are kept as the array that they are."""
     values = np.arange(24.0).reshape(4, 6)
-    for name, other in (("sliced", values[::2, 1::2]), ("turned", values.T), ("fortran", np.asfortranarray(values))):
+    for name, other in (
+        ("sliced", values[::2, 1::2]),
+        ("turned", values.T),
+        ("fortran", np.asfortranarray(values)),
+    ):
         assert np.array_equal(kept(tmp_path / name, other), other)
 
 
@@ -52,7 +61,9 @@ def test_tensors_of_torch(tmp_path: Path) -> None:
     """With a gradient, strided, a bfloat16 with its own bits."""
     torch = pytest.importorskip("torch")
     tensor = torch.arange(6.0).reshape(2, 3)
-    assert np.array_equal(kept(tmp_path / "turned", tensor.requires_grad_().T), tensor.detach().numpy().T)
+    assert np.array_equal(
+        kept(tmp_path / "turned", tensor.requires_grad_().T), tensor.detach().numpy().T
+    )
     brain = torch.tensor([SPECIAL, SPECIAL]).bfloat16()
     told = keep(tmp_path, "brain", brain.T)
     assert told["file"] == "brain.bfloat16.npy"
@@ -80,7 +91,9 @@ def test_bytes_and_files(tmp_path: Path) -> None:
     assert keep(tmp_path, "log", str(tmp_path / "raw.bin"))["file"] == "log.bin"
 
 
-@pytest.mark.parametrize("data", [None, 3, 1.5, [1.0, 2.0], {"a": 1}, np.array(["a"]), np.array([{}]), np.array([1j])])
+@pytest.mark.parametrize(
+    "data", [None, 3, 1.5, [1.0, 2.0], {"a": 1}, np.array(["a"]), np.array([{}]), np.array([1j])]
+)
 def test_what_is_not_an_array_of_numbers_cannot_be_kept(tmp_path: Path, data: Any) -> None:
     """The error says what it is and what can be kept; nothing is left of it."""
     with pytest.raises(CannotKeep, match=r"cannot be kept.*give"):
@@ -104,12 +117,16 @@ def test_a_name_is_taken_once(tmp_path: Path) -> None:
 def test_it_needs_no_package(tmp_path: Path) -> None:
     """The file that an arm's environment runs imports neither NumPy nor anything else that it may lack."""
     code = (
-        "import array, sys, pathlib; from harness.rank.artefacts import keep; "
-        "keep(pathlib.Path(sys.argv[1]), 'x', array.array('d', [1.0, 2.0])); assert 'numpy' not in sys.modules"
+        "import array, sys, pathlib; from harness.rank.artefacts import keep;"
+        " keep(pathlib.Path(sys.argv[1]), 'x', array.array('d', [1.0, 2.0])); assert 'numpy' not in"
+        " sys.modules"
     )
     root = Path(__file__).parents[2]
     subprocess.run(
-        [sys.executable, "-S", "-c", code, str(tmp_path)], cwd=root, env={"PYTHONPATH": str(root)}, check=True
+        [sys.executable, "-S", "-c", code, str(tmp_path)],
+        cwd=root,
+        env={"PYTHONPATH": str(root)},
+        check=True,
     )
     assert np.load(tmp_path / "x.npy").tolist() == [1.0, 2.0]
 

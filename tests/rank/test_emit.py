@@ -73,7 +73,11 @@ def test_what_the_harness_would_refuse_is_refused_here(
 def test_lines_of_threads_do_not_mix(ends: Ends) -> None:
     """Eight threads that emit long lines at once write whole lines."""
     threads = [
-        threading.Thread(target=lambda n=n: [ends.emitter.emit("a", {"n": n, "x": "y" * 9000}) for _ in range(20)])
+        threading.Thread(
+            target=lambda n=n: [
+                ends.emitter.emit("a", {"n": n, "x": "y" * 9000}) for _ in range(20)
+            ]
+        )
         for n in range(8)
     ]
     for thread in threads:

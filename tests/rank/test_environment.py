@@ -11,7 +11,13 @@ from harness.rank import environment as told
 
 def test_variables_are_told_without_paths_and_without_what_each_rank_has_of_its_own() -> None:
     """A value with a path becomes a digest that still tells two apart; a rank's number is not compared."""
-    given = {"OMP_NUM_THREADS": "1", "PATH": "/home/somebody/bin", "RANK": "3", "MLX_RANK": "3", "LOCAL_RANK": "3"}
+    given = {
+        "OMP_NUM_THREADS": "1",
+        "PATH": "/home/somebody/bin",
+        "RANK": "3",
+        "MLX_RANK": "3",
+        "LOCAL_RANK": "3",
+    }
     found = told.variables(given)
     assert found.keys() == {"OMP_NUM_THREADS", "PATH"}
     assert found["OMP_NUM_THREADS"] == "1"
@@ -55,8 +61,15 @@ def test_the_offset_is_that_of_the_two_clocks() -> None:
 
 def test_packages_are_told_by_version_and_others_by_their_files() -> None:
     """An installed distribution is told by its version; what none brought by a digest that a changed file changes."""
-    other = {"package": "mine", "distribution": None, "version": None, "files": {"mine.py": "a" * 64}}
+    other = {
+        "package": "mine",
+        "distribution": None,
+        "version": None,
+        "files": {"mine.py": "a" * 64},
+    }
     one = told.versions({"installed": {"torch": "torch 2.8.0, numpy 2.1"}, "others": [other]})
     assert (one["torch"], one["numpy"]) == ("2.8.0", "2.1")
     changed = {**other, "files": {"mine.py": "b" * 64}}
-    assert told.versions({"installed": {}, "others": [changed]})["mine (files)"] != one["mine (files)"]
+    assert (
+        told.versions({"installed": {}, "others": [changed]})["mine (files)"] != one["mine (files)"]
+    )

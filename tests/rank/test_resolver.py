@@ -12,7 +12,10 @@ import pytest
 
 ISOLATED = ("unshare", "--user", "--map-root-user", "--net", "--mount")
 # Packets to anywhere come back to a machine where nobody listens: a question is never answered.
-NOWHERE = 'ip link set lo up && ip route add default dev lo && mount --bind "$0" /etc/resolv.conf && exec "$@"'
+NOWHERE = (
+    'ip link set lo up && ip route add default dev lo && mount --bind "$0" /etc/resolv.conf && exec'
+    ' "$@"'
+)
 TIMED = """
 import json, socket, sys, time
 from harness.rank.resolver import without_name_server
@@ -43,7 +46,10 @@ def joined():
 
 def isolated(tmp_path: Path, code: str) -> object:
     """What code prints as JSON on a machine of its own."""
-    if shutil.which("ip") is None or subprocess.run([*ISOLATED, "true"], capture_output=True, check=False).returncode:
+    if (
+        shutil.which("ip") is None
+        or subprocess.run([*ISOLATED, "true"], capture_output=True, check=False).returncode
+    ):
         pytest.skip("no network namespace can be made here")
     settings = tmp_path / "resolv.conf"
     settings.write_text("nameserver 192.0.2.53\noptions timeout:1 attempts:1\n")

@@ -25,7 +25,9 @@ def read(path: str) -> bytes:
 
 def changed(*loaded: str) -> Changed:
     arms: Any = {
-        arm: SimpleNamespace(files={file: texts[which] for file, texts in FILES.items()}, arguments="{}")
+        arm: SimpleNamespace(
+            files={file: texts[which] for file, texts in FILES.items()}, arguments="{}"
+        )
         for which, arm in enumerate(("control", "candidate"))
     }
     found = Changed(arms, read)

@@ -45,7 +45,9 @@ def test_a_distribution_is_read_each_time(tmp_path: Path, monkeypatch: pytest.Mo
     """What was worked out from a text is not taken for another: a changed RECORD has another digest, a name its own."""
     info = tmp_path / "changing-1.0.dist-info"
     info.mkdir()
-    (info / "METADATA").write_text("Metadata-Version: 2.1\nName: changing\nVersion: 1.0\n\nName: other\n")
+    (info / "METADATA").write_text(
+        "Metadata-Version: 2.1\nName: changing\nVersion: 1.0\n\nName: other\n"
+    )
     (info / "RECORD").write_text("changing.py,sha256=a,1\n")
     monkeypatch.syspath_prepend(str(tmp_path))
 
@@ -71,7 +73,9 @@ def test_only_listed_variables_are_recorded(monkeypatch: pytest.MonkeyPatch) -> 
     assert found.other_variables >= 1
 
 
-def test_an_environment_that_nox_made_says_so(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_an_environment_that_nox_made_says_so(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
     """The note that nox leaves tells variant and lock, with or without nox; one that cannot be read says nothing."""
     monkeypatch.setattr(sys, "prefix", str(tmp_path))
     note = tmp_path / environment.MADE
@@ -92,7 +96,9 @@ def test_an_environment_that_nox_made_says_so(monkeypatch: pytest.MonkeyPatch, t
         ({"cores": 1, "memory": "1MiB"}, None),
     ],
 )
-def test_what_is_missing_is_said(here: Environment, needs: dict[str, object], missing: SkipCode | None) -> None:
+def test_what_is_missing_is_said(
+    here: Environment, needs: dict[str, object], missing: SkipCode | None
+) -> None:
     """A need that is not met is the reason of a skip; one that is met says nothing."""
     # These tests pass inside `nix develop` too.
     found = unmet(Needs.model_validate(needs), here.model_copy(update={"nix": None}))

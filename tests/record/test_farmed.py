@@ -13,7 +13,15 @@ from harness.history import History
 from harness.reason import Void, VoidCode
 from harness.record.elsewhere import FarmFacts, MachineFacts, MachinesFacts, NodeFacts
 from harness.record.facts import RunFacts
-from harness.record.farmed import Places, clock_of, demand_kind, demand_over_machines, lanes_of, most_at_once, replaced
+from harness.record.farmed import (
+    Places,
+    clock_of,
+    demand_kind,
+    demand_over_machines,
+    lanes_of,
+    most_at_once,
+    replaced,
+)
 from harness.record.model import Contradiction, RecordError
 from harness.record.witness import Witness
 from harness.scenario import Needs, parse_scenario
@@ -24,7 +32,14 @@ from tests.run.conftest import SCENARIO
 def node(number: int, **more: Any) -> NodeFacts:
     """A node with two lanes."""
     return NodeFacts.model_construct(
-        **{"number": number, "host": f"h{number}", "harness_pid": 10 + number, "lanes": 2, "lost": None, **more}
+        **{
+            "number": number,
+            "host": f"h{number}",
+            "harness_pid": 10 + number,
+            "lanes": 2,
+            "lost": None,
+            **more,
+        }
     )
 
 
@@ -40,9 +55,24 @@ RUN = run(node(0), node(1, lost="NodeLost: gone"), node(2, lost="ActorGone: gone
 
 def test_a_trial_is_of_the_place_it_names() -> None:
     """Host and process of a trial are those of its node, and those of control where it went with its node."""
-    assert Places(RUN).of({"node": 0}, "e") == {"host": "h0", "harness_pid": 10, "node": 0, "lost": None}
-    assert Places(RUN).of({"node": 1, "lost": True}, "e") == {"host": "here", "harness_pid": 1, "node": 1, "lost": True}
-    assert Places(run()).of({"node": 1}, "e") == {"host": "here", "harness_pid": 1, "node": None, "lost": None}
+    assert Places(RUN).of({"node": 0}, "e") == {
+        "host": "h0",
+        "harness_pid": 10,
+        "node": 0,
+        "lost": None,
+    }
+    assert Places(RUN).of({"node": 1, "lost": True}, "e") == {
+        "host": "here",
+        "harness_pid": 1,
+        "node": 1,
+        "lost": True,
+    }
+    assert Places(run()).of({"node": 1}, "e") == {
+        "host": "here",
+        "harness_pid": 1,
+        "node": None,
+        "lost": None,
+    }
 
 
 @pytest.mark.parametrize(
@@ -80,7 +110,11 @@ def test_the_end_of_a_node_is_told_alike() -> None:
 
 def test_clocks_and_lanes() -> None:
     """Times of a node are held against those of the same node; its lanes bound what went on at once."""
-    assert [clock_of(about) for about in ({"node": 1}, {"node": 1, "lost": True}, {})] == [1, None, None]
+    assert [clock_of(about) for about in ({"node": 1}, {"node": 1, "lost": True}, {})] == [
+        1,
+        None,
+        None,
+    ]
     assert [lanes_of(RUN, 0), lanes_of(RUN, None), lanes_of(run(), None)] == [2, 4, 4]
     assert [most_at_once(RUN), most_at_once(run(node(0))), most_at_once(run())] == [2, 1, 1]
 
@@ -88,7 +122,15 @@ def test_clocks_and_lanes() -> None:
 def trial(code: VoidCode | None = None, on: int | None = None) -> Trial:
     """A trial that is void for a reason, on a node."""
     void = Void(code, "why") if code is not None else None
-    return Trial(index=0, seed="1", evidence="e", ms=1.0, outcome="void" if code else "pass", void=void, node=on)
+    return Trial(
+        index=0,
+        seed="1",
+        evidence="e",
+        ms=1.0,
+        outcome="void" if code else "pass",
+        void=void,
+        node=on,
+    )
 
 
 def test_one_lost_node_uses_one_void() -> None:
@@ -133,7 +175,9 @@ def test_what_a_run_over_machines_cannot_say(change: dict[str, Any], why: str) -
     over = None
     if names is not None:
         over = MachinesFacts.model_construct(
-            machines=[MachineFacts.model_construct(called=one, cores=2, memory=2**30) for one in names]
+            machines=[
+                MachineFacts.model_construct(called=one, cores=2, memory=2**30) for one in names
+            ]
         )
     facts = {"farm": None, "environments": {}, "jobs": 1, **change, "machines": over}
     scenario = parse_scenario(SCENARIO.encode(), name="scenario.yaml", overrides=[])

@@ -8,7 +8,15 @@ from typing import Any
 
 import pytest
 
-from harness.record.library import BUDGET, LINE_LIMIT, LINES_COMPARED, TEXT_LIMIT, Loaded, chosen, difference
+from harness.record.library import (
+    BUDGET,
+    LINE_LIMIT,
+    LINES_COMPARED,
+    TEXT_LIMIT,
+    Loaded,
+    chosen,
+    difference,
+)
 
 OLD, NEW = "a" * 64, "b" * 64
 ARMS = ("control", "candidate")
@@ -49,7 +57,12 @@ def test_only_the_packages_in_question_count() -> None:
     assert list(loaded({"a.py": OLD}, {"a.py": NEW}).pairs()) == [("engine", "a.py", OLD, NEW)]
     assert list(loaded({"a.py": OLD}, {"a.py": NEW}, name="numpy").pairs()) == []
     found = Loaded(ARMS)
-    for bad in (b"", b"[]", b'{"others": [{"distribution": "engine", "files": 7}]}', b'{"others": 3, "left_out": -1}'):
+    for bad in (
+        b"",
+        b"[]",
+        b'{"others": [{"distribution": "engine", "files": 7}]}',
+        b'{"others": 3, "left_out": -1}',
+    ):
         found.add("control", bad, of=["engine"])
     assert (found.digests, found.untold) == ({}, 0)
 
@@ -76,7 +89,9 @@ def test_small_pairs_are_kept_before_large_ones() -> None:
     assert chosen([("a", "b")], {"a": TEXT_LIMIT + 1, "b": 1}) == set()
     assert chosen([("a", "b")], {"a": 1, "b": None}) == set()
     many = [(f"{index}a", f"{index}b") for index in range(half // TEXT_LIMIT + 1)]
-    sizes: dict[str, int | None] = dict.fromkeys((text for pair in many for text in pair), TEXT_LIMIT)
+    sizes: dict[str, int | None] = dict.fromkeys(
+        (text for pair in many for text in pair), TEXT_LIMIT
+    )
     kept = chosen([("s", "t"), *many], {**sizes, "s": 1, "t": 2})
     assert {"s", "t"} <= kept
     assert sum(sizes.get(text, 0) or 0 for text in kept) == BUDGET - 2 * TEXT_LIMIT
@@ -87,7 +102,11 @@ SHOWN = {
     "a line": (b"a\nb\n", b"a\nc\n", ["@@ -1,2 +1,2 @@", " a", "-b", "+c"]),
     "a line end": (b"a\r\n", b"a\n", ["@@ -1 +1 @@", "-a\r", "+a"]),
     "the last line end": (b"a\n", b"a", ["@@ -1 +1,2 @@", " a", "+\\ No newline at end of file"]),
-    "what Python takes for a line end": (b"a\x0cb\n", b"a\xe2\x80\xa8b\n", ["@@ -1 +1 @@", "-a\x0cb", "+a\u2028b"]),
+    "what Python takes for a line end": (
+        b"a\x0cb\n",
+        b"a\xe2\x80\xa8b\n",
+        ["@@ -1 +1 @@", "-a\x0cb", "+a\u2028b"],
+    ),
     "what is not UTF-8": (b"\xff\n", b"\xfe\n", ["@@ -1 +1 @@", "-\\xff", "+\\xfe"]),
     "a text that reads alike": (b"\xff\n", b"\\xff\n", []),
     "a new text": (b"", b"a\n", ["@@ -0,0 +1 @@", "+a"]),
@@ -104,13 +123,16 @@ def test_what_the_difference_of_two_texts_shows(name: str) -> None:
 def test_a_table_of_very_many_lines_is_not_compared() -> None:
     """Lines that stand there hundreds of times each are what a comparison takes longest for."""
     begin = time.monotonic()
-    table = [b"".join(b"%03d\n" % (number * step % 105) for number in range(TEXT_LIMIT // 4)) for step in (7, 11)]
+    table = [
+        b"".join(b"%03d\n" % (number * step % 105) for number in range(TEXT_LIMIT // 4))
+        for step in (7, 11)
+    ]
     assert difference(*table) == [f"more than {LINES_COMPARED} lines: not compared"]
     assert time.monotonic() - begin < 5
 
 
 def test_a_long_line_is_cut() -> None:
     """A module on one line fills no report."""
-    (_, line) = difference(b"", b"x" * 10_000 + b"\n")
+    _, line = difference(b"", b"x" * 10_000 + b"\n")
     assert len(line) < LINE_LIMIT + 50
     assert line.endswith("more characters)")

@@ -24,9 +24,21 @@ def sha256(data: bytes) -> str:
 
 
 def git(folder: Path, *arguments: str) -> None:
-    setting = ("-c", "user.name=somebody", "-c", "user.email=somebody@example.org", "-c", "commit.gpgsign=false")
+    setting = (
+        "-c",
+        "user.name=somebody",
+        "-c",
+        "user.email=somebody@example.org",
+        "-c",
+        "commit.gpgsign=false",
+    )
     nobodys = {**os.environ, "GIT_CONFIG_GLOBAL": os.devnull, "GIT_CONFIG_NOSYSTEM": "1"}
-    subprocess.run(["git", *setting, "-C", str(folder), *arguments], check=True, capture_output=True, env=nobodys)
+    subprocess.run(
+        ["git", *setting, "-C", str(folder), *arguments],
+        check=True,
+        capture_output=True,
+        env=nobodys,
+    )
 
 
 @pytest.fixture
@@ -47,7 +59,11 @@ def project(tmp_path: Path) -> Path:
 @pytest.fixture
 def shell(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The variables of a Nix shell whose environment this interpreter is of."""
-    told = {"flake_lock_sha256": sha256(LOCK), "nixpkgs": "sha256-a", "flake_lock_nixpkgs": "sha256-a"}
+    told = {
+        "flake_lock_sha256": sha256(LOCK),
+        "nixpkgs": "sha256-a",
+        "flake_lock_nixpkgs": "sha256-a",
+    }
     (tmp_path / "told.json").write_text(json.dumps(told))
     monkeypatch.setenv("RANKPROOF_ENV", sys.prefix)
     monkeypatch.setenv("RANKPROOF_NIX", str(tmp_path / "told.json"))
@@ -61,7 +77,11 @@ def test_a_clean_shell_is_described(project: Path, shell: None) -> None:
     found = nix.describe(wheels_sha256=sha256(WHEELS), project=project)
     assert found is not None
     assert (found.environment, found.shell) == (sys.prefix, "/nix/store/x-rankproof-cpu.drv")
-    assert (found.flake_lock_sha256, found.nixpkgs, found.as_locked) == (sha256(LOCK), "sha256-a", True)
+    assert (found.flake_lock_sha256, found.nixpkgs, found.as_locked) == (
+        sha256(LOCK),
+        "sha256-a",
+        True,
+    )
     assert (found.stale, found.changed, found.untracked, found.driver) == ([], [], [], [])
 
 
@@ -93,13 +113,20 @@ def test_another_nixpkgs_is_noticed(project: Path, shell: None, tmp_path: Path) 
     assert (found.as_locked, found.flake_lock_sha256) == (None, None)
 
 
-def test_code_from_the_store_has_no_working_tree(project: Path, shell: None, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_code_from_the_store_has_no_working_tree(
+    project: Path, shell: None, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Under `nix run` the code is named by its store path, and no tree is looked at."""
     (project / "flake.lock").write_bytes(b"newer")
     monkeypatch.setenv("RANKPROOF_SOURCE", "/nix/store/x-source")
     found = nix.describe(wheels_sha256=sha256(WHEELS), project=project)
     assert found is not None
-    assert (found.source, found.stale, found.changed, found.untracked) == ("/nix/store/x-source", [], None, None)
+    assert (found.source, found.stale, found.changed, found.untracked) == (
+        "/nix/store/x-source",
+        [],
+        None,
+        None,
+    )
 
 
 @pytest.mark.parametrize("why", ["no variable", "another folder", "not built by Nix", "gone"])

@@ -53,7 +53,9 @@ def scenario() -> Scenario:
         (cell(2, "gloo"), SkipCode.BACKEND_LIBRARY, cell(2, "none"), "among the packages"),
     ],
 )
-def test_what_ran_contradicts_a_reason(scenario: Scenario, skipped: Cell, code: SkipCode, ran: Cell, told: str) -> None:
+def test_what_ran_contradicts_a_reason(
+    scenario: Scenario, skipped: Cell, code: SkipCode, ran: Cell, told: str
+) -> None:
     """A reason must hold for every cell that shares what it depends on, and for no other."""
     run = record(environment={"cores": 8}).run
     found = contradiction(scenario, run, skipped, Skip(code, "why"), ran=[ran])
@@ -64,11 +66,36 @@ def test_what_ran_contradicts_a_reason(scenario: Scenario, skipped: Cell, code: 
 @pytest.mark.parametrize(
     ("subject", "made", "why", "told"),
     [
-        ("use: hf-tensor", "llama-2-kv", "2 KV heads cannot be split over 3 ranks; take fewer ranks", ""),
-        ("use: hf-tensor", "llama", "12 KV heads cannot be split over 3 ranks; take fewer ranks", "can split llama"),
-        ("use: hf-tensor", "gpt2", "transformers 5.23.0 has no tensor-parallel plan for the layers of gpt2", ""),
-        ("use: torch-allreduce", "llama", "2 KV heads cannot be split over 3 ranks", "runs any model"),
-        ("entry: subject:meet", "llama", "2 KV heads cannot be split over 3 ranks", "runs any model"),
+        (
+            "use: hf-tensor",
+            "llama-2-kv",
+            "2 KV heads cannot be split over 3 ranks; take fewer ranks",
+            "",
+        ),
+        (
+            "use: hf-tensor",
+            "llama",
+            "12 KV heads cannot be split over 3 ranks; take fewer ranks",
+            "can split llama",
+        ),
+        (
+            "use: hf-tensor",
+            "gpt2",
+            "transformers 5.23.0 has no tensor-parallel plan for the layers of gpt2",
+            "",
+        ),
+        (
+            "use: torch-allreduce",
+            "llama",
+            "2 KV heads cannot be split over 3 ranks",
+            "runs any model",
+        ),
+        (
+            "entry: subject:meet",
+            "llama",
+            "2 KV heads cannot be split over 3 ranks",
+            "runs any model",
+        ),
     ],
 )
 def test_only_an_engine_refuses_a_model(subject: str, made: str, why: str, told: str) -> None:
@@ -80,8 +107,13 @@ def test_only_an_engine_refuses_a_model(subject: str, made: str, why: str, told:
         event = "model.load.begin" if "hf" in subject else "collective.begin"
         broken = "{tokenizer: rank-0-only}" if "hf" in subject else "{defect: own-value}"
         text = text.replace("event: met", f"event: {event}").replace("{broken: true}", broken)
-    skipped, run = Skip(SkipCode.CELL_MODEL, f"refused: {why}"), record(environment={"cores": 8}).run
-    found = contradiction(parse_scenario(text.encode(), name="x"), run, cell(3, "gloo"), skipped, ran=[])
+    skipped, run = (
+        Skip(SkipCode.CELL_MODEL, f"refused: {why}"),
+        record(environment={"cores": 8}).run,
+    )
+    found = contradiction(
+        parse_scenario(text.encode(), name="x"), run, cell(3, "gloo"), skipped, ran=[]
+    )
     assert told in found
     assert bool(found) is bool(told)
 
@@ -93,6 +125,8 @@ def test_a_machine_that_lacks_what_is_needed_skips_for_that(scenario: Scenario) 
     lacking = unmet(scenario.needs, here)
     assert lacking is not None
     assert contradiction(scenario, run, cell(2, "gloo"), lacking, ran=[]) == ""
-    assert "every cell" in contradiction(scenario, run, cell(2, "gloo"), lacking, ran=[cell(2, "none")])
+    assert "every cell" in contradiction(
+        scenario, run, cell(2, "gloo"), lacking, ran=[cell(2, "none")]
+    )
     other = Skip(MLX, "why")
     assert str(lacking) in contradiction(scenario, run, cell(2, "mlx-ring"), other, ran=[])

@@ -17,13 +17,18 @@ from tests.gate.conftest import ENGINE, SCENARIO
 
 ROOT = Path(__file__).resolve().parent.parent.parent
 EVIL = "import harness.checks.event as event\nevent.EventCheck.patched = True\n"
-TELL = "from harness.record import start_files; print([one.name for one in start_files.of_this_interpreter()])"
+TELL = (
+    "from harness.record import start_files; print([one.name for one in"
+    " start_files.of_this_interpreter()])"
+)
 
 
 @pytest.fixture
 def python(tmp_path: Path) -> Path:
     """An interpreter of its own, which finds our packages where this one does."""
-    subprocess.run([sys.executable, "-m", "venv", "--without-pip", str(tmp_path / "own")], check=True)
+    subprocess.run(
+        [sys.executable, "-m", "venv", "--without-pip", str(tmp_path / "own")], check=True
+    )
     packages(tmp_path).joinpath("ours.pth").write_text(f"{sysconfig.get_path('purelib')}\n{ROOT}\n")
     return tmp_path / "own" / "bin" / "python"
 
@@ -40,7 +45,14 @@ def told(python: Path) -> list[str]:
     return [name for name in json.loads(done.stdout.replace("'", '"')) if name in LAID]
 
 
-LAID = ("evil.pth", "nested.pth", "below.pth", "sitecustomize.py", "sitecustomize/__init__.py", "sitecustomize.pyc")
+LAID = (
+    "evil.pth",
+    "nested.pth",
+    "below.pth",
+    "sitecustomize.py",
+    "sitecustomize/__init__.py",
+    "sitecustomize.pyc",
+)
 
 
 def test_an_interpreter_tells_what_it_may_read(python: Path, tmp_path: Path) -> None:
@@ -103,11 +115,23 @@ def test_a_run_names_what_a_pth_file_imported(python: Path, tmp_path: Path) -> N
     (info / "entry_points.txt").write_text("[rankproof.checks]\nevil = evil:Kind\n")
     folder = tmp_path / "words"
     folder.mkdir()
-    (folder / "scenario.yaml").write_text(SCENARIO.replace("  path: ../../engine\n", "").replace("[1, 2]", "[1]"))
+    (folder / "scenario.yaml").write_text(
+        SCENARIO.replace("  path: ../../engine\n", "").replace("[1, 2]", "[1]")
+    )
     (folder / "rank.sh").write_text(ENGINE)
     results = tmp_path / "results"
     few = ["--set", "trials.candidate=1", "--set", "trials.control=1"]
-    command = [str(python), "-m", "harness.cli", "run", str(folder), *few, "--unsigned", "--results", str(results)]
+    command = [
+        str(python),
+        "-m",
+        "harness.cli",
+        "run",
+        str(folder),
+        *few,
+        "--unsigned",
+        "--results",
+        str(results),
+    ]
     done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False)
     assert done.returncode in (0, 2), done.stderr
     run = json.loads((results / "words" / "latest" / "results.json").read_text())["run"]

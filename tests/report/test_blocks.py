@@ -36,7 +36,19 @@ def test_claim_holds_no_claim() -> None:
 
 
 @pytest.mark.parametrize(
-    "path", ["/etc/passwd", "../x", "a/../b", "a//b", "", ".", "a\\b", "a\nb", "javascript:alert(1)", "\udcff"]
+    "path",
+    [
+        "/etc/passwd",
+        "../x",
+        "a/../b",
+        "a//b",
+        "",
+        ".",
+        "a\\b",
+        "a\nb",
+        "javascript:alert(1)",
+        "\udcff",
+    ],
 )
 def test_references_stay_in_the_folder(path: str) -> None:
     """No link of a report leads out of its folder, or to a script."""

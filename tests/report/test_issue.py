@@ -16,7 +16,10 @@ from tests.records import cell, record
 from tests.report.test_rendering import FOREIGN
 from tests.stats.test_verdict import broken, clean, judged
 
-LOG = 'Traceback (most recent call last):\n  File "/home/alice/work/code/subject.py", line 3\nAssertionError: see #12\n'
+LOG = (
+    'Traceback (most recent call last):\n  File "/home/alice/work/code/subject.py", line'
+    " 3\nAssertionError: see #12\n"
+)
 CALL = re.compile(r"(?<![\w`])@\w|(?<![\w&])#\d|\bGH-\d", re.IGNORECASE)
 
 
@@ -35,7 +38,9 @@ def made(**more: Any) -> Record:
 
 
 def issue(found: Record, log: str = LOG, source: str = "code\n") -> str:
-    return render_issue(found, lambda name: (log if name.endswith(".log") else source).encode("utf-8", "replace"))
+    return render_issue(
+        found, lambda name: (log if name.endswith(".log") else source).encode("utf-8", "replace")
+    )
 
 
 MADE = made()
@@ -48,7 +53,9 @@ def tokens(text: str) -> list[Token]:
 def prose(text: str) -> str:
     """What a tracker reads for people and numbers: all text that is not code."""
     inline = [token for token in tokens(text) if token.type == "inline"]
-    return "\n".join(child.content for token in inline for child in token.children or () if child.type == "text")
+    return "\n".join(
+        child.content for token in inline for child in token.children or () if child.type == "text"
+    )
 
 
 def test_it_stands_alone() -> None:
@@ -76,11 +83,17 @@ def test_the_lines_of_a_library_go_along() -> None:
     def change(file: str, lines: list[str]) -> ModuleChange:
         return ModuleChange(file=file, digests={}, only={}, lines=lines, more=0, why="")
 
-    modules = [change("mlx_lm/generate.py", ["+" + "x" * 15_990] * 2), change("mlx_lm/pipeline.py", ["-a @bob", "+b"])]
+    modules = [
+        change("mlx_lm/generate.py", ["+" + "x" * 15_990] * 2),
+        change("mlx_lm/pipeline.py", ["-a @bob", "+b"]),
+    ]
     library = LibraryChange(distribution="mlx-lm", versions={}, alike=0, modules=modules, untold=0)
     other = library.model_copy(update={"modules": [change("mlx_lm/unlucky.py", ["+c"] * 3)]})
     text = issue(MADE.model_copy(update={"libraries": [library, other]}))
-    first, second = text.index("<summary>mlx-lm: mlx_lm/pipeline.py"), text.index("<summary>mlx-lm: mlx_lm/generate.py")
+    first, second = (
+        text.index("<summary>mlx-lm: mlx_lm/pipeline.py"),
+        text.index("<summary>mlx-lm: mlx_lm/generate.py"),
+    )
     assert first < second
     assert "```diff\n-a @bob\n+b\n```" in text
     assert "more characters" in text[second:]
@@ -95,7 +108,10 @@ def test_the_lines_of_a_library_go_along() -> None:
         ('File "/usr/lib/python3.11/asyncio/b.py", line 3', 'File "…/b.py", line 3'),
         ("~/work/c.py and C:\\Users\\bob\\d.py", "…/c.py and …/d.py"),
         ("mail alice@host.example now", "mail … now"),
-        ("https://example.org/a/b and harness/rank/x.py", "https://example.org/a/b and harness/rank/x.py"),
+        (
+            "https://example.org/a/b and harness/rank/x.py",
+            "https://example.org/a/b and harness/rank/x.py",
+        ),
         ("3 / 4 and a/b", "3 / 4 and a/b"),
         ("PATH=/usr/bin:/home/carol/bin", "PATH=…/bin:…/bin"),
     ],
@@ -122,7 +138,9 @@ def test_nothing_breaks_out_of_its_fence(log: str, source: str) -> None:
     found = MADE.model_copy(update={"changed": source.split("\n")})
     text = issue(found, log, source)
     parsed = tokens(text)
-    headings = [parsed[i + 1].content for i, token in enumerate(parsed) if token.type == "heading_open"]
+    headings = [
+        parsed[i + 1].content for i, token in enumerate(parsed) if token.type == "heading_open"
+    ]
     assert headings == [
         "**PASS** Ranks meet",
         "The control, as rank 1 printed it (ranks=2,backend=gloo)",
@@ -134,7 +152,9 @@ def test_nothing_breaks_out_of_its_fence(log: str, source: str) -> None:
     assert not re.sub(r"</?details>|<summary>[A-Z][\w .&#;]*</summary>", "", html).strip()
 
 
-@pytest.mark.parametrize(("count", "size"), [(1, 0), (31, 0), (1, 20_000), (1, 100_000), (60, 100_000)])
+@pytest.mark.parametrize(
+    ("count", "size"), [(1, 0), (31, 0), (1, 20_000), (1, 100_000), (60, 100_000)]
+)
 def test_it_is_never_too_long(count: int, size: int) -> None:
     """At most 65,000 characters, whatever there is to say, and what is left out is said."""
     cells = [cell(f"ranks={number}|" * 9, reasons=["because " * 80]) for number in range(count)]

@@ -26,7 +26,9 @@ CLEAN = NixFacts(  # noqa: S604 - a Nix shell; no command is run
 
 @pytest.fixture(scope="module")
 def plain() -> Environment:
-    return environment.capture().model_copy(update={"nix": None, "lock": "cpu.txt", "lock_sha256": "d" * 64})
+    return environment.capture().model_copy(
+        update={"nix": None, "lock": "cpu.txt", "lock_sha256": "d" * 64}
+    )
 
 
 def inside(plain: Environment, **changed: object) -> Environment:

@@ -96,7 +96,9 @@ def _everywhere(text: str) -> list[Block]:
         Heading(1, foreign),
         Paragraph(foreign),
         Paragraph("Words ", foreign, Strong(text), Verbatim(text), " end"),
-        Table(("a", "b"), ((foreign, Verbatim(text)), (Text("x", foreign), Claim(foreign, (PROOF,))))),
+        Table(
+            ("a", "b"), ((foreign, Verbatim(text)), (Text("x", foreign), Claim(foreign, (PROOF,))))
+        ),
         Verbatim(text, "text"),
         Figure("evidence/x.svg", foreign),
         Note(text),
@@ -112,9 +114,15 @@ def plain(blocks: list[Block]) -> str:
 def _hidden(rendered: str) -> list[str]:
     allowed = {"\n", "\u200c", "\u200d"}
     tags = {chr(code) for code in range(0xE0020, 0xE0080)}
-    numbers = set("\u0600\u0601\u0602\u0603\u0604\u0605\u06dd\u070f\u0890\u0891\u08e2\U000110bd\U000110cd")
+    numbers = set(
+        "\u0600\u0601\u0602\u0603\u0604\u0605\u06dd\u070f\u0890\u0891\u08e2\U000110bd\U000110cd"
+    )
     kinds = {"Cc", "Cf", "Cs", "Zl", "Zp"}
-    return [c for c in rendered if unicodedata.category(c) in kinds and c not in allowed | tags | numbers]
+    return [
+        c
+        for c in rendered
+        if unicodedata.category(c) in kinds and c not in allowed | tags | numbers
+    ]
 
 
 @given(text=FOREIGN)
@@ -162,7 +170,10 @@ def test_html_holds_no_markup(text: str) -> None:
     """Foreign text in HTML opens no tag, no entity and no attribute."""
     escaped = escape.html(text)
     assert not set("<>\"'`\\") & set(escaped)
-    assert all(re.match(r"&(lt|gt|amp|quot|#\d+);", escaped[m.start() :]) for m in re.finditer("&", escaped))
+    assert all(
+        re.match(r"&(lt|gt|amp|quot|#\d+);", escaped[m.start() :])
+        for m in re.finditer("&", escaped)
+    )
 
 
 @given(text=FOREIGN)
@@ -177,8 +188,17 @@ def test_markdown_shows_the_words(text: str) -> None:
         tokens = parser.parse(render_markdown([block]))
         assert [token.type for token in tokens] == ["paragraph_open", "inline", "paragraph_close"]
         children = tokens[1].children or []
-        assert {child.type for child in children} <= {"text", "text_special", "code_inline", "html_inline"}
-        assert all(child.content in {"<code>", "</code>"} for child in children if child.type == "html_inline")
+        assert {child.type for child in children} <= {
+            "text",
+            "text_special",
+            "code_inline",
+            "html_inline",
+        }
+        assert all(
+            child.content in {"<code>", "</code>"}
+            for child in children
+            if child.type == "html_inline"
+        )
         words = "".join(child.content for child in children if child.type != "html_inline")
         assert words.strip() == shown.strip()  # parsers differ in the blanks they trim
 
@@ -220,7 +240,10 @@ def test_invisible_is_shown(text: str, shown: str) -> None:
 
 def test_foreign_text_is_bounded() -> None:
     """Long foreign text is cut, and the report says by how much."""
-    assert render_markdown([Paragraph(Foreign("x" * 50, limit=10))]) == "xxxxxxxxxx... (40 more characters)\n"
+    assert (
+        render_markdown([Paragraph(Foreign("x" * 50, limit=10))])
+        == "xxxxxxxxxx... (40 more characters)\n"
+    )
     assert "(80 more characters)" in render_markdown([Verbatim("x" * 100, limit=20)])
     assert "(80 more characters)" in plain([Verbatim("x" * 100, limit=20)])
 
@@ -256,16 +279,25 @@ def test_a_long_claim_keeps_its_evidence_behind_it() -> None:
     text = "word " * 40
     proof = Evidence("evidence/cell/candidate-00001/events.jsonl", 7)
     shown = render_markdown([Paragraph(Claim(text.strip(), (proof,)))])
-    assert shown.endswith("word ([candidate-00001/events.jsonl:7](evidence/cell/candidate-00001/events.jsonl#L7))\n")
+    assert shown.endswith(
+        "word ([candidate-00001/events.jsonl:7](evidence/cell/candidate-00001/events.jsonl#L7))\n"
+    )
 
 
 def test_terminal_fits_its_width() -> None:
     """Tables and paragraphs wrap to the width, counting wide characters as two columns."""
     table = Table(
-        ("check", "what it said"), (("ready", Foreign("日本語" * 40)), ("b", "words " * 30)), align=("right", "left")
+        ("check", "what it said"),
+        (("ready", Foreign("日本語" * 40)), ("b", "words " * 30)),
+        align=("right", "left"),
     )
     for width in (40, 60, 100):
-        blocks: list[Block] = [Heading(1, "Results"), table, Paragraph("word " * 50), BulletList(("x " * 60,))]
+        blocks: list[Block] = [
+            Heading(1, "Results"),
+            table,
+            Paragraph("word " * 50),
+            BulletList(("x " * 60,)),
+        ]
         text = render_terminal(blocks, width).plain
         assert max(cell_len(line) for line in text.splitlines()) <= width
     assert "日本語" in text
@@ -279,5 +311,7 @@ def test_a_terminal_shows_structure_in_styles() -> None:
         Verbatim("+ added", "diff"),
     ]
     text = render_terminal(blocks)
-    styled = {text.plain[span.start : span.end]: str(span.style) for span in text.spans if span.style}
+    styled = {
+        text.plain[span.start : span.end]: str(span.style) for span in text.spans if span.style
+    }
     assert styled == {"Results": "bold", "FAIL": "bold red", "    + added": "green"}

@@ -44,23 +44,40 @@ def text(made: Record) -> str:
 
 
 def page(made: Record) -> str:
-    return render_page(Basis(record=made, manifest_digest="1" * 64, read=lambda _: b"<svg/>")).decode()
+    return render_page(
+        Basis(record=made, manifest_digest="1" * 64, read=lambda _: b"<svg/>")
+    ).decode()
 
 
 @pytest.mark.parametrize(
     ("control", "said"),
     [
-        ([broken()] * 5, "It failed as stated in 5 of 5 trials: AssertionError at `assert tokenizer` on rank 1."),
+        (
+            [broken()] * 5,
+            "It failed as stated in 5 of 5 trials: AssertionError at `assert tokenizer` on rank 1.",
+        ),
         (
             [broken(source="assert vocabulary")] * 5,
-            "It failed as stated in 0 of 5 trials. Instead, in 5: rank 1 did not fail at 'assert tokenizer'",
+            (
+                "It failed as stated in 0 of 5 trials. Instead, in 5: rank 1 did not fail at"
+                " 'assert tokenizer'"
+            ),
         ),
-        ([broken("KeyError")] * 5, "of 5 trials. Instead, in 5: rank 1 did not raise AssertionError"),
+        (
+            [broken("KeyError")] * 5,
+            "of 5 trials. Instead, in 5: rank 1 did not raise AssertionError",
+        ),
         (
             [broken()] * 3 + [broken(ranks=(0, 1))] * 2,
-            "trials: AssertionError at `assert tokenizer` on rank 1. Instead, in 2: check ready failed on ranks 0, 1",
+            (
+                "trials: AssertionError at `assert tokenizer` on rank 1. Instead, in 2: check ready"
+                " failed on ranks 0, 1"
+            ),
         ),
-        ([healthy()] * 5, "It failed as stated in 0 of 5 trials. Instead, in 5: check ready held on every rank."),
+        (
+            [healthy()] * 5,
+            "It failed as stated in 0 of 5 trials. Instead, in 5: check ready held on every rank.",
+        ),
     ],
 )
 def test_how_the_control_failed_is_said_in_words(control: Sequence[list[Event]], said: str) -> None:
@@ -94,21 +111,29 @@ checks:
         scenario = parse_scenario(asked.encode(), name="it")
         one = cells(scenario)[0]
         ended = [
-            event._replace(values={"code": 1, "signal": None})
-            if (event.rank, event.name) == (1, "rank.exited")
-            else event
+            (
+                event._replace(values={"code": 1, "signal": None})
+                if (event.rank, event.name) == (1, "rank.exited")
+                else event
+            )
             for event in healthy()
             if (event.rank, event.name) not in ((1, "subject.end"), (1, "tokenizer.ready"))
         ]
-        silent = [event for event in healthy() if (event.rank, event.name) != (1, "tokenizer.ready")]
+        silent = [
+            event for event in healthy() if (event.rank, event.name) != (1, "tokenizer.ready")
+        ]
         events = {"candidate": healthy(), "control": ended if name == "code" else silent}
         files = {
-            f"{trial_folder(one.slug, arm, 0)}/{EVENTS}": "".join(event.line() + "\n" for event in listed).encode()
+            f"{trial_folder(one.slug, arm, 0)}/{EVENTS}": (
+                "".join(event.line() + "\n" for event in listed).encode()
+            )
             for arm, listed in events.items()
         }
         arms = {arm: ArmCode(files={}, arguments={"a": arm}) for arm in events}
         facts = CellFacts(id=one.id, skipped=None, candidate=1, control=1)
-        told[name] = shown(judge(scenario, [(one, facts)], arms=arms, read=files.__getitem__, names=files))
+        told[name] = shown(
+            judge(scenario, [(one, facts)], arms=arms, read=files.__getitem__, names=files)
+        )
     assert "It failed as stated in 1 of 1 trial: code 1 on rank 1." in told["code"]
     assert "check ready does not hold because `" in told["check"]
 
@@ -125,7 +150,9 @@ def test_a_scenario_without_a_control_says_so() -> None:
 def test_who_signs_is_on_the_first_screen() -> None:
     """The key that the record names, with the name it is listed under; and that nobody signed where nobody did."""
     assert "**Signed by.** **nobody**: whoever had this file may have written it." in text(record())
-    signed = text(record(run={"signer": {"key": KEY, "name": "release@example.org"}})).split("\n## ")[0]
+    signed = text(record(run={"signer": {"key": KEY, "name": "release@example.org"}})).split(
+        "\n## "
+    )[0]
     assert f"`{KEY}`, listed for release@example.org in the repository that was run" in signed
     assert f"--signer {KEY}" in text(record(run={"signer": {"key": KEY, "name": None}}))
 
@@ -160,10 +187,14 @@ def test_a_finding_does_not_look_like_a_fix() -> None:
 
 def test_each_commit_is_there_in_full_once() -> None:
     """Of arms from revisions both commits are named, each in full once, and no commit is called unknown."""
-    made = record(source={"commit": None, "tree": None, "dirty": None, "why_unknown": "no repository"})
+    made = record(
+        source={"commit": None, "tree": None, "dirty": None, "why_unknown": "no repository"}
+    )
     commits = {"candidate": "a1" * 20, "control": "b2" * 20}
     arms = {
-        name: arm.model_copy(update={"revision": RevisionFacts.model_validate({**REVISION, "commit": commits[name]})})
+        name: arm.model_copy(
+            update={"revision": RevisionFacts.model_validate({**REVISION, "commit": commits[name]})}
+        )
         for name, arm in made.arms.items()
     }
     report = text(made.model_copy(update={"arms": arms}))
@@ -232,10 +263,21 @@ def test_a_world_of_64_ranks_is_told_in_groups() -> None:
         {"check": "ended", "kind": "exit", "passed": False, "cells": answers},
         {"check": "own", "kind": "event", "passed": True, "cells": pids},
     ]
-    sample = {"index": 0, "evidence": "evidence/x/events.jsonl", "outcome": "fail", "rows": rows, "printed": []}
+    sample = {
+        "index": 0,
+        "evidence": "evidence/x/events.jsonl",
+        "outcome": "fail",
+        "rows": rows,
+        "printed": [],
+    }
     wide = {**cell("ranks=64", candidate=["fail"] * 5), "ranks": 64}
     made = record(
-        {**wide, "samples": {"candidate": {**sample, "life": [one.model_dump() for one in lifelines(history)]}}}
+        {
+            **wide,
+            "samples": {
+                "candidate": {**sample, "life": [one.model_dump() for one in lifelines(history)]}
+            },
+        }
     )
     report = re.sub(r"\[([^\]]*)\]\([^)]*\)", r"\1", text(made))
     table = re.findall(r"^\| `(?:ended|own)` \| (.*?) \| (.*?) \|", report, re.MULTILINE)
@@ -247,7 +289,12 @@ def test_a_world_of_64_ranks_is_told_in_groups() -> None:
     ]
     assert "- ranks 0-6, 8-63: rank.started (server)" in report
     assert "- the world: world.begin (harness) 0.0" in report
-    assert max(map(len, render_terminal(blocks(made, manifest_digest="1" * 64), 100).plain.split("\n"))) <= 100
+    assert (
+        max(
+            map(len, render_terminal(blocks(made, manifest_digest="1" * 64), 100).plain.split("\n"))
+        )
+        <= 100
+    )
 
 
 def test_a_control_that_no_rank_failed_is_worded() -> None:
@@ -271,7 +318,10 @@ def shown_control(control: Sequence[list[Event]]) -> str:
         ({}, "a server that may have imported libraries before", "had imported torch"),
         (
             {"room": {"home": "room", "kept": ["CARGO_HOME"], "compiled": ["TRITON_CACHE_DIR"]}},
-            "in what compilers keep (TRITON_CACHE_DIR), in the user's folders of tools (CARGO_HOME).",
+            (
+                "in what compilers keep (TRITON_CACHE_DIR), in the user's folders of tools"
+                " (CARGO_HOME)."
+            ),
             "as independent, and",
         ),
         (

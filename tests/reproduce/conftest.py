@@ -79,7 +79,9 @@ class Person:
         (folder / "home").mkdir(parents=True)
         (folder / "desk").mkdir()
 
-    def __call__(self, *arguments: str, cwd: Path | None = None, env: Mapping[str, str] | None = None) -> Ran:
+    def __call__(
+        self, *arguments: str, cwd: Path | None = None, env: Mapping[str, str] | None = None
+    ) -> Ran:
         given = [*arguments]
         if arguments[0] in ("run", "reproduce"):
             given += ["--results", str(self.results)]
@@ -93,7 +95,9 @@ class Person:
     def fingerprint(self) -> str:
         """Of this person's key, which the first run made."""
         key = self.folder / "home" / ".local" / "share" / "rankproof" / "signing_key.pub"
-        shown = subprocess.run(["ssh-keygen", "-lf", str(key)], check=True, capture_output=True, text=True)
+        shown = subprocess.run(
+            ["ssh-keygen", "-lf", str(key)], check=True, capture_output=True, text=True
+        )
         return shown.stdout.split()[1]
 
     def send(self, other: Person, ran: Ran) -> Path:

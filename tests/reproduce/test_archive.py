@@ -20,18 +20,42 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from harness.reproduce.archive import INDEX, LARGEST_TOTAL, ArchiveError, Index, Member, pack, unpack
+from harness.reproduce.archive import (
+    INDEX,
+    LARGEST_TOTAL,
+    ArchiveError,
+    Index,
+    Member,
+    pack,
+    unpack,
+)
 
-GOOD = {"run/evidence/run.json": b"{}\n", "run/report.md": b"# A report\n" * 100, "run/é/empty": b""}
+GOOD = {
+    "run/evidence/run.json": b"{}\n",
+    "run/report.md": b"# A report\n" * 100,
+    "run/é/empty": b"",
+}
 MIB = 2**20
 
 
 def index_of(contents: Mapping[str, bytes], **more: Any) -> Index:
     paths = sorted(contents, key=lambda path: path.encode("utf-8", "surrogatepass"))
     members = [
-        Member(path=path, size=len(contents[path]), sha256=hashlib.sha256(contents[path]).hexdigest()) for path in paths
+        Member(
+            path=path, size=len(contents[path]), sha256=hashlib.sha256(contents[path]).hexdigest()
+        )
+        for path in paths
     ]
-    return Index(**{"bundle": 1, "rankproof": "0", "report": "0" * 64, "inputs": [], "members": members, **more})
+    return Index(
+        **{
+            "bundle": 1,
+            "rankproof": "0",
+            "report": "0" * 64,
+            "inputs": [],
+            "members": members,
+            **more,
+        }
+    )
 
 
 def packed(contents: Mapping[str, bytes]) -> bytes:
@@ -50,17 +74,22 @@ def entry(path: str, data: bytes = b"", **header: Any) -> bytes:
     return about.tobuf(style, "utf-8", "surrogatepass") + data + bytes(-len(data) % 512)
 
 
-def archive(index: bytes, *entries: bytes, end: bytes = bytes(1024), first: bytes | None = None) -> bytes:
+def archive(
+    index: bytes, *entries: bytes, end: bytes = bytes(1024), first: bytes | None = None
+) -> bytes:
     """An archive put together by hand."""
     return lzma.compress(
-        (entry(INDEX, index) if first is None else first) + b"".join(entries) + end, check=lzma.CHECK_CRC32
+        (entry(INDEX, index) if first is None else first) + b"".join(entries) + end,
+        check=lzma.CHECK_CRC32,
     )
 
 
 def declaring(contents: Mapping[str, bytes], **more: Any) -> bytes:
     """A consistent archive with whatever names: only what they are can be wrong."""
     index = index_of(contents, **more)
-    return archive(index.encode(), *(entry(member.path, contents[member.path]) for member in index.members))
+    return archive(
+        index.encode(), *(entry(member.path, contents[member.path]) for member in index.members)
+    )
 
 
 def named(*paths: str) -> bytes:
@@ -112,7 +141,9 @@ def greedy() -> bytes:
     place = data.index(b"\x21\x01", 12) + 2
     data[place] = 36  # 1 GiB
     length = (data[12] + 1) * 4
-    data[12 + length - 4 : 12 + length] = zlib.crc32(bytes(data[12 : 12 + length - 4])).to_bytes(4, "little")
+    data[12 + length - 4 : 12 + length] = zlib.crc32(bytes(data[12 : 12 + length - 4])).to_bytes(
+        4, "little"
+    )
     return bytes(data)
 
 
@@ -165,10 +196,15 @@ HOSTILE: dict[str, Callable[[], bytes]] = {
     "member-missing": lambda: archive(X),
     "member-undeclared": lambda: archive(X, REPORT, entry("run/more", b"x")),
     "ends-in-a-file": lambda: archive(X, REPORT[:512], end=b""),
-    "too-much-declared": lambda: edited(lambda index: index["members"][0].update(size=LARGEST_TOTAL + 1)),
+    "too-much-declared": lambda: edited(
+        lambda index: index["members"][0].update(size=LARGEST_TOTAL + 1)
+    ),
     "too-much-together": lambda: edited(
         lambda index: index.update(
-            members=[{"path": f"run/{n}", "size": LARGEST_TOTAL // 2, "sha256": "0" * 64} for n in range(3)]
+            members=[
+                {"path": f"run/{n}", "size": LARGEST_TOTAL // 2, "sha256": "0" * 64}
+                for n in range(3)
+            ]
         )
     ),
     "negative-size": lambda: edited(lambda index: index["members"][0].update(size=-1)),
@@ -176,7 +212,9 @@ HOSTILE: dict[str, Callable[[], bytes]] = {
     "size-as-fraction": lambda: edited(lambda index: index["members"][0].update(size=1.0)),
     "bomb-behind-the-end": lambda: archive(X, REPORT, end=bytes(40 * MIB)),
     "bomb-as-index": lambda: archive(b" " * (33 * MIB)),
-    "index-of-a-terabyte": lambda: archive(X, first=entry(INDEX, b"", size=2**40, style=tarfile.GNU_FORMAT)),
+    "index-of-a-terabyte": lambda: archive(
+        X, first=entry(INDEX, b"", size=2**40, style=tarfile.GNU_FORMAT)
+    ),
     # headers
     "link": lambda: swapped(type=tarfile.SYMTYPE, linkname="/etc/passwd"),
     "link-inside": lambda: swapped(type=tarfile.SYMTYPE, linkname="evidence"),
@@ -200,13 +238,17 @@ HOSTILE: dict[str, Callable[[], bytes]] = {
     ),
     "wrong-checksum": lambda: archive(X, REPORT[:148] + b"0000000\0" + REPORT[156:]),
     "padding-that-speaks": lambda: archive(X, REPORT[:-1] + b"!"),
-    "index-as-link": lambda: archive(X, first=entry(INDEX, b"", type=tarfile.SYMTYPE, linkname="/etc/passwd")),
+    "index-as-link": lambda: archive(
+        X, first=entry(INDEX, b"", type=tarfile.SYMTYPE, linkname="/etc/passwd")
+    ),
     "index-behind": lambda: archive(b"", REPORT, entry(INDEX, X), first=b""),
     # the index
     "index-not-json": lambda: archive(b"members: []", REPORT),
     "index-other-version": lambda: edited(lambda index: index.update(bundle=2)),
     "index-unknown-key": lambda: edited(lambda index: index.update(run="rm")),
-    "index-key-twice": lambda: archive(X.replace(b'"bundle": 1', b'"bundle": 1, "bundle": 1'), REPORT),
+    "index-key-twice": lambda: archive(
+        X.replace(b'"bundle": 1', b'"bundle": 1, "bundle": 1'), REPORT
+    ),
     "index-other-blanks": lambda: archive(X + b"\n", REPORT),
     "index-nested": lambda: archive(b"[" * 100_000, REPORT),
     "index-not-utf8": lambda: archive(X.replace(b"report.md", b"repor\xff.md"), REPORT),
@@ -260,7 +302,9 @@ def test_a_bundle_comes_out_as_it_went_in(tmp_path: Path) -> None:
         assert (tmp_path / "target" / path).stat().st_mode & 0o777 == 0o600
     (tmp_path / "file").write_bytes(data)
     (tmp_path / "plain").mkdir()
-    subprocess.run(["tar", "-xJf", str(tmp_path / "file"), "-C", str(tmp_path / "plain")], check=True)
+    subprocess.run(
+        ["tar", "-xJf", str(tmp_path / "file"), "-C", str(tmp_path / "plain")], check=True
+    )
     assert (tmp_path / "plain" / "run" / "report.md").read_bytes() == GOOD["run/report.md"]
 
 
@@ -288,7 +332,9 @@ def test_a_file_that_changes_while_it_is_packed_is_found_out() -> None:
 @pytest.mark.slow
 @settings(max_examples=150, deadline=None)
 @given(place=st.integers(min_value=0), change=st.integers(min_value=1, max_value=255))
-def test_no_byte_of_a_bundle_can_be_changed(place: int, change: int, tmp_path_factory: pytest.TempPathFactory) -> None:
+def test_no_byte_of_a_bundle_can_be_changed(
+    place: int, change: int, tmp_path_factory: pytest.TempPathFactory
+) -> None:
     """A bundle with one byte altered is refused, or is still the same bundle."""
     data = bytearray(packed(GOOD))
     data[place % len(data)] ^= change

@@ -53,7 +53,9 @@ def contents(bundle: Path) -> dict[str, bytes]:
         return {member.name: file.extractfile(member).read() for member in file}  # type: ignore[union-attr]
 
 
-def test_a_bundle_is_the_same_each_time_and_holds_what_the_index_says(ann: Person, project: Project) -> None:
+def test_a_bundle_is_the_same_each_time_and_holds_what_the_index_says(
+    ann: Person, project: Project
+) -> None:
     """Two bundles of one run are byte-equal, wherever it was copied to; every member has its size and sha256."""
     place = project()
     ran = ann("run", WORDS, cwd=place)
@@ -63,7 +65,13 @@ def test_a_bundle_is_the_same_each_time_and_holds_what_the_index_says(ann: Perso
     ran.folder.rename(moved)
     for path in moved.rglob("*"):
         path.chmod(0o755)
-    done = ann("bundle", str(moved / "report.md"), "--out", str(other), env={"TZ": "Asia/Tokyo", "LANG": "C"})
+    done = ann(
+        "bundle",
+        str(moved / "report.md"),
+        "--out",
+        str(other),
+        env={"TZ": "Asia/Tokyo", "LANG": "C"},
+    )
     assert done.code == 0, done.out
     assert one.read_bytes() == other.read_bytes()
     found = contents(one)
@@ -71,14 +79,22 @@ def test_a_bundle_is_the_same_each_time_and_holds_what_the_index_says(ann: Perso
     assert {member.path: (member.size, member.sha256) for member in index.members} == {
         path: (len(data), hashlib.sha256(data).hexdigest()) for path, data in found.items()
     }
-    for path in ("report.md", "results.json", "MANIFEST.sha256", "evidence/run.json", "evidence/scenario.yaml"):
+    for path in (
+        "report.md",
+        "results.json",
+        "MANIFEST.sha256",
+        "evidence/run.json",
+        "evidence/scenario.yaml",
+    ):
         assert found[f"run/{path}"] == (moved / path).read_bytes()
     for arm in ("candidate", "control"):
         assert found[f"run/evidence/source/{arm}/rank.sh"] == RANK.encode()
 
 
 @pytest.mark.whole
-def test_a_bundle_is_verified_and_shown_as_its_run_is(usual: tuple[Person, Ran], bob: Person) -> None:
+def test_a_bundle_is_verified_and_shown_as_its_run_is(
+    usual: tuple[Person, Ran], bob: Person
+) -> None:
     """`verify` and `show` take a bundle as they take a run, with the same words and codes, and leave nothing."""
     ann, ran = usual
     bundle = bob.folder / "run.rankproof.tar.xz"
@@ -112,7 +128,9 @@ def test_nothing_planted_leaves_the_machine(ann: Person, project: Project) -> No
     text = text.replace('fixed: "yes"', 'fixed: "yes", rest: somewhere').replace(
         'fixed: "no"', 'fixed: "no", rest: elsewhere'
     )
-    place = project({f"{WORDS}/scenario.yaml": text, f"{WORDS}/rank.py": CHATTY, f"{WORDS}/rank.sh": ""})
+    place = project(
+        {f"{WORDS}/scenario.yaml": text, f"{WORDS}/rank.py": CHATTY, f"{WORDS}/rank.sh": ""}
+    )
     git(
         place,
         "remote",
@@ -163,13 +181,19 @@ def test_nothing_planted_leaves_the_machine(ann: Person, project: Project) -> No
 def test_a_leak_that_is_the_authors_own_is_found(ann: Person, project: Project) -> None:
     """A secret or a name in the code itself stops the bundle with the place; a kind can be let out by name."""
     home = ann.folder / "home"
-    place = project({f"{WORDS}/rank.sh": RANK + f"# ask mary.jane\n# see {home}/notes\n# hf_planted_token\n"})
+    place = project(
+        {f"{WORDS}/rank.sh": RANK + f"# ask mary.jane\n# see {home}/notes\n# hf_planted_token\n"}
+    )
     env = {"HF_TOKEN": "hf_planted_token", "USER": "mary.jane", "LOGNAME": "mary.jane"}
     ran = ann("run", WORDS, cwd=place, env=env)
     out = ann.folder / "bundle"
     stopped = ann("bundle", str(ran.folder), "--out", str(out), cwd=place, env=env)
     assert stopped.code == 2
-    for words in ("the value of HF_TOKEN (secret)", "the user's name (user)", "the path of the home folder (home)"):
+    for words in (
+        "the value of HF_TOKEN (secret)",
+        "the user's name (user)",
+        "the path of the home folder (home)",
+    ):
         assert words in stopped.out
     assert "run/evidence/source/candidate/rank.sh:" in stopped.out
     assert "hf_planted_token" not in stopped.out
@@ -212,9 +236,13 @@ def test_only_a_finished_run_as_it_was_signed_is_bundled(ann: Person, project: P
 
 def test_inputs_are_carried_up_to_a_limit(ann: Person, project: Project, tmp_path: Path) -> None:
     """Inputs are carried as they were given to the run, or named by digest with the reason."""
-    text = SCENARIO.replace("matrix:", "inputs: {small: {path: data}, large: {path: large.bin}}\nmatrix:")
+    text = SCENARIO.replace(
+        "matrix:", "inputs: {small: {path: data}, large: {path: large.bin}}\nmatrix:"
+    )
     large = "x" * (2 * 2**20)
-    place = project({f"{WORDS}/scenario.yaml": text, f"{WORDS}/data/a/b": "b", f"{WORDS}/large.bin": large})
+    place = project(
+        {f"{WORDS}/scenario.yaml": text, f"{WORDS}/data/a/b": "b", f"{WORDS}/large.bin": large}
+    )
     ran = ann("run", WORDS, cwd=place)
     out = ann.folder / "bundle"
     done = ann("bundle", str(ran.folder), "--out", str(out), "--inputs-limit", "1", cwd=place)
@@ -226,14 +254,23 @@ def test_inputs_are_carried_up_to_a_limit(ann: Person, project: Project, tmp_pat
     assert (tmp_path / "unpacked" / "inputs" / "small" / "a" / "b").read_text() == "b"
     (place / WORDS / "data" / "a" / "b").write_text("c")
     changed = ann("bundle", str(ran.folder), "--out", str(ann.folder / "more"), cwd=place)
-    assert "input small is named by its digest only: what lies there is not what the run was given" in changed.out
+    assert (
+        "input small is named by its digest only: what lies there is not what the run was given"
+        in changed.out
+    )
 
 
 def test_inputs_are_carried_of_a_scenario_outside_a_repository(ann: Person, tmp_path: Path) -> None:
     """They are found where the run had them, whoever calls from where, and taken only if they are still the same."""
     place, elsewhere = ann.folder / "loose", ann.folder / "elsewhere" / "other.txt"
-    given = "{words: {path: words.txt}, own: {path: data}, far: {path: x}, made: {layouts: [gpt2-files]}}"
-    files = {"scenario.yaml": SCENARIO.replace("matrix:", f"inputs: {given}\nmatrix:"), "rank.sh": RANK}
+    given = (
+        "{words: {path: words.txt}, own: {path: data}, far: {path: x}, made: {layouts:"
+        " [gpt2-files]}}"
+    )
+    files = {
+        "scenario.yaml": SCENARIO.replace("matrix:", f"inputs: {given}\nmatrix:"),
+        "rank.sh": RANK,
+    }
     for path, text in {**files, "words.txt": "two words\n", "data/a/b": "b"}.items():
         (place / path).parent.mkdir(parents=True, exist_ok=True)
         (place / path).write_text(text)
@@ -274,9 +311,9 @@ def test_secrets_are_told_by_the_names_of_variables() -> None:
         "SSH_AUTH_SOCK": "/etc/passwd",
     }
     needles = Needles(environ=environ)
-    assert [leak.what for leak in needles.look("a", b"x\n0123456789 short Mary Jane /etc/passwd")] == [
-        "the value of API_KEY"
-    ]
+    assert [
+        leak.what for leak in needles.look("a", b"x\n0123456789 short Mary Jane /etc/passwd")
+    ] == ["the value of API_KEY"]
     assert needles.look("a", b"x\n0123456789")[0].line == 2
     assert not Needles(environ=environ, allowed=["secret"]).look("a", b"0123456789")
 
@@ -285,10 +322,14 @@ def test_a_private_key_among_the_code_is_found(tmp_path: Path) -> None:
     """A key lies in the copy where `subject.path` took in more than was meant; talk of one is none."""
     key = tmp_path / "key"
     subprocess.run(
-        ["ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-f", str(key)], check=True, stdin=subprocess.DEVNULL
+        ["ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-f", str(key)],
+        check=True,
+        stdin=subprocess.DEVNULL,
     )
     needles = Needles(environ={})
-    assert [(leak.kind, leak.what) for leak in needles.look("a", key.read_bytes())] == [("secret", "a private key")]
+    assert [(leak.kind, leak.what) for leak in needles.look("a", key.read_bytes())] == [
+        ("secret", "a private key")
+    ]
     patch = b"".join(b"+" + line for line in key.read_bytes().splitlines(keepends=True))
     assert [leak.line for leak in needles.look("a.patch", b"@@ -0,0 @@\n" + patch)] == [2]
     assert not needles.look("a", key.with_suffix(".pub").read_bytes())

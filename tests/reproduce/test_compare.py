@@ -30,7 +30,11 @@ def test_the_same_run_is_the_same() -> None:
     found = compare(one, one)
     assert (found.word, found.pairs) == ("same", 59)
     assert {each.word for each in found.rows if each.decides} == {"same"}
-    assert not [each for each in found.rows if each.kind in ("scenario", "environment") and each.word != "same"]
+    assert not [
+        each
+        for each in found.rows
+        if each.kind in ("scenario", "environment") and each.word != "same"
+    ]
 
 
 def test_shared_seeds_are_paired() -> None:
@@ -45,7 +49,9 @@ def test_shared_seeds_are_paired() -> None:
 
 def test_other_seeds_are_counted() -> None:
     """With other seeds Fisher judges the counts."""
-    found = compare(record(cell(candidate=CLEAN)), record(cell(candidate=["fail"] * 9 + CLEAN[9:], seed=5)))
+    found = compare(
+        record(cell(candidate=CLEAN)), record(cell(candidate=["fail"] * 9 + CLEAN[9:], seed=5))
+    )
     assert found.pairs == 0
     assert row(found, "candidate").word == "changed"
     assert "Fisher" in row(found, "candidate").how
@@ -54,7 +60,9 @@ def test_other_seeds_are_counted() -> None:
 
 def test_three_failures_of_59_are_no_change() -> None:
     """3 of 59 against 0 of 59 is p = 0.24: the verdicts differ, nobody can tell, and it says what would settle it."""
-    found = compare(record(cell(candidate=CLEAN, seed=1)), record(cell(candidate=["fail"] * 3 + CLEAN[3:])))
+    found = compare(
+        record(cell(candidate=CLEAN, seed=1)), record(cell(candidate=["fail"] * 3 + CLEAN[3:]))
+    )
     rate = row(found, "candidate")
     assert (rate.word, rate.values) == ("cannot tell", ("0 of 59", "3 of 59"))
     assert "p = 0.24" in rate.how
@@ -74,7 +82,8 @@ def test_few_clean_trials_do_not_make_a_same() -> None:
 def test_a_control_that_changed() -> None:
     """A control that no longer fails as stated is a change of the results."""
     found = compare(
-        record(cell(candidate=CLEAN, control=["fail"] * 8)), record(cell(candidate=CLEAN, control=["pass"] * 8))
+        record(cell(candidate=CLEAN, control=["fail"] * 8)),
+        record(cell(candidate=CLEAN, control=["pass"] * 8)),
     )
     assert row(found, "control").word == "changed"
     assert found.word == "changed"
@@ -82,7 +91,9 @@ def test_a_control_that_changed() -> None:
 
 def test_void_trials_are_not_counted_and_not_paired() -> None:
     """A void trial says nothing in either record."""
-    found = compare(record(cell(candidate=["void", *CLEAN])), record(cell(candidate=["pass", *CLEAN])))
+    found = compare(
+        record(cell(candidate=["void", *CLEAN])), record(cell(candidate=["pass", *CLEAN]))
+    )
     assert found.pairs == 59
     assert row(found, "candidate").values == ("0 of 59", "0 of 60")
 
@@ -102,12 +113,16 @@ def test_check_by_check() -> None:
 
 def test_cells_that_only_one_has() -> None:
     """A cell that is missing or skipped on one side cannot be told."""
-    found = compare(record(cell("ranks=2", candidate=CLEAN)), record(cell("ranks=3", candidate=CLEAN)))
+    found = compare(
+        record(cell("ranks=2", candidate=CLEAN)), record(cell("ranks=3", candidate=CLEAN))
+    )
     assert [(each.cell, each.word) for each in found.rows if each.kind == "verdict"] == [
         ("ranks=2", "cannot tell"),
         ("ranks=3", "cannot tell"),
     ]
-    skipped = record({**cell(verdict="SKIPPED"), "candidate": None, "control": None, "measured": []})
+    skipped = record(
+        {**cell(verdict="SKIPPED"), "candidate": None, "control": None, "measured": []}
+    )
     assert compare(record(), skipped).word == "cannot tell"
     assert compare(skipped, skipped).word == "cannot tell"
 
@@ -129,14 +144,18 @@ def test_no_trial_that_counts() -> None:
 )
 def test_measurements(before: list[float], after: list[float], word: str) -> None:
     """Measurements go by their intervals, and never decide the answer."""
-    found = compare(record(cell(candidate=CLEAN, load=before)), record(cell(candidate=CLEAN, load=after)))
+    found = compare(
+        record(cell(candidate=CLEAN, load=before)), record(cell(candidate=CLEAN, load=after))
+    )
     assert row(found, "measured").word == word
     assert found.word == "same"
 
 
 def test_times_of_the_trials() -> None:
     """How long the trials took is compared too."""
-    found = compare(record(cell(candidate=CLEAN, ms=100.0)), record(cell(candidate=CLEAN, ms=300.0)))
+    found = compare(
+        record(cell(candidate=CLEAN, ms=100.0)), record(cell(candidate=CLEAN, ms=300.0))
+    )
     time = row(found, "time")
     assert time.word == "changed"
     assert "ratio of medians 3.00" in time.how
@@ -151,11 +170,18 @@ def test_context() -> None:
     ]
     other = record(
         scenario={"seed": "8", "sha256": "00" * 32},
-        environment={"packages": packages, "host": "ffffffffffff", "variant": "cuda", "variables": {"LANG": "C"}},
+        environment={
+            "packages": packages,
+            "host": "ffffffffffff",
+            "variant": "cuda",
+            "variables": {"LANG": "C"},
+        },
         source={"commit": "ee" * 20, "dirty": True},
         arms={"candidate": {"files": {"subject.py": "99" * 32}, "arguments": '{"x":1}'}},
     )
-    found = {(each.kind, each.what): each.values for each in compare(one, other).rows if not each.cell}
+    found = {
+        (each.kind, each.what): each.values for each in compare(one, other).rows if not each.cell
+    }
     assert found["environment", "package torch"] == ("2.13.0", "2.14.0")
     assert found["environment", "package extra"] == ("not there", "1")
     assert found["environment", "variant"] == ("not there", "cuda")
@@ -179,7 +205,11 @@ def test_environments_of_the_arms() -> None:
 
     def found(*packages: dict[str, object]) -> dict[str, tuple[str, str]]:
         rows = compare(made(installed()), made(*packages)).rows
-        return {each.what: each.values for each in rows if each.kind == "environment" and each.word == "changed"}
+        return {
+            each.what: each.values
+            for each in rows
+            if each.kind == "environment" and each.word == "changed"
+        }
 
     assert found(installed()) == {}
     assert found(installed(wheel="cc" * 32)) == {}
@@ -207,8 +237,12 @@ def test_any_two_records(one: list[str], other: list[str], seed: int) -> None:
     first, second = record(cell(candidate=one)), record(cell(candidate=other, seed=seed))
     found = compare(first, second)
     assert found.word == compare(second, first).word
-    assert all(each.more is None or (each.more > 0 and each.word == "cannot tell") for each in found.rows)
+    assert all(
+        each.more is None or (each.more > 0 and each.word == "cannot tell") for each in found.rows
+    )
     told = list(blocks(found, first, second, verified=(True, False)))
     assert found.word.upper() in render_terminal(told).plain
     assert found.word.upper() in render_markdown(told)
-    assert json.loads(json.dumps(as_json(found, first, second, verified=(True, False)), allow_nan=False))
+    assert json.loads(
+        json.dumps(as_json(found, first, second, verified=(True, False)), allow_nan=False)
+    )

@@ -48,7 +48,9 @@ def test_a_report_is_reproduced_on_a_second_clone(
     assert git(mine, "status", "--porcelain") == ""
 
 
-def test_a_change_of_the_subject_is_source_differs(ann: Person, bob: Person, project: Project, clone: Clone) -> None:
+def test_a_change_of_the_subject_is_source_differs(
+    ann: Person, bob: Person, project: Project, clone: Clone
+) -> None:
     """One changed line, committed or not: nothing runs, the file is named, and --repo runs the report's own commit."""
     place = project()
     report, mine = ann.send(bob, made(ann, place)), clone(place)
@@ -66,7 +68,9 @@ def test_a_change_of_the_subject_is_source_differs(ann: Person, bob: Person, pro
     assert again.record.run.source.commit == git(mine, "rev-parse", "HEAD~1")
 
 
-def test_another_scenario_file_is_source_differs(ann: Person, bob: Person, project: Project, clone: Clone) -> None:
+def test_another_scenario_file_is_source_differs(
+    ann: Person, bob: Person, project: Project, clone: Clone
+) -> None:
     """A weakened scenario in the checkout is named, not run."""
     place = project()
     report, mine = ann.send(bob, made(ann, place)), clone(place)
@@ -82,7 +86,9 @@ def test_a_fixed_bug_is_not_reproduced_and_only_with_enough_trials(
     """Three trials against three cannot tell, and say how many would; enough of them refute the FAIL."""
     broken = RANK.replace('"$fixed" != yes', '"$fixed" != never')
     place = project({f"{WORDS}/rank.sh": broken})
-    ran = made(ann, place, "--set", "trials.candidate=3", "--set", "subject.control.with.fixed=no indeed")
+    ran = made(
+        ann, place, "--set", "trials.candidate=3", "--set", "subject.control.with.fixed=no indeed"
+    )
     assert ran.record.judgement.verdict == "FAIL"
     report, mine = ann.send(bob, ran), clone(place)
     commit(mine, {f"{WORDS}/rank.sh": RANK}, tag="fixed")
@@ -92,7 +98,17 @@ def test_a_fixed_bug_is_not_reproduced_and_only_with_enough_trials(
     more = few.record.comparison.result.cells[0].more_trials if few.record.comparison else None
     assert more
     assert f"--trials {3 + more}" in few.out
-    enough = bob("reproduce", str(report), "--candidate", "fixed", "--repo", ".", "--trials", str(3 + more), cwd=mine)
+    enough = bob(
+        "reproduce",
+        str(report),
+        "--candidate",
+        "fixed",
+        "--repo",
+        ".",
+        "--trials",
+        str(3 + more),
+        cwd=mine,
+    )
     assert (enough.code, answer(enough)) == (1, "NOT REPRODUCED"), enough.out
     assert enough.record.run.reproduces is not None
     assert enough.record.run.reproduces.candidate.startswith("commit")
@@ -115,9 +131,19 @@ def test_the_same_verdict_by_another_failure_is_told_apart(
 
 def test_a_bundle_is_enough(ann: Person, bob: Person, project: Project) -> None:
     """Without a clone, a bundle of a changed tree runs the code it holds, and with the inputs it carries."""
-    text = SCENARIO.replace("matrix:", "inputs: {words: {path: words.txt}, own: {path: data}}\nmatrix:")
-    rank = RANK.replace("fixed=$1", 'fixed=$1\ntest "$(cat "$RANKPROOF_INPUT_WORDS")" = "two words" || exit 3')
-    place = project({f"{WORDS}/scenario.yaml": text, f"{WORDS}/words.txt": "two words\n", f"{WORDS}/data/a/b": "b"})
+    text = SCENARIO.replace(
+        "matrix:", "inputs: {words: {path: words.txt}, own: {path: data}}\nmatrix:"
+    )
+    rank = RANK.replace(
+        "fixed=$1", 'fixed=$1\ntest "$(cat "$RANKPROOF_INPUT_WORDS")" = "two words" || exit 3'
+    )
+    place = project(
+        {
+            f"{WORDS}/scenario.yaml": text,
+            f"{WORDS}/words.txt": "two words\n",
+            f"{WORDS}/data/a/b": "b",
+        }
+    )
     (place / WORDS / "rank.sh").write_text(rank)
     ran = made(ann, place)
     assert ran.record.judgement.verdict == "PASS"
@@ -157,7 +183,9 @@ def test_a_changed_tree_is_rebuilt_from_commit_and_patch(
     assert sorted((path, path.stat().st_mtime_ns) for path in (mine / ".git").rglob("*")) == before
 
 
-def test_files_git_never_knew_are_named(ann: Person, bob: Person, project: Project, clone: Clone) -> None:
+def test_files_git_never_knew_are_named(
+    ann: Person, bob: Person, project: Project, clone: Clone
+) -> None:
     """A run of an uncommitted scenario cannot be rebuilt from its commit, and the evidence is named as the way."""
     place = project()
     mine = clone(place)
@@ -171,10 +199,20 @@ def test_files_git_never_knew_are_named(ann: Person, bob: Person, project: Proje
     assert bob("reproduce", str(report), "--dry-run", cwd=mine).code == 0
 
 
-def test_arms_from_revisions_and_patches_are_rebuilt(ann: Person, bob: Person, project: Project, clone: Clone) -> None:
+def test_arms_from_revisions_and_patches_are_rebuilt(
+    ann: Person, bob: Person, project: Project, clone: Clone
+) -> None:
     """Arms that are a revision and a patch of the repository are found in the clone, also where a branch has moved."""
-    place = project({"src/rank.sh": RANK.replace('"$fixed" != yes', "0 = 1"), f"{WORDS}/rank.sh": "", "README": ""})
-    text = SCENARIO.replace('candidate: {with: {fixed: "yes"}}', "path: ../../src\n  candidate: {rev: main}")
+    place = project(
+        {
+            "src/rank.sh": RANK.replace('"$fixed" != yes', "0 = 1"),
+            f"{WORDS}/rank.sh": "",
+            "README": "",
+        }
+    )
+    text = SCENARIO.replace(
+        'candidate: {with: {fixed: "yes"}}', "path: ../../src\n  candidate: {rev: main}"
+    )
     text = text.replace('with: {fixed: "no"}', "patch: break.patch").replace(', "{fixed}"', "")
     (place / "src" / "rank.sh").write_text(RANK.replace('"$fixed" != yes', "1 = 1"))
     (place / WORDS / "break.patch").write_text(git(place, "diff") + "\n")
@@ -189,16 +227,23 @@ def test_arms_from_revisions_and_patches_are_rebuilt(ann: Person, bob: Person, p
         assert done.code == 0, done.out
     done = bob("reproduce", str(report), cwd=mine)
     assert done.code == 0, done.out
-    assert done.record.run.revisions["candidate"].commit == ran.record.run.revisions["candidate"].commit
+    assert (
+        done.record.run.revisions["candidate"].commit
+        == ran.record.run.revisions["candidate"].commit
+    )
     bob.trusts = [bob.fingerprint]
     assert bob("verify", str(done.folder)).code == 0
 
 
-def test_arms_of_another_repository_are_rebuilt(ann: Person, bob: Person, project: Project, clone: Clone) -> None:
+def test_arms_of_another_repository_are_rebuilt(
+    ann: Person, bob: Person, project: Project, clone: Clone
+) -> None:
     """A run with --repo is compared with that repository's clone; where it is not here, the evidence is used."""
     place = project()
     text = (
-        SCENARIO.replace(', "{fixed}"', "").replace('{with: {fixed: "yes"}}', "{}").replace('with: {fixed: "no"}\n', "")
+        SCENARIO.replace(', "{fixed}"', "")
+        .replace('{with: {fixed: "yes"}}', "{}")
+        .replace('with: {fixed: "no"}\n', "")
     )
     other = ann.folder / "other"
     other.mkdir()
@@ -206,21 +251,39 @@ def test_arms_of_another_repository_are_rebuilt(ann: Person, bob: Person, projec
     (other / "note.txt").write_text("")
     commit(place, {"rank.sh": RANK.replace('"$fixed" != yes', "1 = 1")}, tag="broken")
     commit(place, {"rank.sh": RANK.replace('"$fixed" != yes', "0 = 1")}, tag="fixed")
-    ran = made(ann, place, "--repo", str(place), "--candidate", "fixed", "--control", "broken", scenario=str(other))
+    ran = made(
+        ann,
+        place,
+        "--repo",
+        str(place),
+        "--candidate",
+        "fixed",
+        "--control",
+        "broken",
+        scenario=str(other),
+    )
     assert ran.record.judgement.verdict == "PASS", ran.out
     report, mine = ann.send(bob, ran), clone(place)
     done = bob("reproduce", str(report), cwd=mine)
     assert done.code == 0, done.out
 
 
-def test_faults_files_and_measurements_are_reproduced(ann: Person, bob: Person, project: Project, clone: Clone) -> None:
+def test_faults_files_and_measurements_are_reproduced(
+    ann: Person, bob: Person, project: Project, clone: Clone
+) -> None:
     """A scenario with a fault, another file as its control and a measurement is reproduced with all of them."""
-    text = SCENARIO.replace('{with: {fixed: "yes"}}', "{}").replace('with: {fixed: "no"}', "file: broken.py")
+    text = SCENARIO.replace('{with: {fixed: "yes"}}', "{}").replace(
+        'with: {fixed: "no"}', "file: broken.py"
+    )
     text = text.replace('program: [sh, rank.sh, "{fixed}"]', "entry: subject:split").replace(
         "{ranks: [2]}", "{ranks: [2], backend: [none]}"
     )
-    text = text.replace("source: split it", "source: assert prompt").replace("error: NoPrompt", "error: AssertionError")
-    text = text.replace("value: prompt.words, to: 2", "value: prompt.words, to: 2.5, level: numeric, rtol: 0.5")
+    text = text.replace("source: split it", "source: assert prompt").replace(
+        "error: NoPrompt", "error: AssertionError"
+    )
+    text = text.replace(
+        "value: prompt.words, to: 2", "value: prompt.words, to: 2.5, level: numeric, rtol: 0.5"
+    )
     text = text.replace("world: {", "world: {start: fresh, ")
     text += "faults:\n  - {id: late, kind: delay, ranks: [1], at: load, for: 20ms}\n"
     text += "measure:\n  - {id: memory, probe: rss, ranks: every, against: control}\n"
@@ -233,7 +296,13 @@ def test_faults_files_and_measurements_are_reproduced(ann: Person, bob: Person, 
     """
     subject = subject.replace("\n        ", "\n")
     broken = subject.replace('"two words"', '"two words" if context.rank == 0 else ""')
-    place = project({f"{WORDS}/scenario.yaml": text, f"{WORDS}/subject.py": subject, f"{WORDS}/broken.py": broken})
+    place = project(
+        {
+            f"{WORDS}/scenario.yaml": text,
+            f"{WORDS}/subject.py": subject,
+            f"{WORDS}/broken.py": broken,
+        }
+    )
     ran = made(ann, place)
     assert ran.record.judgement.verdict == "PASS", ran.out
     report, mine = ann.send(bob, ran), clone(place)
@@ -242,7 +311,8 @@ def test_faults_files_and_measurements_are_reproduced(ann: Person, bob: Person, 
     assert done.record.comparison is not None
     failures = done.record.comparison.result.cells[0].arms[1].failures_now
     told = (
-        "AssertionError in split of subject.py at 'assert prompt' on rank 1; checks: ended on rank 1, split on rank 1"
+        "AssertionError in split of subject.py at 'assert prompt' on rank 1; checks: ended on rank"
+        " 1, split on rank 1"
     )
     assert list(failures) == [f"{told}; fault late on rank 1: proved"]
 
@@ -275,7 +345,9 @@ def test_a_reproduction_can_be_reproduced(usual: Usual, bob: Person) -> None:
     assert second.code == 0, second.out
 
 
-def test_ranks_of_gloo_in_a_clone_end_to_end(ann: Person, bob: Person, project: Project, clone: Clone) -> None:
+def test_ranks_of_gloo_in_a_clone_end_to_end(
+    ann: Person, bob: Person, project: Project, clone: Clone
+) -> None:
     """Warm ranks joined over gloo: a bundle made in one clone is reproduced in another, down to the source line."""
     from tests.run.conftest import MEETING, MEETING_SUBJECT
 
@@ -297,7 +369,9 @@ def test_ranks_of_gloo_in_a_clone_end_to_end(ann: Person, bob: Person, project: 
     assert failure.startswith("AssertionError in meet of subject.py at 'assert thing' on rank 1")
 
 
-def test_an_input_of_the_hub_is_found_and_carried(ann: Person, bob: Person, project: Project, tmp_path: Path) -> None:
+def test_an_input_of_the_hub_is_found_and_carried(
+    ann: Person, bob: Person, project: Project, tmp_path: Path
+) -> None:
     """An input of the hub comes from the hub at its commit, or from a bundle without any hub."""
     model = tmp_path / "model"
     model.mkdir()

@@ -56,7 +56,13 @@ def test_what_will_run_is_told_and_a_dry_run_runs_nothing(usual: Usual, bob: Per
     report = ann.send(bob, ran)
     told = bob("reproduce", str(report), "--dry-run")
     assert told.code == 0
-    for words in ("program sh rank.sh {fixed}", "rank.sh", '{"fixed":"yes"}', "5 + 5 trials", "seed '7'"):
+    for words in (
+        "program sh rank.sh {fixed}",
+        "rank.sh",
+        '{"fixed":"yes"}',
+        "5 + 5 trials",
+        "seed '7'",
+    ):
         assert words in told.out
     assert not bob.results.exists()
 
@@ -77,7 +83,9 @@ def test_an_input_that_is_not_here_cannot_tell(ann: Person, bob: Person, project
     assert done.code == 0, done.out
 
 
-def test_a_machine_that_lacks_what_is_needed_cannot_tell(ann: Person, bob: Person, project: Project) -> None:
+def test_a_machine_that_lacks_what_is_needed_cannot_tell(
+    ann: Person, bob: Person, project: Project
+) -> None:
     """A cell that is skipped here is CANNOT TELL with the reason, never REPRODUCED."""
     text = SCENARIO.replace("sh, rank.sh", "words-shell, rank.sh")
     place = project({f"{WORDS}/scenario.yaml": text})
@@ -136,13 +144,28 @@ def test_a_forged_reproduction_is_refused(usual: Usual, bob: Person) -> None:
 def test_evidence_of_any_form_is_read_or_refused(usual: Usual, tmp_path: Path) -> None:
     """Somebody who trusts a forged report gets a refusal or a run of what was printed, never a crash."""
     _, ran = usual
-    strange: list[Any] = [None, 5, -1, "x", "../../x", "\ud800", [], {}, ["a"], {"a": 1}, True, 2**70]
+    strange: list[Any] = [
+        None,
+        5,
+        -1,
+        "x",
+        "../../x",
+        "\ud800",
+        [],
+        {},
+        ["a"],
+        {"a": 1},
+        True,
+        2**70,
+    ]
     chance = random.Random(6)
     for turn in range(40):
         forged, scratch = tmp_path / f"forged-{turn}", tmp_path / f"scratch-{turn}"
         shutil.copytree(ran.folder, forged)
         scratch.mkdir()
-        path = chance.choice([forged / "evidence" / "run.json", *sorted(forged.rglob("events.jsonl"))])
+        path = chance.choice(
+            [forged / "evidence" / "run.json", *sorted(forged.rglob("events.jsonl"))]
+        )
         lines = path.read_text().splitlines() if path.suffix == ".jsonl" else [path.read_text()]
         number = chance.randrange(len(lines))
         value = json.loads(lines[number])
@@ -160,7 +183,13 @@ def test_evidence_of_any_form_is_read_or_refused(usual: Usual, tmp_path: Path) -
 
 def places(value: Any, way: tuple[Any, ...] = ()) -> Iterator[tuple[Any, ...]]:
     """The way to every value inside a JSON value."""
-    inside = value.items() if isinstance(value, dict) else enumerate(value) if isinstance(value, list) else ()
+    inside = (
+        value.items()
+        if isinstance(value, dict)
+        else enumerate(value)
+        if isinstance(value, list)
+        else ()
+    )
     for step, inner in inside:
         yield (*way, step)
         yield from places(inner, (*way, step))

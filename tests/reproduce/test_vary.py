@@ -43,7 +43,11 @@ def odd(project: Project, condition: str, *, rank: str = RANK, scenario: str = S
 
 def runs(person: Person) -> list[Path]:
     """Every run of a person, the oldest first."""
-    reports = [path for path in (person.results / "words").glob("*/report.md") if not path.parent.is_symlink()]
+    reports = [
+        path
+        for path in (person.results / "words").glob("*/report.md")
+        if not path.parent.is_symlink()
+    ]
     return [path.parent for path in sorted(reports, key=lambda path: path.stat().st_mtime_ns)]
 
 
@@ -65,15 +69,21 @@ def varied(person: Person) -> dict[str, Record]:
     }
 
 
-def test_the_variable_that_makes_the_difference_is_named(ann: Person, bob: Person, project: Project) -> None:
+def test_the_variable_that_makes_the_difference_is_named(
+    ann: Person, bob: Person, project: Project
+) -> None:
     """One change per run, each signed: TZ flips the answer, threads and worlds at a time do not; the rest is listed."""
     place = odd(project, '[ "$TZ" = Etc/GMT-1 ]')
-    report = ann.send(bob, ann("run", WORDS, cwd=place, env={"TZ": "Etc/GMT-1", "OMP_NUM_THREADS": "3"}))
+    report = ann.send(
+        bob, ann("run", WORDS, cwd=place, env={"TZ": "Etc/GMT-1", "OMP_NUM_THREADS": "3"})
+    )
     elsewhere = {"TZ": "Etc/GMT-2", "MKL_NUM_THREADS": "7"}
     planned = bob("reproduce", str(report), "--vary", "--dry-run", env=elsewhere)
     assert planned.code == 0, planned.out
     assert "at most 3 runs more, with one change each:" in planned.out
-    assert lines(planned, "variable TZ: ") == ["variable TZ: Etc/GMT-1 instead of Etc/GMT-2 (as in the first run)"]
+    assert lines(planned, "variable TZ: ") == [
+        "variable TZ: Etc/GMT-1 instead of Etc/GMT-2 (as in the first run)"
+    ]
     assert not bob.results.exists()
 
     done = bob("reproduce", str(report), "--vary", env=elsewhere)
@@ -120,7 +130,9 @@ def answer_of(folder: Path) -> str:
     return comparison.result.answer
 
 
-def test_a_different_failure_is_explained_as_well(ann: Person, bob: Person, project: Project) -> None:
+def test_a_different_failure_is_explained_as_well(
+    ann: Person, bob: Person, project: Project
+) -> None:
     """The verdict is the same and the line is not: the walk is made, and names the variable; threads flip it too."""
     broken = RANK.replace('"$fixed" != yes', '"$fixed" != never')
     place = odd(project, '{ [ "$TZ" = Etc/GMT-1 ] || [ "$OMP_NUM_THREADS" != 1 ]; }', rank=broken)
@@ -128,7 +140,10 @@ def test_a_different_failure_is_explained_as_well(ann: Person, bob: Person, proj
     done = bob("reproduce", str(report), "--vary")
     assert answer_of(runs(bob)[0]) == "SAME VERDICT, DIFFERENT FAILURE", done.out
     assert done.code == 1
-    assert "variable TZ: Etc/GMT-1 instead of not there (as in the first run): flips it, REPRODUCED, " in done.out
+    assert (
+        "variable TZ: Etc/GMT-1 instead of not there (as in the first run): flips it, REPRODUCED, "
+        in done.out
+    )
     assert f"world.env.OMP_NUM_THREADS: 2 instead of 1 {ALIKE}: flips it, REPRODUCED, " in done.out
     assert "2 single changes of 3 made it REPRODUCED:" in done.out
 
@@ -139,7 +154,11 @@ def test_where_nothing_flips_it_that_is_said(ann: Person, bob: Person, project: 
     Where the counts exclude nothing, nothing is tried.
     """
     (ann.folder / "home" / "odd").write_text("")
-    place = odd(project, '[ -e "$HOME/odd" ]', scenario=SCENARIO.replace("world: {", "world: {home: shared, "))
+    place = odd(
+        project,
+        '[ -e "$HOME/odd" ]',
+        scenario=SCENARIO.replace("world: {", "world: {home: shared, "),
+    )
     report = ann.send(bob, made(ann, place))
     done = bob("reproduce", str(report), "--vary")
     assert done.code == 1, done.out
@@ -163,9 +182,12 @@ def usable(count: int) -> Iterator[None]:
 
 
 @pytest.mark.skipif(
-    not hasattr(os, "sched_setaffinity") or len(os.sched_getaffinity(0)) < 2, reason="needs two processors, and Linux"
+    not hasattr(os, "sched_setaffinity") or len(os.sched_getaffinity(0)) < 2,
+    reason="needs two processors, and Linux",
 )
-def test_the_number_of_usable_processors_is_varied(ann: Person, bob: Person, project: Project) -> None:
+def test_the_number_of_usable_processors_is_varied(
+    ann: Person, bob: Person, project: Project
+) -> None:
     """A first run on one processor is run again on one of the two here; the other way round cannot be."""
     place = odd(project, '[ "$(env -u OMP_NUM_THREADS nproc)" = 1 ]')
     with usable(1):
@@ -173,13 +195,17 @@ def test_the_number_of_usable_processors_is_varied(ann: Person, bob: Person, pro
     report = ann.send(bob, ran)
     with usable(2):
         done = bob("reproduce", str(report), "--vary", "--jobs", "1")
-    assert "affinity: 1 instead of 2 (as in the first run): flips it, REPRODUCED, " in done.out, done.out
+    assert "affinity: 1 instead of 2 (as in the first run): flips it, REPRODUCED, " in done.out, (
+        done.out
+    )
     assert varied(bob)["affinity"].run.environment.affinity == 1
     with usable(2):
         on_two = bob.send(ann, Ran(done.code, done.out, _only(runs(bob)[0])))
     with usable(1):
         planned = ann("reproduce", str(on_two), "--vary", "--dry-run")
-    assert "not varied: affinity: 2 then, 1 here: fewer can be used here" in planned.out, planned.out
+    assert "not varied: affinity: 2 then, 1 here: fewer can be used here" in planned.out, (
+        planned.out
+    )
 
 
 def _only(folder: Path) -> Path:
@@ -192,7 +218,9 @@ def _only(folder: Path) -> Path:
 
 def test_fresh_seeds_are_a_second_pass(ann: Person, bob: Person, project: Project) -> None:
     """The candidate fails with the report's seeds only: each pass has its answer and report, and the seeds decide."""
-    known = "|".join(str(derive_seed("7", "words", "ranks=2,backend=none", index, 1)) for index in range(5))
+    known = "|".join(
+        str(derive_seed("7", "words", "ranks=2,backend=none", index, 1)) for index in range(5)
+    )
     place = odd(project, f'case "$RANKPROOF_SEED" in {known}) :;; *) false;; esac')
     ran = made(ann, place)
     assert ran.record.judgement.verdict == "FAIL"
@@ -200,7 +228,10 @@ def test_fresh_seeds_are_a_second_pass(ann: Person, bob: Person, project: Projec
     done = bob("reproduce", str(report), "--fresh-seeds")
     assert done.code == 1, done.out
     assert "passes: 2, with the report's seeds and then with fresh seeds" in done.out
-    assert "REPRODUCED with the report's seeds, NOT REPRODUCED with fresh ones: THE SEEDS DECIDE" in done.out
+    assert (
+        "REPRODUCED with the report's seeds, NOT REPRODUCED with fresh ones: THE SEEDS DECIDE"
+        in done.out
+    )
     first, second = runs(bob)
     assert (answer_of(first), answer_of(second)) == ("REPRODUCED", "NOT REPRODUCED")
     told = record(second).run.reproduces
@@ -208,7 +239,10 @@ def test_fresh_seeds_are_a_second_pass(ann: Person, bob: Person, project: Projec
     assert told.varied is not None
     assert (told.varied.before, told.varied.after) == ("7", record(second).scenario.seed)
     assert f"the root '{record(second).scenario.seed}'" in done.out
-    assert told.varied.beside == f"sha256:{hashlib.sha256((first / 'report.md').read_bytes()).hexdigest()}"
+    assert (
+        told.varied.beside
+        == f"sha256:{hashlib.sha256((first / 'report.md').read_bytes()).hexdigest()}"
+    )
     same = record(first).run.reproduces
     assert same is not None
     assert same.report == told.report
@@ -217,12 +251,17 @@ def test_fresh_seeds_are_a_second_pass(ann: Person, bob: Person, project: Projec
     assert [bob("verify", str(folder)).code for folder in (first, second)] == [0, 0]
 
 
-def test_where_the_seeds_do_not_decide_both_passes_are_reproduced(usual: tuple[Person, Ran], bob: Person) -> None:
+def test_where_the_seeds_do_not_decide_both_passes_are_reproduced(
+    usual: tuple[Person, Ran], bob: Person
+) -> None:
     """Both passes end alike: exit code 0, and no word says more than that no sign of it was seen."""
     ann, ran = usual
     done = bob("reproduce", str(ann.send(bob, ran)), "--fresh-seeds", "--vary")
     assert done.code == 0, done.out
-    told = "REPRODUCED with the report's seeds, REPRODUCED with fresh ones: NO SIGN THAT THE SEEDS DECIDE"
+    told = (
+        "REPRODUCED with the report's seeds, REPRODUCED with fresh ones: NO SIGN THAT THE SEEDS"
+        " DECIDE"
+    )
     assert told in done.out
     assert "vary: nothing is varied: REPRODUCED, so nothing is to be explained" in done.out
     assert len(runs(bob)) == 2
@@ -248,21 +287,29 @@ def test_a_word_needs_an_effect_and_a_difference() -> None:
     """A change that nobody sees did nothing; what the counts do not tell from the first pass only may have done it."""
     assert word(shown=False, answer="REPRODUCED", against="NOT REPRODUCED") == "took no effect"
     assert word(shown=True, answer="REPRODUCED", against="NOT REPRODUCED") == "flips it"
-    assert word(shown=True, answer="REPRODUCED", against="SAME VERDICT, DIFFERENT FAILURE") == "flips it"
+    assert (
+        word(shown=True, answer="REPRODUCED", against="SAME VERDICT, DIFFERENT FAILURE")
+        == "flips it"
+    )
     assert word(shown=True, answer="REPRODUCED", against="CANNOT TELL") == "may flip it"
     assert word(shown=True, answer="REPRODUCED", against="REPRODUCED") == "may flip it"
     assert word(shown=True, answer="CANNOT TELL", against="NOT REPRODUCED") == "cannot tell"
     assert word(shown=True, answer="NOT REPRODUCED", against="REPRODUCED") == "does not flip it"
 
 
-def test_what_cannot_be_changed_here_is_named_with_the_reason(usual: tuple[Person, Ran], tmp_path: Path) -> None:
+def test_what_cannot_be_changed_here_is_named_with_the_reason(
+    usual: tuple[Person, Ran], tmp_path: Path
+) -> None:
     """Another machine in all that matters: what can be set is varied, everything else has a reason, nothing is lost."""
     opened = open_report(usual[1].report, policy=SignerPolicy(), trust=True, scratch=tmp_path)
     reproduced = opened.reproduced()
     there = reproduced.environment
     here = there.model_copy(
         update={
-            **dict.fromkeys(("python", "implementation", "system", "machine", "cpu", "gpu", "variant"), "another"),
+            **dict.fromkeys(
+                ("python", "implementation", "system", "machine", "cpu", "gpu", "variant"),
+                "another",
+            ),
             "cores": 96,
             "affinity": there.affinity + 1,
             "memory": 1,
@@ -273,7 +320,9 @@ def test_what_cannot_be_changed_here_is_named_with_the_reason(usual: tuple[Perso
 
     def walked(start: Literal["warm", "fresh"] = "fresh", **update: object) -> Walk:
         first = reproduced.model_copy(update=update)
-        return walk(opened.scenario, first, Here(environment=here, start=start, jobs=1, rankproof="0"))
+        return walk(
+            opened.scenario, first, Here(environment=here, start=start, jobs=1, rankproof="0")
+        )
 
     found = walked(jobs=3, start="warm")
     assert {change.what: change.after for change in found.changes} == {
@@ -284,11 +333,25 @@ def test_what_cannot_be_changed_here_is_named_with_the_reason(usual: tuple[Perso
         "world.env.OMP_NUM_THREADS": str(there.affinity + 1),
     }
     left = {one.what: one.reason for one in found.left}
-    machine = {"python", "implementation", "system", "machine", "cpu", "gpu", "variant", "cores", "rankproof"}
+    machine = {
+        "python",
+        "implementation",
+        "system",
+        "machine",
+        "cpu",
+        "gpu",
+        "variant",
+        "cores",
+        "rankproof",
+    }
     assert machine | {"variable NCCL_DEBUG", "package torch", "package transformers"} <= left.keys()
     assert "nothing here can change it" not in left.values()
     assert "they do not have it" in left["variable NCCL_DEBUG"]
-    known = differences(opened.scenario.needs, reproduced, Here(environment=here, start="fresh", jobs=3, rankproof="0"))
+    known = differences(
+        opened.scenario.needs,
+        reproduced,
+        Here(environment=here, start="fresh", jobs=3, rankproof="0"),
+    )
     assert {one.what for one in known if one.group != "rarely matters"} <= left.keys() | {
         change.what for change in found.changes
     }
@@ -304,7 +367,9 @@ def test_only_what_the_facts_show_took_effect(usual: tuple[Person, Ran]) -> None
     run = usual[1].record.run
     environment = run.environment.model_copy(update={"variables": {"TZ": "UTC"}, "affinity": 2})
     overrides = ['seed="x"', "trials.candidate=5", 'seed="y"', 'world.env.OMP_NUM_THREADS="2"']
-    run = run.model_copy(update={"environment": environment, "overrides": overrides, "jobs": 3, "start": "fresh"})
+    run = run.model_copy(
+        update={"environment": environment, "overrides": overrides, "jobs": 3, "start": "fresh"}
+    )
     values = {
         "seeds": ("y", "x"),
         "world.env.OMP_NUM_THREADS": ("2", "1"),
@@ -317,7 +382,9 @@ def test_only_what_the_facts_show_took_effect(usual: tuple[Person, Ran]) -> None
     beside = f"sha256:{'0' * 64}"
     for what, (shown, other) in values.items():
         assert is_shown(ChangeFacts(what=what, before=other, after=shown, beside=beside), run), what
-        assert not is_shown(ChangeFacts(what=what, before=shown, after=other, beside=beside), run), what
+        assert not is_shown(
+            ChangeFacts(what=what, before=shown, after=other, beside=beside), run
+        ), what
     assert not is_shown(ChangeFacts(what="weather", before="rain", after=None, beside=beside), run)
 
 
@@ -332,7 +399,9 @@ def test_a_change_is_undone_whatever_happens(monkeypatch: pytest.MonkeyPatch) ->
     """A variable that was not there is not there afterwards, one that was has its value, also behind an error."""
     monkeypatch.setenv("TZ", "Etc/GMT-2")
     monkeypatch.delenv("CXX", raising=False)
-    change = Change(what="variable TZ", before="", after="", why="", variables={"TZ": None, "CXX": "c++"})
+    change = Change(
+        what="variable TZ", before="", after="", why="", variables={"TZ": None, "CXX": "c++"}
+    )
 
     class Broken(Exception):
         pass

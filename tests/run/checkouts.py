@@ -47,12 +47,21 @@ version = "VERSION"
 def git(folder: Path, *words: str) -> str:
     """Run git in a folder, as nobody in particular."""
     own = ["-c", "user.name=t", "-c", "user.email=t@example.org", "-c", "init.defaultBranch=main"]
-    done = subprocess.run(["git", *own, "-C", str(folder), *words], capture_output=True, text=True, check=True)
+    done = subprocess.run(
+        ["git", *own, "-C", str(folder), *words], capture_output=True, text=True, check=True
+    )
     return done.stdout.strip()
 
 
 def write(
-    folder: Path, name: str, version: str, text: str, *, requires: str = "", alter: str = "pass", tag: str = ""
+    folder: Path,
+    name: str,
+    version: str,
+    text: str,
+    *,
+    requires: str = "",
+    alter: str = "pass",
+    tag: str = "",
 ) -> str:
     """Commit a package with one module; `alter` is what its build does to the files. Returns the commit's id."""
     (folder / name).mkdir(parents=True, exist_ok=True)

@@ -26,7 +26,9 @@ ENDS_WITHIN = 300
 LIMIT = 1 << 20
 
 
-def run(*arguments: str, cwd: Path, env: Mapping[str, str], merged: bool = False) -> subprocess.CompletedProcess[str]:
+def run(
+    *arguments: str, cwd: Path, env: Mapping[str, str], merged: bool = False
+) -> subprocess.CompletedProcess[str]:
     """Run a command to its end, and until nobody holds its streams, as `subprocess.run` would, without an input.
 
     Args:

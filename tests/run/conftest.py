@@ -58,7 +58,8 @@ MEETING_SUBJECT = f"{SUBJECT}    context.group.barrier()\n"
 
 ROOT_USER = hasattr(os, "geteuid") and os.geteuid() == 0
 needs_mount = pytest.mark.skipif(
-    not (ROOT_USER and sys.platform.startswith("linux") and shutil.which("mount")), reason="mounts a tmpfs: needs root"
+    not (ROOT_USER and sys.platform.startswith("linux") and shutil.which("mount")),
+    reason="mounts a tmpfs: needs root",
 )
 
 
@@ -93,7 +94,11 @@ def needs_packages(ran: Ran) -> None:
 
 def environment(home: Path, **more: str) -> dict[str, str]:
     """The environment of a command: a home of its own, so that a test never signs with somebody's key."""
-    kept = {name: os.environ[name] for name in ("PATH", "LANG", "VIRTUAL_ENV", "TMPDIR") if name in os.environ}
+    kept = {
+        name: os.environ[name]
+        for name in ("PATH", "LANG", "VIRTUAL_ENV", "TMPDIR")
+        if name in os.environ
+    }
     return {**kept, "HOME": str(home), "PYTHONPATH": str(ROOT), "CI": "true", **more}
 
 
@@ -107,7 +112,11 @@ def scenario(tmp_path: Path) -> Callable[..., Path]:
 
     def write(files: Mapping[str, str] | None = None) -> Path:
         folder = tmp_path / "scenario"
-        for name, text in {"scenario.yaml": SCENARIO, "subject.py": SUBJECT, **(files or {})}.items():
+        for name, text in {
+            "scenario.yaml": SCENARIO,
+            "subject.py": SUBJECT,
+            **(files or {}),
+        }.items():
             path = folder / name
             path.parent.mkdir(parents=True, exist_ok=True)
             path.write_text(text)
@@ -121,10 +130,14 @@ def staged(tmp_path: Path) -> Callable[..., dict[str, StagedArm]]:
     """Stage a scenario, with overrides."""
     count = iter(range(100))
 
-    def run(folder: Path, *overrides: str, inputs: list[Path] | None = None) -> dict[str, StagedArm]:
+    def run(
+        folder: Path, *overrides: str, inputs: list[Path] | None = None
+    ) -> dict[str, StagedArm]:
         loaded = load_scenario(folder, overrides=overrides)
         results = ResultsFolder(tmp_path / f"results-{next(count)}", "it")
-        return stage_arms(loaded.scenario, folder=loaded.folder, inputs=inputs or [], results=results)
+        return stage_arms(
+            loaded.scenario, folder=loaded.folder, inputs=inputs or [], results=results
+        )
 
     return run
 
@@ -135,7 +148,9 @@ def rankproof(tmp_path: Path) -> Callable[..., Ran]:
     return partial(run_command, tmp_path)
 
 
-def run_command(place: Path, *arguments: str, cwd: Path | None = None, env: Mapping[str, str] | None = None) -> Ran:
+def run_command(
+    place: Path, *arguments: str, cwd: Path | None = None, env: Mapping[str, str] | None = None
+) -> Ran:
     """Run a command of ours to its end, in a home and a results folder at a place.
 
     In a process of its own, but for `verify`: an interpreter that imports all it needs takes longer than what it does.
@@ -144,7 +159,9 @@ def run_command(place: Path, *arguments: str, cwd: Path | None = None, env: Mapp
     if arguments[0] == "verify" and cwd is None and env is None:
         return verified_here(place, *arguments)
     given = [*arguments, "--results", str(results)] if arguments[0] == "run" else list(arguments)
-    done = command_server.run(*given, cwd=cwd or place, env=environment(place / "home", **(env or {})))
+    done = command_server.run(
+        *given, cwd=cwd or place, env=environment(place / "home", **(env or {}))
+    )
     return Ran(done.returncode, done.stdout, done.stderr, results)
 
 
@@ -193,8 +210,16 @@ def small_disk(tmp_path: Path) -> Iterator[Path]:
 def offered(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> dict[str, str]:
     """Two versions of a package that needs another; variables under which pip finds them and nothing else."""
     folder = tmp_path / "wheels"
-    wheels.write(folder, "greeting", "1.0", "from word import WORD\nTEXT = WORD.upper()\n", requires=["word>=1"])
-    wheels.write(folder, "greeting", "2.0", "from word import WORD\nTEXT = WORD\n", requires=["word>=1"])
+    wheels.write(
+        folder,
+        "greeting",
+        "1.0",
+        "from word import WORD\nTEXT = WORD.upper()\n",
+        requires=["word>=1"],
+    )
+    wheels.write(
+        folder, "greeting", "2.0", "from word import WORD\nTEXT = WORD\n", requires=["word>=1"]
+    )
     wheels.write(folder, "word", "1.2", "WORD = 'hello'\n")
     found = wheels.settings(folder, tmp_path / "cache")
     for name, value in found.items():
@@ -213,8 +238,9 @@ def kept_environments(pytestconfig: pytest.Config) -> dict[str, str]:
 
 
 HOSTILE = (
-    "<script>alert(1)</script><img src=x onerror=alert(2)> ]]> --> &amp; \x1b[31mred\x1b[0m \u202egnp.exe\u202c "
-    "\x00\x0b [link](javascript:alert(3)) \"' onmouseover=alert(4) -----BEGIN SSH SIGNATURE----- \ufffe \U0001f600"
+    "<script>alert(1)</script><img src=x onerror=alert(2)> ]]> --> &amp; \x1b[31mred\x1b[0m"
+    " \u202egnp.exe\u202c \x00\x0b [link](javascript:alert(3)) \"' onmouseover=alert(4) -----BEGIN"
+    " SSH SIGNATURE----- \ufffe \U0001f600"
 )
 
 
@@ -228,7 +254,9 @@ class Pair:
 
     @property
     def signer(self) -> str:
-        done = subprocess.run(["ssh-keygen", "-lf", self.key], capture_output=True, text=True, check=True)
+        done = subprocess.run(
+            ["ssh-keygen", "-lf", self.key], capture_output=True, text=True, check=True
+        )
         return done.stdout.split()[1]
 
 
@@ -238,12 +266,16 @@ def pair(tmp_path_factory: pytest.TempPathFactory) -> Pair:
     root = tmp_path_factory.mktemp("pair")
     key = root / "key"
     subprocess.run(["ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-f", key], check=True)
-    hostile = f"    if context.rank:\n        print({HOSTILE!r})\n        raise ValueError({HOSTILE!r})\n"
+    hostile = (
+        f"    if context.rank:\n        print({HOSTILE!r})\n        raise ValueError({HOSTILE!r})\n"
+    )
     often = SCENARIO.replace("control: 2", "control: 5")  # enough to be compared
     texts = {
         "good": (often, SUBJECT),
         "bad": (
-            often.replace("id: meet", "id: parting").replace("Ranks meet", '"Ranks <b>part</b> ]]> & \\u202eleave"'),
+            often.replace("id: meet", "id: parting").replace(
+                "Ranks meet", '"Ranks <b>part</b> ]]> & \\u202eleave"'
+            ),
             SUBJECT.replace("    assert thing\n", f"    assert thing\n{hostile}"),
         ),
     }
@@ -251,7 +283,14 @@ def pair(tmp_path_factory: pytest.TempPathFactory) -> Pair:
         (root / name).mkdir()
         (root / name / "scenario.yaml").write_text(scenario_text)
         (root / name / "subject.py").write_text(subject)
-    given = ("run", *(str(root / name) for name in texts), "--results", str(root / "results"), "--key", str(key))
+    given = (
+        "run",
+        *(str(root / name) for name in texts),
+        "--results",
+        str(root / "results"),
+        "--key",
+        str(key),
+    )
     done = command_server.run(*given, cwd=root, env=environment(root / "home"))
     assert done.returncode == 1, done.stdout + done.stderr
     folders = [(root / "results" / name / "latest").resolve() for name in ("meet", "parting")]

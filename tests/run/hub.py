@@ -17,7 +17,11 @@ COMMIT = "c0ffee" + "0" * 34
 @contextmanager
 def serve(model: str, folder: Path) -> Iterator[str]:
     """Serve the files of `folder` as revision `main` of `model`; yields the endpoint."""
-    files = {path.relative_to(folder).as_posix(): path.read_bytes() for path in folder.rglob("*") if path.is_file()}
+    files = {
+        path.relative_to(folder).as_posix(): path.read_bytes()
+        for path in folder.rglob("*")
+        if path.is_file()
+    }
 
     class Handler(BaseHTTPRequestHandler):
         protocol_version = "HTTP/1.1"
@@ -35,10 +39,18 @@ def serve(model: str, folder: Path) -> Iterator[str]:
             path = unquote(urlsplit(self.path).path)
             if path.startswith(f"/api/models/{model}/revision/"):
                 siblings = [{"rfilename": name} for name in sorted(files)]
-                self._send(json.dumps({"id": model, "sha": COMMIT, "siblings": siblings}).encode(), body=body)
+                self._send(
+                    json.dumps({"id": model, "sha": COMMIT, "siblings": siblings}).encode(),
+                    body=body,
+                )
             elif path.startswith(f"/api/models/{model}/tree/"):
                 entries = [
-                    {"type": "file", "path": name, "size": len(data), "oid": hashlib.sha256(data).hexdigest()}
+                    {
+                        "type": "file",
+                        "path": name,
+                        "size": len(data),
+                        "oid": hashlib.sha256(data).hexdigest(),
+                    }
                     for name, data in sorted(files.items())
                 ]
                 self._send(json.dumps(entries).encode(), body=body)

@@ -43,7 +43,14 @@ checks:
   - {id: ended, kind: exit, ranks: every, code: 0}
 """
 NOBODY = {"GIT_CONFIG_GLOBAL": "/dev/null", "GIT_CONFIG_NOSYSTEM": "1"}
-PERSON = ("-c", "user.name=somebody", "-c", "user.email=somebody@example.org", "-c", "commit.gpgsign=false")
+PERSON = (
+    "-c",
+    "user.name=somebody",
+    "-c",
+    "user.email=somebody@example.org",
+    "-c",
+    "commit.gpgsign=false",
+)
 
 
 def git(folder: Path, *arguments: str) -> str:
@@ -53,7 +60,10 @@ def git(folder: Path, *arguments: str) -> str:
         check=True,
         capture_output=True,
         text=True,
-        env={**{name: value for name, value in os.environ.items() if not name.startswith("GIT_")}, **NOBODY},
+        env={
+            **{name: value for name, value in os.environ.items() if not name.startswith("GIT_")},
+            **NOBODY,
+        },
     )
     return done.stdout.strip()
 
@@ -91,7 +101,13 @@ def arm_with_traps(folder: Path, tripped: Path) -> None:
     trap.chmod(trap.stat().st_mode | stat.S_IXUSR)
     hooks = Path(git(folder, "rev-parse", "--absolute-git-dir")) / "hooks"
     hooks.mkdir(exist_ok=True)
-    for name in ("post-checkout", "post-index-change", "reference-transaction", "pre-commit", "post-merge"):
+    for name in (
+        "post-checkout",
+        "post-index-change",
+        "reference-transaction",
+        "pre-commit",
+        "post-merge",
+    ):
         (hooks / name).write_text(trap.read_text())
         (hooks / name).chmod(0o755)
     settings = {
@@ -111,8 +127,10 @@ def arm_with_traps(folder: Path, tripped: Path) -> None:
 def content(folder: Path) -> dict[str, str]:
     """sha256 of every file of a folder, with its rights."""
     return {
-        path.relative_to(folder).as_posix(): f"{path.lstat().st_mode:o} "
-        + (hashlib.sha256(path.read_bytes()).hexdigest() if path.is_file() else "")
+        path.relative_to(folder).as_posix(): (
+            f"{path.lstat().st_mode:o} "
+            + (hashlib.sha256(path.read_bytes()).hexdigest() if path.is_file() else "")
+        )
         for path in sorted(folder.rglob("*"))
     }
 

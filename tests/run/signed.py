@@ -37,8 +37,17 @@ class Signed:
     def payload(self) -> bytes:
         return dsse.read(self.envelope.read_bytes()).payload
 
-    def sign(self, payload: bytes, *, kind: str = PAYLOAD_TYPE, key: Path | None = None, keyid: str = "me") -> Any:
-        armoured = sshsig.sign(dsse.pae(kind, payload), key or self.key, namespace=NAMESPACE_ATTESTATION)
+    def sign(
+        self,
+        payload: bytes,
+        *,
+        kind: str = PAYLOAD_TYPE,
+        key: Path | None = None,
+        keyid: str = "me",
+    ) -> Any:
+        armoured = sshsig.sign(
+            dsse.pae(kind, payload), key or self.key, namespace=NAMESPACE_ATTESTATION
+        )
         return keyid, armoured
 
     def attest(self, payload: bytes, *, kind: str = PAYLOAD_TYPE, key: Path | None = None) -> None:

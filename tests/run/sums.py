@@ -46,7 +46,11 @@ sys.exit(main())
 
 
 def events(ran: Ran, trial: str, name: str) -> list[dict[str, Any]]:
-    lines = (ran.folder / f"evidence/ranks-2-backend-none/{trial}/events.jsonl").read_text().splitlines()
+    lines = (
+        (ran.folder / f"evidence/ranks-2-backend-none/{trial}/events.jsonl")
+        .read_text()
+        .splitlines()
+    )
     return [event for event in map(json.loads, lines) if event["name"] == name]
 
 

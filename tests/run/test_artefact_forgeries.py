@@ -36,11 +36,15 @@ def place(sums: Ran) -> Path:
 
 def array(folder: Path, trial: str) -> tuple[Path, dict[str, Any]]:
     """The file of rank 1's array in a trial, and the event that tells of it."""
-    lines = (folder / f"evidence/ranks-2-backend-none/{trial}/events.jsonl").read_text().splitlines()
+    lines = (
+        (folder / f"evidence/ranks-2-backend-none/{trial}/events.jsonl").read_text().splitlines()
+    )
     values = next(
         event["values"]
         for event in map(json.loads, lines)
-        if event["name"] == "artefact.found" and event["rank"] == 1 and event["values"]["artefact"] == "total"
+        if event["name"] == "artefact.found"
+        and event["rank"] == 1
+        and event["values"]["artefact"] == "total"
     )
     return folder / FOLDER / f"{values['sha256']}.npy", values
 
@@ -80,29 +84,55 @@ def edit(folder: Path, trial: str, name: str, change: Callable[[dict[str, Any]],
 
 def smaller_difference(folder: Path) -> None:
     """A candidate that was too far off would be let through so."""
-    edit(folder, "control-00000", "artefact.compared", lambda values: values["comparison"]["worst"].update(found=6.25))
+    edit(
+        folder,
+        "control-00000",
+        "artefact.compared",
+        lambda values: values["comparison"]["worst"].update(found=6.25),
+    )
 
 
 def nothing_beyond(folder: Path) -> None:
-    edit(folder, "control-00000", "artefact.compared", lambda values: values["comparison"].update(beyond=0))
+    edit(
+        folder,
+        "control-00000",
+        "artefact.compared",
+        lambda values: values["comparison"].update(beyond=0),
+    )
 
 
 def other_arrays_compared(folder: Path) -> None:
     _, values = array(folder, "candidate-00000")
-    edit(folder, "control-00000", "artefact.compared", lambda stated: stated.update(found=values["sha256"]))
+    edit(
+        folder,
+        "control-00000",
+        "artefact.compared",
+        lambda stated: stated.update(found=values["sha256"]),
+    )
 
 
 def no_difference(folder: Path) -> None:
     """All that the events hold of the comparison is taken from a trial that passed."""
     same = next(
         json.loads(line)["values"]
-        for line in (folder / "evidence/ranks-2-backend-none/candidate-00000/events.jsonl").read_text().splitlines()
+        for line in (
+            (folder / "evidence/ranks-2-backend-none/candidate-00000/events.jsonl")
+            .read_text()
+            .splitlines()
+        )
         if json.loads(line)["name"] == "artefact.compared"
     )
-    edit(folder, "control-00000", "artefact.compared", lambda values: values.update(comparison=same["comparison"]))
+    edit(
+        folder,
+        "control-00000",
+        "artefact.compared",
+        lambda values: values.update(comparison=same["comparison"]),
+    )
 
 
-@pytest.mark.parametrize("forgery", [changed_array, renamed_array, missing_array, added_array, smaller_difference])
+@pytest.mark.parametrize(
+    "forgery", [changed_array, renamed_array, missing_array, added_array, smaller_difference]
+)
 def test_a_changed_array_or_comparison_is_refused_under_a_good_signature(
     ran: Ran, place: Path, tmp_path: Path, forgery: Any
 ) -> None:
@@ -111,7 +141,9 @@ def test_a_changed_array_or_comparison_is_refused_under_a_good_signature(
 
 
 @pytest.mark.parametrize("forgery", [nothing_beyond, other_arrays_compared, no_difference])
-def test_a_comparison_of_other_arrays_is_refused(ran: Ran, place: Path, tmp_path: Path, forgery: Any) -> None:
+def test_a_comparison_of_other_arrays_is_refused(
+    ran: Ran, place: Path, tmp_path: Path, forgery: Any
+) -> None:
     """It contradicts itself, or what the arrays give."""
     refused(ran, place, tmp_path, forgery)
 
@@ -128,7 +160,9 @@ def refused(ran: Ran, place: Path, tmp_path: Path, forgery: Callable[[Path], Non
     assert (found.code, any(word in found.out for word in words)) == (3, True), found.out
 
 
-def lines_changed(folder: Path, arm: str, change: Callable[[dict[str, Any]], list[dict[str, Any]]]) -> None:
+def lines_changed(
+    folder: Path, arm: str, change: Callable[[dict[str, Any]], list[dict[str, Any]]]
+) -> None:
     """Put other events in the place of each event of an arm's trials."""
     for path in folder.glob(f"evidence/*/{arm}-*/events.jsonl"):
         made = [one for line in path.read_text().splitlines() for one in change(json.loads(line))]
@@ -137,16 +171,22 @@ def lines_changed(folder: Path, arm: str, change: Callable[[dict[str, Any]], lis
 
 def not_compared(folder: Path) -> None:
     """A control that held would seem to fail: what is not compared is not close."""
-    lines_changed(folder, "control", lambda event: [] if event["name"] == "artefact.compared" else [event])
+    lines_changed(
+        folder, "control", lambda event: [] if event["name"] == "artefact.compared" else [event]
+    )
 
 
 def compared_twice(folder: Path) -> None:
     """The first says what the signer likes, the second is what the arrays give."""
-    lines_changed(folder, "candidate", lambda event: [event] * (1 + (event["name"] == "artefact.compared")))
+    lines_changed(
+        folder, "candidate", lambda event: [event] * (1 + (event["name"] == "artefact.compared"))
+    )
 
 
 def found_twice(folder: Path) -> None:
-    lines_changed(folder, "candidate", lambda event: [event] * (1 + (event["name"] == "artefact.found")))
+    lines_changed(
+        folder, "candidate", lambda event: [event] * (1 + (event["name"] == "artefact.found"))
+    )
 
 
 def compared_unasked(folder: Path) -> None:
@@ -189,7 +229,9 @@ def other_shape(folder: Path) -> None:
 
 def no_needle(folder: Path) -> None:
     """That a tolerance was tried is left out."""
-    lines_changed(folder, "candidate", lambda event: [] if event["name"] == "needles.tried" else [event])
+    lines_changed(
+        folder, "candidate", lambda event: [] if event["name"] == "needles.tried" else [event]
+    )
 
 
 def needles_unasked(folder: Path) -> None:
@@ -199,7 +241,10 @@ def needles_unasked(folder: Path) -> None:
         if event["name"] != "artefact.compared":
             return [event]
         values = {"check": "same", "expected": "a" * 64, "others": {}, "needles": {}}
-        return [event, {**event, "name": "needles.tried", "rank": None, "pid": None, "values": values}]
+        return [
+            event,
+            {**event, "name": "needles.tried", "rank": None, "pid": None, "values": values},
+        ]
 
     lines_changed(folder, "control", more)
 
@@ -213,7 +258,9 @@ def needle_sharpened(folder: Path) -> None:
 
 
 def needle_of_another_array(folder: Path) -> None:
-    lines_changed(folder, "candidate", lambda event: [_with_needle(event, what="rolled by 1 along axis 0")])
+    lines_changed(
+        folder, "candidate", lambda event: [_with_needle(event, what="rolled by 1 along axis 0")]
+    )
 
 
 def needle_of_a_larger_scale(folder: Path) -> None:
@@ -236,7 +283,9 @@ def _with_needle(event: dict[str, Any], **change: Any) -> dict[str, Any]:
 @pytest.mark.parametrize(
     "forgery", [needle_blunted, needle_sharpened, needle_of_another_array, needle_of_a_larger_scale]
 )
-def test_needles_are_tried_again(ran: Ran, place: Path, tmp_path: Path, forgery: Callable[[Path], None]) -> None:
+def test_needles_are_tried_again(
+    ran: Ran, place: Path, tmp_path: Path, forgery: Callable[[Path], None]
+) -> None:
     """What a check is said to make of a wrong array has to be what it makes of it."""
     folder = tmp_path / ran.folder.parent.name / ran.folder.name
     shutil.copytree(ran.folder, folder)

@@ -60,7 +60,10 @@ def test_it_is_judged_again_with_numpy_and_without(ran: Ran, place: Path) -> Non
         find_signer(explicit=str(signer(place))).fingerprint,
     ]
     whole = run_command(place, *arguments)
-    assert (whole.code, "10 comparisons of arrays worked out again" in whole.out) == (0, True), whole.out
+    assert (whole.code, "10 comparisons of arrays worked out again" in whole.out) == (
+        0,
+        True,
+    ), whole.out
     bare = subprocess.run(
         [sys.executable, "-c", BARE, *arguments],
         cwd=ROOT,
@@ -117,7 +120,8 @@ def test_a_rank_s_folder_is_not_trusted(place: Path, tmp_path: Path) -> None:
     ran = run_command(tmp_path, "run", str(folder))
     assert ran.code == 0, ran.out + ran.err
     why = {
-        one["values"].get("file"): one["values"].get("why") for one in events(ran, "candidate-00000", "artefact.found")
+        one["values"].get("file"): one["values"].get("why")
+        for one in events(ran, "candidate-00000", "artefact.found")
     }
     assert why["pipe.npy"] == why["link.bin"] == why["sub.npy"] == "it is not a regular file"
     assert why["cut.npy"] == "it is not a file of NumPy's format (.npy)"
@@ -133,9 +137,13 @@ def test_a_rank_s_folder_is_not_trusted(place: Path, tmp_path: Path) -> None:
 
 
 @pytest.mark.whole
-def test_what_is_beyond_the_budget_is_compared_and_not_kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_is_beyond_the_budget_is_compared_and_not_kept(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Of a trial and of a run the evidence holds so many bytes; the rest is known by digest and comparison."""
-    big = SUBJECT.replace("np.arange(12.0", "np.arange(12.0 * (1 << 20)").replace("reshape(3, 4)", "reshape(3, -1)")
+    big = SUBJECT.replace("np.arange(12.0", "np.arange(12.0 * (1 << 20)").replace(
+        "reshape(3, 4)", "reshape(3, -1)"
+    )
     folder = tmp_path / "scenario"
     folder.mkdir()
     (folder / "scenario.yaml").write_text(SCENARIO)
@@ -148,10 +156,17 @@ def test_what_is_beyond_the_budget_is_compared_and_not_kept(tmp_path: Path, monk
     report = (ran.folder / "report.md").read_text()
     assert "off by 0.5 at \\[1, 2\\] (1 of 12582912 beyond" in report
     assert "artefacts of ranks are not in the evidence, whose room was limited" in report
-    fingerprint = find_signer(explicit=str(tmp_path / "home/.local/share/rankproof/signing_key")).fingerprint
-    verified = run_command(tmp_path, "verify", str(ran.folder / "report.md"), "--signer", fingerprint)
+    fingerprint = find_signer(
+        explicit=str(tmp_path / "home/.local/share/rankproof/signing_key")
+    ).fingerprint
+    verified = run_command(
+        tmp_path, "verify", str(ran.folder / "report.md"), "--signer", fingerprint
+    )
     assert verified.code == 0, verified.out
-    assert "10 judged by what the events hold of them (an array is not in the evidence)" in verified.out
+    assert (
+        "10 judged by what the events hold of them (an array is not in the evidence)"
+        in verified.out
+    )
 
 
 @pytest.mark.whole
@@ -159,11 +174,19 @@ def test_what_is_beyond_the_budget_is_compared_and_not_kept(tmp_path: Path, monk
     ("slip", "why"),
     [
         ("if not context.rank and stale: return", "total was not kept, by rank 0"),
-        ("total = total.astype('float64' if context.rank and stale else 'float32')", "its dtype is float64"),
-        ("total = total if not (stale and context.rank) else b'bytes'", "total.bin holds bytes, not an array"),
+        (
+            "total = total.astype('float64' if context.rank and stale else 'float32')",
+            "its dtype is float64",
+        ),
+        (
+            "total = total if not (stale and context.rank) else b'bytes'",
+            "total.bin holds bytes, not an array",
+        ),
     ],
 )
-def test_a_control_in_which_nothing_was_compared_did_not_fail_as_stated(tmp_path: Path, slip: str, why: str) -> None:
+def test_a_control_in_which_nothing_was_compared_did_not_fail_as_stated(
+    tmp_path: Path, slip: str, why: str
+) -> None:
     """A slip of its author, which says nothing of how far apart the arrays are: INCONCLUSIVE, with the reason."""
     subject = SUBJECT.replace("total[1, 2] += 0.5", "pass").replace(
         "    context.keep(", f"    {slip}\n    context.keep(", 1
@@ -176,7 +199,9 @@ def test_a_control_in_which_nothing_was_compared_did_not_fail_as_stated(tmp_path
     assert ran.code == 2, ran.out + ran.err
     (cell,) = ran.record.judgement.cells
     assert cell.control is not None
-    assert [(one.code, why in one.text) for one in cell.control.otherwise] == [(DeviationCode.NOT_COMPARED, True)]
+    assert [(one.code, why in one.text) for one in cell.control.otherwise] == [
+        (DeviationCode.NOT_COMPARED, True)
+    ]
 
 
 def test_a_world_of_one_is_not_compared_with_itself(tmp_path: Path) -> None:

@@ -25,7 +25,11 @@ def test_findings_about_others_are_marked_so() -> None:
     for found in loaded:
         assert (found.scenario.role, "on-demand" in found.scenario.tags) == ("upstream", True)
         assert "#" in found.scenario.question
-        assert [note for note in found.notes if "one rank" not in note.message and "**" not in note.message] == []
+        assert [
+            note
+            for note in found.notes
+            if "one rank" not in note.message and "**" not in note.message
+        ] == []
         # What a run with other versions may turn over stands nowhere in what it is called.
         assert not any(digit in found.scenario.title for digit in ("5.5", "5.6"))
 
@@ -58,7 +62,9 @@ def test_one_refused_request_is_found_and_a_healthy_hub_changes_the_verdict(
     assert healthy.record.judgement.verdict == "INCONCLUSIVE"
     assert "both arms are the same code" in healthy.record.judgement.reasons[0]
     cells = healthy.record.judgement.cells
-    assert [(cell.control.failed, cell.control.as_stated) for cell in cells if cell.control is not None] == [(0, 0)]
+    assert [
+        (cell.control.failed, cell.control.as_stated) for cell in cells if cell.control is not None
+    ] == [(0, 0)]
 
 
 def events(ran: Ran, evidence: str) -> list[tuple[str, dict[str, Any]]]:
@@ -79,7 +85,9 @@ def test_the_sweeps_tables_count_every_trial_and_come_out_the_same(tmp_path: Pat
     assert "| 2 | 1/8 = 12.5%" in told[0].stdout
     assert f"| {1 - (1 - 2 / 12) ** 2:.1%} |" in told[0].stdout
     (quota / "t0.jsonl").write_text("")
-    assert "0 pools told their end, 4 were started" in sweep(quota, chance, tmp_path / "no.svg").stderr
+    assert (
+        "0 pools told their end, 4 were started" in sweep(quota, chance, tmp_path / "no.svg").stderr
+    )
     assert not (tmp_path / "no.svg").exists()
 
 
@@ -95,10 +103,14 @@ def evidence(folder: Path, cells: list[tuple[int, list[int]]]) -> Path:
     folder.mkdir()
     found = []
     for index, (threads, failed) in enumerate(cells):
-        lines = [{"name": "pool.done", "values": {"loads": threads, "failed": bad}} for bad in failed]
+        lines = [
+            {"name": "pool.done", "values": {"loads": threads, "failed": bad}} for bad in failed
+        ]
         for number in range(threads * 4):
             status = 429 if number < sum(failed) else 200
-            lines.append({"name": "hub.request", "values": {"role": "model_info", "status": status}})
+            lines.append(
+                {"name": "hub.request", "values": {"role": "model_info", "status": status}}
+            )
         (folder / f"t{index}.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
         trial = {"evidence": f"t{index}.jsonl", "outcome": "fail" if any(failed) else "void"}
         found.append({"id": f"threads={threads}", "ranks": 4, "candidate": {"trials": [trial]}})

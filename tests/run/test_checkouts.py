@@ -37,7 +37,11 @@ def sha256(path: Path) -> str:
 
 
 def found(wanted: Environment, folder: Path) -> Supply:
-    return Supply(checkouts={name: find(name, given, folder=folder) for name, given in wanted.checkouts.items()})
+    return Supply(
+        checkouts={
+            name: find(name, given, folder=folder) for name, given in wanted.checkouts.items()
+        }
+    )
 
 
 @pytest.mark.slow
@@ -61,14 +65,22 @@ def test_a_package_is_built_from_a_commit(offered: dict[str, str], tmp_path: Pat
     assert told[1].endswith(f"own at commit {second[:12]}")
     assert told[2].startswith("installing 2 packages, ")
     facts = head.facts.checkouts["own"]
-    assert (facts.repo, facts.rev, facts.commit, facts.folder, facts.changed) == ("own", "HEAD", second, "", True)
+    assert (facts.repo, facts.rev, facts.commit, facts.folder, facts.changed) == (
+        "own",
+        "HEAD",
+        second,
+        "",
+        True,
+    )
     assert facts.tree == checkouts.git(repository, "rev-parse", f"{second}^{{tree}}")
     assert facts.files == {"own/__init__.py": hashlib.sha256(b"NUMBER = 2\n").hexdigest()}
     assert (old.facts.checkouts["own"].commit, old.facts.checkouts["own"].changed) == (first, False)
     assert [sha256(wheel) for wheel in head.wheels] == [head.facts.packages[0].wheel]
     assert head.facts.content != old.facts.content
     named, told = make(second)
-    assert [text.partition(": ")[2] for text in told] == [caution], "made already, and said each time"
+    assert [text.partition(": ")[2] for text in told] == [caution], (
+        "made already, and said each time"
+    )
     assert named.facts.checkouts["own"].rev == second
     assert (named.python, named.facts.content) == (head.python, head.facts.content)
     before = sha256(head.wheels[0])
@@ -93,7 +105,9 @@ def test_a_checkout_beside_a_file_of_requirements(offered: dict[str, str], tmp_p
     assert (made.facts.versions, made.named) == ({"own": "1.0", "word": "1.2"}, ("own", "word"))
     greeting = sha256(Path(offered["PIP_FIND_LINKS"]) / "greeting-1.0-py3-none-any.whl")
     other = supplied(f"greeting==1.0 --hash=sha256:{greeting}\n".encode(), name="r.txt")
-    with pytest.raises(EnvironmentProblem, match=r"the file of requirements lacks word\S*, which (own|greeting)"):
+    with pytest.raises(
+        EnvironmentProblem, match=r"the file of requirements lacks word\S*, which (own|greeting)"
+    ):
         provide(wanted, replace(other, checkouts=built))
 
 
@@ -113,13 +127,17 @@ def test_what_cannot_be_built_is_said(offered: dict[str, str], tmp_path: Path) -
 
     assert problem(path="gone").startswith("repo gone is not a folder")
     assert problem(path="own", rev="v9").startswith("rev v9 names no commit of own")
-    assert problem(path="own/own").startswith("own/own holds no pyproject.toml and no setup.py at HEAD")
+    assert problem(path="own/own").startswith(
+        "own/own holds no pyproject.toml and no setup.py at HEAD"
+    )
     said = problem(path="own")
     assert said.startswith("own from own at HEAD (commit ")
     assert said.endswith("cannot be built: RuntimeError: no compiler is here")
     assert str(tmp_path) not in said
     checkouts.write(repository, "own", "1.0", "")
-    assert problem(path="own", name="other").endswith("is own 1.0: name it own in environment.packages")
+    assert problem(path="own", name="other").endswith(
+        "is own 1.0: name it own in environment.packages"
+    )
 
 
 SUBJECT = """
@@ -186,7 +204,11 @@ RECORD = "own-1.0.dist-info/RECORD"
 
 
 def evidence_of(ran: Ran) -> list[str]:
-    return [name for name in forge.names(ran.folder) if name.startswith("evidence/") and "/figures/" not in name]
+    return [
+        name
+        for name in forge.names(ran.folder)
+        if name.startswith("evidence/") and "/figures/" not in name
+    ]
 
 
 def committed(folder: Path) -> str:
@@ -208,7 +230,9 @@ def test_two_commits_of_a_package_are_compared(
     assert f"+own 1.0 (commit {head[:12]})" in ran.record.changed
     report = (ran.folder / "report.md").read_text()
     assert "-NUMBER = 1\n+NUMBER = 2\n" in report, "the module that differs, line by line"
-    assert f"candidate: own was built from ./own at HEAD: commit {head}, tree " in report.replace("\\", "")
+    assert f"candidate: own was built from ./own at HEAD: commit {head}, tree " in report.replace(
+        "\\", ""
+    )
     assert {name for name in evidence_of(ran) if "/environment/" in name} == {
         f"evidence/environment/{arm}/own-1.0-py3-none-any.whl" for arm in ("candidate", "control")
     }
@@ -235,7 +259,9 @@ def test_two_commits_of_a_package_are_compared(
 
 @pytest.mark.slow
 @pytest.mark.whole
-def test_a_forged_checkout_is_refused(scenario: Write, rankproof: Run, offered: dict[str, str], tmp_path: Path) -> None:
+def test_a_forged_checkout_is_refused(
+    scenario: Write, rankproof: Run, offered: dict[str, str], tmp_path: Path
+) -> None:
     """Another revision, tree or wheel than the evidence and the ranks tell never ends as PASS."""
     head = committed(tmp_path / "own")
     ran = rankproof("run", str(scenario(FILES)), env=offered)
@@ -255,25 +281,38 @@ def test_a_forged_checkout_is_refused(scenario: Write, rankproof: Run, offered: 
             record = assemble(lambda name: (copy / name).read_bytes(), evidence_of(ran))
         except RecordError as error:
             return str(error)
-        return f"{record.judgement.verdict}: {'; '.join(map(str, record.judgement.reasons))} {record.judgement}"
+        return (
+            f"{record.judgement.verdict}: {'; '.join(map(str, record.judgement.reasons))}"
+            f" {record.judgement}"
+        )
 
     assert verdict(lambda _facts: None).startswith("PASS: ")
     assert "own was built from v1, not from the scenario's" in verdict(other_revision)
-    changed = f"own/__init__.py is not as commit {head[:12]} has it: the build of own 1.0 changed it"
+    changed = (
+        f"own/__init__.py is not as commit {head[:12]} has it: the build of own 1.0 changed it"
+    )
     assert changed in verdict(other_tree).partition(" verdict=")[0]
     assert f"made by the build of own, in no file of commit {head[:12]}" in verdict(no_such_file)
-    assert "does not account for: evidence/environment/candidate/own-1.0-py3-none-any.whl" in verdict(no_checkout)
+    assert (
+        "does not account for: evidence/environment/candidate/own-1.0-py3-none-any.whl"
+        in verdict(no_checkout)
+    )
     assert "is not the wheel that own was installed from" in verdict(other_wheel)
     assert "does not tell for each arm what its repository holds" in verdict(silent)
 
     files = evident((ran.folder / WHEEL).read_bytes())
     text = b"NUMBER = 2 # other\n"
     line = f"own/__init__.py,sha256={wheels.digest(text)},{len(text)}"
-    listed = [line if one.startswith("own/__init__") else one for one in files[RECORD].decode().splitlines()]
+    listed = [
+        line if one.startswith("own/__init__") else one
+        for one in files[RECORD].decode().splitlines()
+    ]
     other = {**files, "own/__init__.py": text}
     whole = pack({**other, RECORD: ("\n".join(listed) + "\n").encode()})
     assert "is not a wheel as runs keep them" in verdict(installed_from(b"x"), kept=b"x")
-    assert "has other files than own that was installed" in verdict(installed_from(whole), kept=whole)
+    assert "has other files than own that was installed" in verdict(
+        installed_from(whole), kept=whole
+    )
     digest = wheel_digest(evident(whole)[RECORD].decode())
     found = "own 1.0 was installed, a rank found 1.0 or other files of it"
     assert found in verdict(installed_from(whole, record=digest), kept=whole)
@@ -301,11 +340,17 @@ def test_a_package_that_was_never_built_cannot_be_brought_along(
     assert ran.code == 2, ran.out + ran.err
     (cell,) = ran.record.judgement.cells
     assert [str(reason) for reason in cell.reasons] == [
-        "environment of the candidate: nowhere cannot be had: it is not in the cache, and pip finds no version of it"
+        (
+            "environment of the candidate: nowhere cannot be had: it is not in the cache, and pip finds"
+            " no version of it"
+        )
     ]
     signer = ("--signer", fingerprint(ran), "--results", str(tmp_path / "again"))
-    missing = rankproof("reproduce", str(ran.folder), *signer, "--from-evidence", "--dry-run", env=offered)
+    missing = rankproof(
+        "reproduce", str(ran.folder), *signer, "--from-evidence", "--dry-run", env=offered
+    )
     assert missing.code == 2
-    assert "CANNOT TELL: package own of the candidate was to be built from HEAD of a checkout, and the run never" in (
-        missing.out
+    assert (
+        "CANNOT TELL: package own of the candidate was to be built from HEAD of a checkout, and the"
+        " run never" in (missing.out)
     )

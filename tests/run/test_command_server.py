@@ -10,14 +10,25 @@ from tests.run import command_server
 from tests.run.conftest import command, environment
 
 
-def test_a_forked_command_answers_as_a_started_one(scenario: Callable[..., Path], tmp_path: Path) -> None:
+def test_a_forked_command_answers_as_a_started_one(
+    scenario: Callable[..., Path], tmp_path: Path
+) -> None:
     """Exit code, output and errors are the same, in the folder and under the variables that it is given."""
     scenario()
-    for words, more in (("list scenario", {}), ("run --jobs 0", {}), ("lint nowhere", {"HOME": "/nowhere"})):
+    for words, more in (
+        ("list scenario", {}),
+        ("run --jobs 0", {}),
+        ("lint nowhere", {"HOME": "/nowhere"}),
+    ):
         env = environment(tmp_path, **more)
         forked = command_server.run(*words.split(), cwd=tmp_path, env=env)
         started = subprocess.run(
-            command(*words.split()), cwd=tmp_path, env=env, capture_output=True, text=True, check=False
+            command(*words.split()),
+            cwd=tmp_path,
+            env=env,
+            capture_output=True,
+            text=True,
+            check=False,
         )
         assert (forked.stdout, forked.stderr) == (started.stdout, started.stderr)
         assert forked.returncode == started.returncode
@@ -26,7 +37,9 @@ def test_a_forked_command_answers_as_a_started_one(scenario: Callable[..., Path]
 
 def test_what_an_interpreter_reads_when_it_starts_gets_one(tmp_path: Path) -> None:
     """A variable of Python's own acts on a command as it would on a user's."""
-    said = command_server.run("--version", cwd=tmp_path, env=environment(tmp_path, PYTHONVERBOSE="1"))
+    said = command_server.run(
+        "--version", cwd=tmp_path, env=environment(tmp_path, PYTHONVERBOSE="1")
+    )
     assert said.returncode == 0
     assert "import 'harness.cli'" in said.stderr
     assert command_server.run("--version", cwd=tmp_path, env=environment(tmp_path)).stderr == ""

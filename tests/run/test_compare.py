@@ -17,7 +17,9 @@ pytestmark = pytest.mark.slow
 @pytest.mark.whole
 def test_a_run_beside_itself(pair: Pair, rankproof: Callable[..., Ran]) -> None:
     """A run compared with itself is verified, pairs every trial, and is the same: half is what it accepts."""
-    ran = rankproof("compare", str(pair.good), str(pair.good / "report.md"), "--signer", pair.signer, "--json")
+    ran = rankproof(
+        "compare", str(pair.good), str(pair.good / "report.md"), "--signer", pair.signer, "--json"
+    )
     assert ran.code == 0, ran.err
     found = json.loads(ran.out)
     assert (found["word"], found["pairs"]) == ("same", 5)
@@ -28,10 +30,14 @@ def test_a_run_beside_itself(pair: Pair, rankproof: Callable[..., Ran]) -> None:
     assert rows["trials that failed as stated"][1] == "same"
 
 
-def test_an_unverified_run_is_refused(pair: Pair, rankproof: Callable[..., Ran], tmp_path: Path) -> None:
+def test_an_unverified_run_is_refused(
+    pair: Pair, rankproof: Callable[..., Ran], tmp_path: Path
+) -> None:
     """What verification refuses is not compared, unless it is asked for by name; it is then marked."""
     edited = shutil.copytree(pair.good, tmp_path / "edited")
-    (edited / "results.json").write_bytes((edited / "results.json").read_bytes().replace(b"Ranks meet", b"Ranks MEET"))
+    (edited / "results.json").write_bytes(
+        (edited / "results.json").read_bytes().replace(b"Ranks meet", b"Ranks MEET")
+    )
     both = (str(pair.good), str(edited), "--signer", pair.signer)
     refused = rankproof("compare", *both)
     assert (refused.code, refused.out) == (3, "")
@@ -55,6 +61,8 @@ def test_nothing_to_compare(pair: Pair, rankproof: Callable[..., Ran], tmp_path:
     """A folder without a run is one line, no traceback."""
     refused = rankproof("compare", str(tmp_path), str(pair.good), "--signer", pair.signer)
     assert (refused.code, "NO REPORT" in refused.err) == (3, True)
-    ran = rankproof("compare", str(tmp_path), str(pair.good), "--signer", pair.signer, "--unverified")
+    ran = rankproof(
+        "compare", str(tmp_path), str(pair.good), "--signer", pair.signer, "--unverified"
+    )
     assert ran.code == 64
     assert "Traceback" not in ran.err

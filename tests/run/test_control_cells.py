@@ -61,8 +61,12 @@ def test_the_control_fails_at_odd_sizes_only(tmp_path: Path) -> None:
     told = (ran.folder / "report.md").read_text().partition("**Control.**")[2].partition("\n")[0]
     assert "evidence/ranks-3-" in told
     assert "evidence/ranks-2-" not in told, "shown as failed by a trial in which it held"
-    signer = find_signer(explicit=str(tmp_path / "home/.local/share/rankproof/signing_key")).fingerprint
-    assert run_command(tmp_path, "verify", str(ran.folder / "report.md"), "--signer", signer).code == 0
+    signer = find_signer(
+        explicit=str(tmp_path / "home/.local/share/rankproof/signing_key")
+    ).fingerprint
+    assert (
+        run_command(tmp_path, "verify", str(ran.folder / "report.md"), "--signer", signer).code == 0
+    )
 
 
 @pytest.mark.parametrize(
@@ -72,7 +76,9 @@ def test_the_control_fails_at_odd_sizes_only(tmp_path: Path) -> None:
         ("[3, 4, 5]", 4, DeviationCode.CHECK_HELD),
     ],
 )
-def test_the_wrong_cells_are_inconclusive(tmp_path: Path, stated: str, doubtful: int, code: DeviationCode) -> None:
+def test_the_wrong_cells_are_inconclusive(
+    tmp_path: Path, stated: str, doubtful: int, code: DeviationCode
+) -> None:
     """The cell that the statement is wrong about is named, and what the control did there."""
     ran = run(tmp_path, SCENARIO.replace("[3, 5]", stated))
     assert ran.code == 2, ran.out + ran.err
@@ -81,8 +87,9 @@ def test_the_wrong_cells_are_inconclusive(tmp_path: Path, stated: str, doubtful:
     assert wrong[0].control is not None
     assert [what.code for what in wrong[0].control.otherwise] == [code]
     word = "held" if code is DeviationCode.FAILED_ELSEWHERE else "failed"
-    assert f"the control {word} as stated in 0 of 5 trials: instead, in 5: check whole" in "; ".join(
-        map(str, wrong[0].reasons)
+    assert (
+        f"the control {word} as stated in 0 of 5 trials: instead, in 5: check whole"
+        in "; ".join(map(str, wrong[0].reasons))
     )
 
 
@@ -96,7 +103,9 @@ def test_the_wrong_cells_are_inconclusive(tmp_path: Path, stated: str, doubtful:
         ("{ranks: [2, 3, 4, 5]}", "note: subject.control.must_fail.cells: names every cell"),
     ],
 )
-def test_cells_that_are_not_there_are_said_before_anything_runs(tmp_path: Path, cells: str, message: str) -> None:
+def test_cells_that_are_not_there_are_said_before_anything_runs(
+    tmp_path: Path, cells: str, message: str
+) -> None:
     """With the axis, its values, and what was meant."""
     folder = tmp_path / "scenario"
     folder.mkdir()
@@ -112,6 +121,11 @@ def test_a_try_says_that_the_control_held(tmp_path: Path) -> None:
     folder.mkdir()
     (folder / "scenario.yaml").write_text(SCENARIO)
     (folder / "subject.py").write_text(SUBJECT)
-    for ranks, words in ((2, "control: held, as stated of this cell"), (3, "control: failed as stated")):
-        tried = run_command(tmp_path, "run", str(folder), "--try", "--cell", f"ranks={ranks},backend=none")
+    for ranks, words in (
+        (2, "control: held, as stated of this cell"),
+        (3, "control: failed as stated"),
+    ):
+        tried = run_command(
+            tmp_path, "run", str(folder), "--try", "--cell", f"ranks={ranks},backend=none"
+        )
         assert (tried.code, words in tried.out) == (0, True), tried.out + tried.err

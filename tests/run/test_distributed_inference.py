@@ -21,7 +21,9 @@ PROMPTS = [[40, 41, 42, 43], [164, 70, 194, 96, 208, 181, 246, 220]]
 def asking(folder: Path, **given: Any) -> DistributedInferenceValidator:
     """One that asks of a small model."""
     places = {"folder": folder / "asked", "results": folder / "results"}
-    return DistributedInferenceValidator(model={"made": "llama"}, **places, **{"signer": None, **given})
+    return DistributedInferenceValidator(
+        model={"made": "llama"}, **places, **{"signer": None, **given}
+    )
 
 
 @pytest.mark.slow
@@ -33,11 +35,15 @@ def asking(folder: Path, **given: Any) -> DistributedInferenceValidator:
         "run_deterministic_test",
         pytest.param(
             "stress_test_pipeline",
-            marks=pytest.mark.skipif(hosts.refusal() is not None, reason="this machine cannot have test hosts"),
+            marks=pytest.mark.skipif(
+                hosts.refusal() is not None, reason="this machine cannot have test hosts"
+            ),
         ),
     ],
 )
-def test_each_question_is_a_signed_run_with_a_control_that_failed(tmp_path: Path, question: str) -> None:
+def test_each_question_is_a_signed_run_with_a_control_that_failed(
+    tmp_path: Path, question: str
+) -> None:
     """PASS, with every fault proved, and a report that is judged the same again by whoever verifies it."""
     signer = find_signer()
     finished = getattr(asking(tmp_path, signer=signer), question)(PROMPTS)
@@ -47,15 +53,28 @@ def test_each_question_is_a_signed_run_with_a_control_that_failed(tmp_path: Path
     assert (cell.candidate.counted, cell.candidate.failed) == (5, 0)
     assert (cell.control.counted, cell.control.as_stated) == (2, 2)
     assert all(strike.proved for trial in cell.candidate.trials for strike in trial.strikes)
-    assert run_command(tmp_path, "verify", str(finished.report), "--signer", signer.fingerprint).code == 0
+    assert (
+        run_command(tmp_path, "verify", str(finished.report), "--signer", signer.fingerprint).code
+        == 0
+    )
 
 
 @pytest.mark.parametrize(
     ("question", "engine", "prompts", "why"),
     [
         ("compare_single_vs_distributed", "hf-pipeline", [], "must hold at least one"),
-        ("compare_single_vs_distributed", "hf-pipeline", [[]], "must be a list of texts or lists of token ids"),
-        ("run_deterministic_test", "hf-pipeline", [[-1]], "must be a list of texts or lists of token ids"),
+        (
+            "compare_single_vs_distributed",
+            "hf-pipeline",
+            [[]],
+            "must be a list of texts or lists of token ids",
+        ),
+        (
+            "run_deterministic_test",
+            "hf-pipeline",
+            [[-1]],
+            "must be a list of texts or lists of token ids",
+        ),
         ("stress_test_pipeline", "hf-tensor", PROMPTS, "is of stages that hand states on"),
         ("stress_test_pipeline", "mlx-pipeline", PROMPTS, "carried.made_anew"),
     ],
@@ -74,7 +93,9 @@ def test_a_reset_strikes_the_rank_that_receives_and_nothing_else_counts(
 ) -> None:
     """gloo may never wake a rank that sends: the stress test and the shipped scenario strike the one after it."""
     asked = list[Any]()
-    monkeypatch.setattr(distributed_inference, "run", lambda scenario, *_, **__: asked.append(scenario))
+    monkeypatch.setattr(
+        distributed_inference, "run", lambda scenario, *_, **__: asked.append(scenario)
+    )
     asking(tmp_path).stress_test_pipeline(PROMPTS)
     for scenario in (one.scenario for one in (*asked, load_scenario(RESET))):
         (struck,) = [fault for fault in scenario.faults if fault.kind == "reset"]

@@ -67,7 +67,8 @@ def test_what_a_rank_costs_is_measured(tmp_path: Path) -> None:
     costs = {answer.what: answer.detail for answer in answers if answer.topic == "a rank costs"}
     assert {"gloo, warm", "gloo, fresh", "program (sh)"} <= set(costs)
     seconds, private, share = (
-        {what: float(re.findall(r"[0-9.]+", detail)[at]) for what, detail in costs.items()} for at in range(3)
+        {what: float(re.findall(r"[0-9.]+", detail)[at]) for what, detail in costs.items()}
+        for at in range(3)
     )
     # A new interpreter imports torch, a forked one shares it: what is measured tells them apart.
     assert seconds["gloo, warm"] < seconds["gloo, fresh"]
@@ -82,9 +83,16 @@ def test_what_a_rank_costs_is_measured(tmp_path: Path) -> None:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("variant", ["cpu", "cuda"])
-def test_the_state_of_nix_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, variant: str) -> None:
+def test_the_state_of_nix_is_told(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, variant: str
+) -> None:
     """In a Nix environment doctor names its store path, a shell that is too old, and a driver that was not found."""
-    made = {"variant": variant, "lock": f"{variant}.txt", "lock_sha256": "a" * 64, "wheels_sha256": "b" * 64}
+    made = {
+        "variant": variant,
+        "lock": f"{variant}.txt",
+        "lock_sha256": "a" * 64,
+        "wheels_sha256": "b" * 64,
+    }
     (tmp_path / "rankproof-environment.json").write_text(json.dumps(made))
     monkeypatch.setattr(sys, "prefix", str(tmp_path))
     monkeypatch.setenv("RANKPROOF_ENV", str(tmp_path))
@@ -93,10 +101,15 @@ def test_the_state_of_nix_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
     for name in ("RANKPROOF_NIX", "RANKPROOF_SOURCE", "RANKPROOF_SHELL"):
         monkeypatch.delenv(name, raising=False)
     answers = {
-        answer.what: answer for answer in examine(results=tmp_path, measure=False) if answer.topic == "environment"
+        answer.what: answer
+        for answer in examine(results=tmp_path, measure=False)
+        if answer.topic == "environment"
     }
     assert (answers["Nix"].word, answers["Nix"].detail) == ("yes", str(tmp_path))
-    assert (answers["shell"].word, answers["shell"].detail) == ("no", "older than locks/wheels.json")
+    assert (answers["shell"].word, answers["shell"].detail) == (
+        "no",
+        "older than locks/wheels.json",
+    )
     assert "nix develop" in answers["shell"].remedy
     assert answers["nixpkgs"].word == "note"
     assert ("driver" in answers) == (variant == "cuda")
@@ -109,7 +122,9 @@ def test_a_variable_without_nix_is_told(tmp_path: Path, monkeypatch: pytest.Monk
     """RANKPROOF_ENV that names no environment of Nix is a note, not a yes."""
     monkeypatch.setenv("RANKPROOF_ENV", str(tmp_path))
     answers = {
-        answer.what: answer for answer in examine(results=tmp_path, measure=False) if answer.topic == "environment"
+        answer.what: answer
+        for answer in examine(results=tmp_path, measure=False)
+        if answer.topic == "environment"
     }
     assert answers["Nix"].word == "note"
     assert answers["RANKPROOF_ENV"].word == "note"

@@ -39,16 +39,25 @@ def files(made: ArmEnvironment) -> Path:
 
 @pytest.mark.slow
 @pytest.mark.whole
-def test_an_environment_is_made_once_and_holds_only_what_was_asked_for(offered: dict[str, str]) -> None:
+def test_an_environment_is_made_once_and_holds_only_what_was_asked_for(
+    offered: dict[str, str],
+) -> None:
     """The second time it comes from the cache without a word, also where nothing can be installed any more."""
     told: list[str] = []
     made = provide(asked(greeting="2.0"), says=told.append)
     assert [text.partition(" ")[0] for text in told] == ["making", "installing"]
-    sizes = [next(Path(offered["PIP_FIND_LINKS"]).glob(f"{name}*")).stat().st_size for name in ("greeting-2", "word")]
+    sizes = [
+        next(Path(offered["PIP_FIND_LINKS"]).glob(f"{name}*")).stat().st_size
+        for name in ("greeting-2", "word")
+    ]
     total, greeting, word = (f"{size / 1024:.1f} KiB" for size in (sum(sizes), *sizes))
-    assert told[1] == f"installing 2 packages, {total}: greeting 2.0 ({greeting}), word 1.2 ({word})"
+    assert (
+        told[1] == f"installing 2 packages, {total}: greeting 2.0 ({greeting}), word 1.2 ({word})"
+    )
     assert made.facts.versions == {"greeting": "2.0", "word": "1.2"}
-    assert sorted(path.name for path in files(made).iterdir() if not path.name.startswith("__pycache__")) == [
+    assert sorted(
+        path.name for path in files(made).iterdir() if not path.name.startswith("__pycache__")
+    ) == [
         "greeting-2.0.dist-info",
         "greeting.py",
         "word-1.2.dist-info",
@@ -77,7 +86,9 @@ def test_where_an_environment_lies_makes_no_difference(
     offered: dict[str, str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A command's script names its interpreter, and pip notes where a wheel came from: neither tells two apart."""
-    wheel = wheels.write(Path(offered["PIP_FIND_LINKS"]), "tool", "1.0", "def main(): pass\n", script="tool")
+    wheel = wheels.write(
+        Path(offered["PIP_FIND_LINKS"]), "tool", "1.0", "def main(): pass\n", script="tool"
+    )
     made = provide(asked(tool="1.0"))
     monkeypatch.setenv("RANKPROOF_ENVIRONMENTS", str(tmp_path / "another" / "place"))
     moved = tmp_path / "moved"
@@ -88,7 +99,10 @@ def test_where_an_environment_lies_makes_no_difference(
     records = [(files(one) / "tool-1.0.dist-info" / "RECORD").read_text() for one in (made, other)]
     assert records[0] != records[1]
     assert made.facts == other.facts
-    question = "from harness.rank.inventory import describe; print(describe(['tool'])['packages']['tool']['record'])"
+    question = (
+        "from harness.rank.inventory import describe;"
+        " print(describe(['tool'])['packages']['tool']['record'])"
+    )
     for one in (made, other):
         told = subprocess.run(
             [str(one.python), "-c", f"import sys; sys.path.append({str(ROOT)!r}); {question}"],
@@ -115,7 +129,9 @@ def test_a_changed_file_is_found_and_the_environment_made_again(offered: dict[st
     assert not cache.is_unchanged(made)
     told: list[str] = []
     made = provide(asked(word="1.2"), says=told.append)
-    assert told[0].startswith("an environment in the cache has changed since it was made (lib/python")
+    assert told[0].startswith(
+        "an environment in the cache has changed since it was made (lib/python"
+    )
     assert "word.py" in told[0]
     assert (files(made) / "word.py").read_text() == before
     (files(made) / "extra.pth").write_text("import sys\n")
@@ -166,18 +182,24 @@ def nobody_reads(writer: io.RawIOBase) -> None:
 def make_elsewhere(name: str, version: str, env: dict[str, str]) -> subprocess.Popen[str]:
     """Another process that wants an environment; it prints its interpreter."""
     code = (
-        "import sys; from harness.run.environments.cache import provide; from harness.scenario import Environment; "
-        f"asked = Environment(packages={{{name!r}: {version!r}}}); "
-        "print(provide(asked, says=lambda text: print(text, file=sys.stderr, flush=True)).python)"
+        "import sys; from harness.run.environments.cache import provide; from harness.scenario"
+        f" import Environment; asked = Environment(packages={{{name!r}: {version!r}}});"
+        " print(provide(asked, says=lambda text: print(text, file=sys.stderr, flush=True)).python)"
     )
     return subprocess.Popen(
-        [sys.executable, "-c", code], env=env, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+        [sys.executable, "-c", code],
+        env=env,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
     )
 
 
 @pytest.mark.slow
 @pytest.mark.whole
-def test_who_waits_says_so_and_makes_it_where_the_other_could_not(offered: dict[str, str], tmp_path: Path) -> None:
+def test_who_waits_says_so_and_makes_it_where_the_other_could_not(
+    offered: dict[str, str], tmp_path: Path
+) -> None:
     """While one process makes it, another says that it waits; when the first is killed, it goes on."""
     wheel = Path(offered["PIP_FIND_LINKS"]) / "stuck-1.0-py3-none-any.whl"
     os.mkfifo(wheel)
@@ -186,7 +208,9 @@ def test_who_waits_says_so_and_makes_it_where_the_other_could_not(offered: dict[
     with writer_of(wheel, first):  # opens when pip does
         second = make_elsewhere("stuck", "1.0", env)
         assert second.stderr is not None
-        assert second.stderr.readline().startswith("another process makes an environment with Python 3.")
+        assert second.stderr.readline().startswith(
+            "another process makes an environment with Python 3."
+        )
         wheel.unlink()
         wheels.write(wheel.parent, "stuck", "1.0", "")
         first.kill()
@@ -204,7 +228,12 @@ def test_an_interrupted_run_ends_pip_and_leaves_nothing_half_made(
     """Ctrl-C while an environment is made is an interrupted run: pip is gone, and so is what it had written."""
     wheel = Path(offered["PIP_FIND_LINKS"]) / "stuck-1.0-py3-none-any.whl"
     os.mkfifo(wheel)
-    own = ["--set", "subject.control.environment.packages.stuck=1.0", "--set", "matrix.backend=[none]"]
+    own = [
+        "--set",
+        "subject.control.environment.packages.stuck=1.0",
+        "--set",
+        "matrix.backend=[none]",
+    ]
     running = subprocess.Popen(
         command("run", str(scenario()), "--results", str(tmp_path / "results"), *own),
         env=environment(tmp_path / "home", **offered),
@@ -238,7 +267,9 @@ def test_processes_at_once_make_one_environment(offered: dict[str, str], tmp_pat
 @pytest.mark.whole
 @pytest.mark.slow
 @pytest.mark.whole
-def test_who_is_killed_while_making_leaves_nothing_that_counts(offered: dict[str, str], tmp_path: Path) -> None:
+def test_who_is_killed_while_making_leaves_nothing_that_counts(
+    offered: dict[str, str], tmp_path: Path
+) -> None:
     """A SIGKILL while pip reads a wheel ends pip too, and the next one makes the environment from the beginning."""
     pipe = Path(offered["PIP_FIND_LINKS"]) / "stuck-1.0-py3-none-any.whl"
     os.mkfifo(pipe)
@@ -282,14 +313,18 @@ def test_a_full_disk_is_said_and_leaves_nothing_half_made(
 @pytest.mark.whole
 def test_what_cannot_be_installed_is_told_apart(offered: dict[str, str]) -> None:
     """A version that is not there and versions that exclude each other are errors; what nobody offers is a reason."""
-    with pytest.raises(EnvironmentProblem, match=r"greeting==3\.0 does not exist, or has no wheel .* 1\.0, 2\.0") as no:
+    with pytest.raises(
+        EnvironmentProblem, match=r"greeting==3\.0 does not exist, or has no wheel .* 1\.0, 2\.0"
+    ) as no:
         provide(asked(greeting="3.0"))
     assert not isinstance(no.value, Unavailable)
     with pytest.raises(Unavailable, match=r"nowhere==1\.0 cannot be had"):
         provide(asked(nowhere="1.0"))
     folder = Path(offered["PIP_FIND_LINKS"])
     wheels.write(folder, "picky", "1.0", "", requires=["word<1"])
-    with pytest.raises(EnvironmentProblem, match=r"exclude each other: .*picky 1\.0 depends on word<1"):
+    with pytest.raises(
+        EnvironmentProblem, match=r"exclude each other: .*picky 1\.0 depends on word<1"
+    ):
         provide(asked(picky="1.0", word="1.2"))
     with pytest.raises(Unavailable, match=r"^Python 3\.98 is not on this machine \(3\."):
         provide(Environment(python="3.98"))
@@ -299,15 +334,17 @@ def test_what_cannot_be_installed_is_told_apart(offered: dict[str, str]) -> None
 def test_words_of_pip_are_told_without_addresses() -> None:
     """The last error of pip is the reason; hosts, addresses and folders of this machine are not in it."""
     text = (
-        "WARNING: Retrying\n"
-        "ERROR: Could not install packages due to an OSError: HTTPSConnectionPool(host='wheels.example.org', "
-        "port=443): Max retries exceeded with url: https://user:secret@wheels.example.org/simple/six/ (Caused by "
-        "NameResolutionError: Failed to resolve 'wheels.example.org' at /home/somebody/.cache/pip/six.whl)\n"
+        "WARNING: Retrying\nERROR: Could not install packages due to an OSError:"
+        " HTTPSConnectionPool(host='wheels.example.org', port=443): Max retries exceeded with url:"
+        " https://user:secret@wheels.example.org/simple/six/ (Caused by NameResolutionError: Failed"
+        " to resolve 'wheels.example.org' at /home/somebody/.cache/pip/six.whl)\n"
     )
     found = problem(text, requirements=["six==1.16.0"], python="3.13.0")
     assert isinstance(found, Unavailable)
     assert str(found).startswith("pip could not install six==1.16.0: Could not install packages")
-    assert not [word for word in ("example", "secret", "443", "somebody", "/home") if word in str(found)]
+    assert not [
+        word for word in ("example", "secret", "443", "somebody", "/home") if word in str(found)
+    ]
     assert scrubbed("see file:///opt/things/x.whl") == "see <address>"
     assert str(problem("", requirements=["six==1"], python="3.13.0")).endswith("it said nothing")
 
@@ -325,4 +362,7 @@ def test_the_cache_is_listed_and_cleared(rankproof: Run, offered: dict[str, str]
     assert rankproof("environments", "remove", "zz", env=offered).code == 64
     assert rankproof("environments", "remove", listed.out[:8], env=offered).out == "1 removed\n"
     assert not cache.cached()
-    assert (rankproof("environments", env=offered).code, rankproof("environments", env=offered).out) == (0, "")
+    assert (
+        rankproof("environments", env=offered).code,
+        rankproof("environments", env=offered).out,
+    ) == (0, "")

@@ -98,7 +98,9 @@ def fingerprint(ran: Ran) -> str:
 
 @pytest.mark.slow
 @pytest.mark.whole
-def test_an_arm_beside_one_in_the_harness_environment(scenario: Write, rankproof: Run, offered: dict[str, str]) -> None:
+def test_an_arm_beside_one_in_the_harness_environment(
+    scenario: Write, rankproof: Run, offered: dict[str, str]
+) -> None:
     """One arm may have an environment and the other the harness' own; that alone sets them apart."""
     text = """
 def check(context):
@@ -108,13 +110,19 @@ def check(context):
 """
     yaml = SCENARIO.replace('    environment: {packages: {greeting: "1.0"}}\n', "")
     yaml = yaml.replace(
-        'source: assert greeting.TEXT == "hello"', 'source: assert importlib.util.find_spec("greeting")'
+        'source: assert greeting.TEXT == "hello"',
+        'source: assert importlib.util.find_spec("greeting")',
     )
-    yaml = yaml.replace("  - {id: file, kind: equal, ranks: every, value: greeted.file, to: greeting.py}\n", "")
+    yaml = yaml.replace(
+        "  - {id: file, kind: equal, ranks: every, value: greeted.file, to: greeting.py}\n", ""
+    )
     folder = scenario({"scenario.yaml": yaml, "subject.py": text})
     ran = rankproof("run", str(folder), "--set", "world.start=fresh", env=offered)
     assert ran.code == 0, ran.out + ran.err
-    assert ran.record.changed[:2] == ["-in the environment of the harness", "+in an environment of its own"]
+    assert ran.record.changed[:2] == [
+        "-in the environment of the harness",
+        "+in an environment of its own",
+    ]
     assert list(ran.record.run.environments) == ["candidate"]
 
 
@@ -125,11 +133,15 @@ def test_what_cannot_be_had_is_skipped_and_said(
 ) -> None:
     """Without the interpreter or the package the cells are SKIPPED with the reason, and nothing runs elsewhere."""
     folder = str(scenario(FILES))
-    no_python = rankproof("run", folder, "--set", "subject.control.environment.python=3.99", env=offered)
+    no_python = rankproof(
+        "run", folder, "--set", "subject.control.environment.python=3.99", env=offered
+    )
     assert no_python.code == 2
     (cell,) = no_python.record.judgement.cells
     assert cell.verdict == "SKIPPED"
-    assert str(cell.reasons[0]).startswith("environment of the control: Python 3.99 is not on this machine (")
+    assert str(cell.reasons[0]).startswith(
+        "environment of the control: Python 3.99 is not on this machine ("
+    )
     verified = rankproof("verify", str(no_python.folder), "--signer", fingerprint(no_python))
     assert verified.code == 0, verified.out + verified.err
 
@@ -161,12 +173,19 @@ def check(context):
     context.emit("checked")
 """
     # Those of scenarios/tokenizer-backend-under-quota, which are made anyway.
-    released = 'packages: {transformers: "5.5.0", huggingface_hub: "1.9.0", tokenizers: "0.22.2", protobuf: "6.33.2"}'
+    released = (
+        'packages: {transformers: "5.5.0", huggingface_hub: "1.9.0", tokenizers: "0.22.2",'
+        ' protobuf: "6.33.2"}'
+    )
     yaml = SCENARIO.replace('packages: {greeting: "1.0"}', released)
     yaml = yaml.replace('{environment: {packages: {greeting: "2.0"}}}', "{}")
-    yaml = yaml.replace('assert greeting.TEXT == "hello"', 'assert transformers.__version__ != "5.5.0"')
+    yaml = yaml.replace(
+        'assert greeting.TEXT == "hello"', 'assert transformers.__version__ != "5.5.0"'
+    )
     yaml = yaml.replace("greeted.file, to: greeting.py", "loaded.own, to: true")
-    ran = rankproof("run", str(scenario({"scenario.yaml": yaml, "subject.py": text})), env=kept_environments)
+    ran = rankproof(
+        "run", str(scenario({"scenario.yaml": yaml, "subject.py": text})), env=kept_environments
+    )
     needs_packages(ran)
     assert ran.code == 0, ran.out + ran.err
     versions = ran.record.run.environments["control"].versions
@@ -209,7 +228,11 @@ def test_a_run_that_tells_other_environments_is_not_judged_the_same(
     """What the run says was installed must be what the scenario asks for and what every rank found in itself."""
     ran = rankproof("run", str(scenario(FILES)), env=offered)
     assert ran.code == 0, ran.out + ran.err
-    evidence = [name for name in forge.names(ran.folder) if name.startswith("evidence/") and "/figures/" not in name]
+    evidence = [
+        name
+        for name in forge.names(ran.folder)
+        if name.startswith("evidence/") and "/figures/" not in name
+    ]
 
     def verdict(change: Callable[[dict[str, Any]], None]) -> str:
         facts = json.loads((ran.folder / FACTS).read_text())
@@ -226,7 +249,10 @@ def test_a_run_that_tells_other_environments_is_not_judged_the_same(
 
     assert verdict(lambda _facts: None) == "PASS: "
     assert "the control's environment is not what the scenario asks for" in verdict(other_version)
-    assert "candidate: greeting 2.0 was installed, a rank found 2.0 or other files of it" in verdict(other_files)
+    assert (
+        "candidate: greeting 2.0 was installed, a rank found 2.0 or other files of it"
+        in verdict(other_files)
+    )
     assert "not in Python 3.99.0" in verdict(other_python)
     assert "ran, and the control's environment was not made" in verdict(no_environment)
     assert "environment is not what the scenario asks for" in verdict(swapped)
@@ -246,7 +272,9 @@ def test_a_run_that_tells_other_environments_is_not_judged_the_same(
 )
 def test_a_rank_that_ran_elsewhere_is_not_proof(told: dict[str, Any] | None, why: str) -> None:
     """Whatever a rank tells that is not its arm's environment makes it unproved which code ran."""
-    made = ArmEnvironment(digest="d", python="3.13.0", implementation="cpython", named={"it": ("1.0", "r")})
+    made = ArmEnvironment(
+        digest="d", python="3.13.0", implementation="cpython", named={"it": ("1.0", "r")}
+    )
     right = {
         "python": "3.13.0",
         "implementation": "cpython",
@@ -267,9 +295,16 @@ def test_ranks_that_change_their_environment_spoil_the_run(
     meddling = SUBJECT.replace(
         "def check(context):\n",
         "def check(context):\n    from pathlib import Path\n"
-        "    Path(greeting.__file__).write_text('TEXT = 1')\n    Path(greeting.__file__).unlink()\n",
+        "    Path(greeting.__file__).write_text('TEXT = 1')\n   "
+        " Path(greeting.__file__).unlink()\n",
     )
-    ran = rankproof("run", str(scenario({**FILES, "subject.py": meddling})), "--set", "matrix.ranks=[1]", env=offered)
+    ran = rankproof(
+        "run",
+        str(scenario({**FILES, "subject.py": meddling})),
+        "--set",
+        "matrix.ranks=[1]",
+        env=offered,
+    )
     assert ran.code == 2
     assert "changed while the run was going on; run it again" in ran.err
     again = rankproof("run", str(scenario(FILES)), env=offered)
@@ -284,7 +319,9 @@ def test_an_environment_whose_import_starts_a_thread_starts_fresh(
 ) -> None:
     """A server that would not be safe to fork is not used: every rank of the run starts fresh, as the record says."""
     folder = Path(offered["PIP_FIND_LINKS"])
-    thread = "import threading\nthreading.Thread(target=threading.Event().wait, daemon=True).start()\n"
+    thread = (
+        "import threading\nthreading.Thread(target=threading.Event().wait, daemon=True).start()\n"
+    )
     wheels.write(folder, "tokenizers", "0.1", thread)
     yaml = SCENARIO.replace('greeting: "2.0"', 'greeting: "2.0", tokenizers: "0.1"')
     ran = rankproof("run", str(scenario({**FILES, "scenario.yaml": yaml})), env=offered)
@@ -304,5 +341,8 @@ def test_the_backends_library_must_be_in_the_environment(
     assert "does not name torch, which the backend gloo needs" in linted.out
     ran = rankproof("run", folder, "--set", "matrix.backend=[gloo]", env=offered)
     assert ran.code == 2
-    why = "backend gloo: torch is not in the environment of the candidate: name it in environment.packages"
+    why = (
+        "backend gloo: torch is not in the environment of the candidate: name it in"
+        " environment.packages"
+    )
     assert ran.record.judgement.cells[0].reasons == [Skip(SkipCode.BACKEND_LIBRARY, why)]

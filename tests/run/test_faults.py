@@ -23,7 +23,9 @@ PAUSE = "faults: [{id: late, kind: pause, ranks: [1], at: met, for: 50ms}]\n"
 
 
 def signer(ran: Ran) -> str:
-    return next(line.split("--signer ")[1].strip() for line in ran.out.splitlines() if "--signer " in line)
+    return next(
+        line.split("--signer ")[1].strip() for line in ran.out.splitlines() if "--signer " in line
+    )
 
 
 def sign_again(ran: Ran) -> None:
@@ -58,7 +60,11 @@ def test_a_pause_is_proved_in_a_report_that_verifies(scenario: Write, rankproof:
     assert not any(strike.struck for trial in cell.control.trials for strike in trial.strikes)
     report = (ran.folder / "report.md").read_text()
     section = report.partition("## Faults\n")[2].partition("\n## ")[0]
-    assert report.index("## Negative control") < report.index("## Faults") < report.index("## What changed")
+    assert (
+        report.index("## Negative control")
+        < report.index("## Faults")
+        < report.index("## What changed")
+    )
     assert "| `late` | `pause` | candidate | 5 | 5 | 5 | 5 | trial 0, rank 1: stopped" in section
     for line in strikes[0].lines[-4:]:
         assert f"candidate-00000/events.jsonl#L{line}" in section
@@ -71,7 +77,13 @@ def test_a_pause_is_proved_in_a_report_that_verifies(scenario: Write, rankproof:
 def test_evidence_without_the_proof_is_refused(scenario: Write, rankproof: Run) -> None:
     """Taking any event of the proof out of one trial, and signing again with the allowed key, is refused."""
     ran = rankproof("run", str(scenario({"scenario.yaml": SCENARIO + PAUSE})))
-    events = ran.folder / "evidence" / ran.record.judgement.cells[0].slug / "candidate-00003" / "events.jsonl"
+    events = (
+        ran.folder
+        / "evidence"
+        / ran.record.judgement.cells[0].slug
+        / "candidate-00003"
+        / "events.jsonl"
+    )
     whole = events.read_text()
     for name in ("rank.stopped", "rank.continued", "fault.struck", "fault.undone"):
         kept = [line for line in whole.splitlines(keepends=True) if f'"name":"{name}"' not in line]
@@ -107,7 +119,9 @@ def test_a_fault_that_cannot_land_makes_its_trials_void(scenario: Write, rankpro
     ["raise LookupError", "import os; os._exit(3)", "import os; os.kill(os.getpid(), 9)"],
     ids=["raise", "exit", "kill"],
 )
-def test_a_candidate_that_dies_before_the_strike_is_a_fail(scenario: Write, rankproof: Run, how: str) -> None:
+def test_a_candidate_that_dies_before_the_strike_is_a_fail(
+    scenario: Write, rankproof: Run, how: str
+) -> None:
     """No candidate voids its own failure by failing before the fault can land, however many voids are allowed."""
     subject = SUBJECT.replace("    assert thing", f"    assert thing\n    if context.rank: {how}")
     folder = scenario({"scenario.yaml": SCENARIO + PAUSE, "subject.py": subject})
@@ -118,10 +132,14 @@ def test_a_candidate_that_dies_before_the_strike_is_a_fail(scenario: Write, rank
     assert (candidate.failed, candidate.voids) == (5, 0)
 
 
-def test_a_candidate_that_avoids_the_strike_and_fails_is_a_fail(scenario: Write, rankproof: Run) -> None:
+def test_a_candidate_that_avoids_the_strike_and_fails_is_a_fail(
+    scenario: Write, rankproof: Run
+) -> None:
     """A candidate that never says its event and fails a check fails: the missing proof takes nothing away from that."""
     subject = SUBJECT.replace("    context.emit", "    if context.rank == 0:\n        context.emit")
-    ran = rankproof("run", str(scenario({"scenario.yaml": SCENARIO + PAUSE, "subject.py": subject})))
+    ran = rankproof(
+        "run", str(scenario({"scenario.yaml": SCENARIO + PAUSE, "subject.py": subject}))
+    )
     assert ran.code == 1, ran.out + ran.err
 
 
@@ -146,7 +164,9 @@ def test_what_a_fault_ended_is_not_blamed_on_nobody(scenario: Write, rankproof: 
     assert (first.rank, first.what) == (1, "ended by fault gone: SIGKILL")
 
 
-def test_a_variable_that_is_read_at_import_makes_the_run_fresh(scenario: Write, rankproof: Run) -> None:
+def test_a_variable_that_is_read_at_import_makes_the_run_fresh(
+    scenario: Write, rankproof: Run
+) -> None:
     """Such a fault starts every rank in a new interpreter, which the record and `lint` say."""
     fault = 'faults: [{id: other, kind: env, ranks: [1], set: {OMP_NUM_THREADS: "2"}}]\n'
     text = SCENARIO.replace("candidate: 5,", "candidate: 2,").replace(", start: fresh", "")
@@ -155,7 +175,9 @@ def test_a_variable_that_is_read_at_import_makes_the_run_fresh(scenario: Write, 
     assert ran.record.run.start == "fresh"
     candidate = ran.record.judgement.cells[0].candidate
     assert candidate is not None
-    assert [strike.description for strike in candidate.trials[0].strikes] == ["there OMP_NUM_THREADS is '2'"]
+    assert [strike.description for strike in candidate.trials[0].strikes] == [
+        "there OMP_NUM_THREADS is '2'"
+    ]
     assert "so every rank starts fresh" in rankproof("lint", str(folder)).out
 
 
@@ -175,8 +197,13 @@ def test_a_fault_of_one_arm_strikes_that_arm_alone(scenario: Write, rankproof: R
     """An upstream finding may ask what a fault alone does: the same code in both arms, one of them struck."""
     text = SCENARIO.replace("question:", "role: upstream\nquestion:", 1)
     text = text.replace("with: {broken: true}", "with: {broken: false}")
-    text = text.replace("error: AssertionError, source: assert thing", "error: OSError, message: torn")
-    struck = "faults: [{id: torn, kind: raise, arm: control, ranks: nonzero, at: met, error: OSError, message: torn}]\n"
+    text = text.replace(
+        "error: AssertionError, source: assert thing", "error: OSError, message: torn"
+    )
+    struck = (
+        "faults: [{id: torn, kind: raise, arm: control, ranks: nonzero, at: met, error: OSError,"
+        " message: torn}]\n"
+    )
     text = text.replace("check: met,", "check: ended,")
     ran = rankproof("run", str(scenario({"scenario.yaml": text + struck})))
     cell = ran.record.judgement.cells[0]
@@ -185,7 +212,9 @@ def test_a_fault_of_one_arm_strikes_that_arm_alone(scenario: Write, rankproof: R
     assert cell.control is not None
     assert not any(trial.strikes for trial in cell.candidate.trials)
     assert all(strike.proved for trial in cell.control.trials for strike in trial.strikes)
-    section = (ran.folder / "report.md").read_text().partition("## Faults\n")[2].partition("\n## ")[0]
+    section = (
+        (ran.folder / "report.md").read_text().partition("## Faults\n")[2].partition("\n## ")[0]
+    )
     assert "in both arms unless one is named" in section
     assert "of the control only" in section
     assert "| candidate |" not in section

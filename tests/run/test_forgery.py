@@ -38,7 +38,10 @@ class Forger:
     def facts(self, **changes: Any) -> None:
         """Change the facts of the run, in the evidence and in the record."""
         forge.facts(self.folder, **changes)
-        forge.record(self.folder, lambda record: record.update(run=json.loads((self.folder / RUN).read_text())))
+        forge.record(
+            self.folder,
+            lambda record: record.update(run=json.loads((self.folder / RUN).read_text())),
+        )
 
     def record(self, change: Callable[[dict[str, Any]], None]) -> None:
         """Change the record."""
@@ -58,11 +61,17 @@ def seed(forger: Forger) -> None:
 
 
 def reasons(forger: Forger) -> None:
-    forger.record(lambda record: _cell(record).update(reasons=[{"code": "verdict:no-control", "text": "looks good"}]))
+    forger.record(
+        lambda record: _cell(record).update(
+            reasons=[{"code": "verdict:no-control", "text": "looks good"}]
+        )
+    )
 
 
 def excerpt(forger: Forger) -> None:
-    forger.record(lambda record: _cell(record)["samples"]["control"]["printed"][0].update(text="all fine"))
+    forger.record(
+        lambda record: _cell(record)["samples"]["control"]["printed"][0].update(text="all fine")
+    )
 
 
 def figure(forger: Forger) -> None:
@@ -94,7 +103,9 @@ def another_host(forger: Forger) -> None:
 def skipped_cell(forger: Forger) -> None:
     shutil.rmtree(forger.folder / CELL)
     skipped = {"code": "skip:machine-cores", "text": "needs more cores than this machine has"}
-    forger.facts(cells=[{"id": "ranks=2,backend=none", "skipped": skipped, "candidate": 0, "control": 0}])
+    forger.facts(
+        cells=[{"id": "ranks=2,backend=none", "skipped": skipped, "candidate": 0, "control": 0}]
+    )
 
 
 def one_trial_many_times(forger: Forger) -> None:
@@ -115,7 +126,8 @@ def renamed_copies(forger: Forger) -> None:
 
 def swapped_arms(forger: Forger) -> None:
     shutil.copy(
-        forger.folder / CELL / "candidate-00000/events.jsonl", forger.folder / CELL / "control-00000/events.jsonl"
+        forger.folder / CELL / "candidate-00000/events.jsonl",
+        forger.folder / CELL / "control-00000/events.jsonl",
     )
 
 
@@ -192,8 +204,12 @@ def test_what_was_edited_and_signed_again_is_refused(
     assert any(word in refused.out for word in ("JUDGED DIFFERENTLY", *CONTRADICTIONS)), refused.out
 
 
-@pytest.mark.parametrize("broken", ["import nosuchlib", "def meat(context, **_): pass\nimport nosuchlib"])
-def test_a_control_that_cannot_be_loaded_is_no_control(scenario: Write, rankproof: Run, broken: str) -> None:
+@pytest.mark.parametrize(
+    "broken", ["import nosuchlib", "def meat(context, **_): pass\nimport nosuchlib"]
+)
+def test_a_control_that_cannot_be_loaded_is_no_control(
+    scenario: Write, rankproof: Run, broken: str
+) -> None:
     """A typing mistake in the control fails every check, and proves nothing about the bug."""
     text = SCENARIO.replace("with: {broken: true}", "file: old.py").replace(
         "ranks: nonzero, error: AssertionError, source: assert thing", "ranks: every"
@@ -205,10 +221,13 @@ def test_a_control_that_cannot_be_loaded_is_no_control(scenario: Write, rankproo
 
 def test_a_control_that_cannot_be_called_is_no_control(scenario: Write, rankproof: Run) -> None:
     """An argument that the entry does not take, and that no look at it shows, ends every rank: that is not the bug."""
-    text = SCENARIO.replace("with: {broken: true}", "with: {broken: true}\n    file: old.py").replace(
-        "ranks: nonzero, error: AssertionError, source: assert thing", "ranks: every"
+    text = SCENARIO.replace(
+        "with: {broken: true}", "with: {broken: true}\n    file: old.py"
+    ).replace("ranks: nonzero, error: AssertionError, source: assert thing", "ranks: every")
+    old = (
+        "class Meet:\n    __signature__ = 3\n    def __call__(self, context, *, other): pass\nmeet"
+        " = Meet()\n"
     )
-    old = "class Meet:\n    __signature__ = 3\n    def __call__(self, context, *, other): pass\nmeet = Meet()\n"
     ran = rankproof("run", str(scenario({"scenario.yaml": text, "old.py": old})))
     assert ran.code == 2
     assert "ended by an error that must_fail does not name: TypeError" in ran.out
@@ -223,21 +242,32 @@ def test_a_control_that_cannot_be_called_is_no_control(scenario: Write, rankproo
         ("thing = 0; context.emit('thing', value=thing); thing = undefined", ""),
     ],
 )
-def test_a_control_that_slips_before_its_wrong_value(scenario: Write, rankproof: Run, line: str, why: str) -> None:
+def test_a_control_that_slips_before_its_wrong_value(
+    scenario: Write, rankproof: Run, line: str, why: str
+) -> None:
     """Where a wrong value is stated and no error, some rank must have reported a wrong value."""
     text = SCENARIO.replace("with: {broken: true}", "file: old.py").replace(
-        "check: met, ranks: nonzero, error: AssertionError, source: assert thing", "check: thing, ranks: every"
+        "check: met, ranks: nonzero, error: AssertionError, source: assert thing",
+        "check: thing, ranks: every",
     )
     text += "  - {id: thing, kind: equal, ranks: every, value: thing.value, to: 1}\n"
-    code = "def meet(context, **_):\n    thing = 1\n    LINE\n    context.emit('thing', value=thing)\n"
+    code = (
+        "def meet(context, **_):\n    thing = 1\n    LINE\n    context.emit('thing', value=thing)\n"
+    )
     code += "    context.emit('met')\n"
-    files = {"scenario.yaml": text, "subject.py": code.replace("LINE", "pass"), "old.py": code.replace("LINE", line)}
+    files = {
+        "scenario.yaml": text,
+        "subject.py": code.replace("LINE", "pass"),
+        "old.py": code.replace("LINE", line),
+    }
     ran = rankproof("run", str(scenario(files)))
     assert ran.code == (2 if why else 0), ran.out + ran.err
     assert why in ran.out
 
 
-def test_what_a_trial_writes_beside_its_code_is_not_what_the_next_one_reads(scenario: Write, rankproof: Run) -> None:
+def test_what_a_trial_writes_beside_its_code_is_not_what_the_next_one_reads(
+    scenario: Write, rankproof: Run
+) -> None:
     """A data file that a subject rewrites in its own folder is as it was in the next trial, and in the evidence."""
     subject = SUBJECT.replace(
         "    assert thing",
@@ -249,7 +279,10 @@ def test_what_a_trial_writes_beside_its_code_is_not_what_the_next_one_reads(scen
         "    path.write_text('changed')\n"
         "    assert thing",
     )
-    ran = rankproof("run", str(scenario({"scenario.yaml": MEETING, "subject.py": subject, "data.txt": "as it was"})))
+    ran = rankproof(
+        "run",
+        str(scenario({"scenario.yaml": MEETING, "subject.py": subject, "data.txt": "as it was"})),
+    )
     assert ran.code == 0, ran.out + ran.err
     for file in ran.folder.glob("evidence/*/*/events.jsonl"):
         lines = [json.loads(line) for line in file.read_text().splitlines()]
@@ -263,10 +296,14 @@ def test_code_from_outside_is_nobodys(scenario: Write, rankproof: Run, tmp_path:
     outside.mkdir()
     (outside / "real_code.py").write_text("THING = 'thing'\n")
     subject = SUBJECT.replace(
-        "    thing =", f"    import sys\n    sys.path.insert(0, {str(outside)!r})\n    import real_code\n    thing ="
+        "    thing =",
+        f"    import sys\n    sys.path.insert(0, {str(outside)!r})\n    import real_code\n   "
+        " thing =",
     )
     ran = rankproof("run", str(scenario({"subject.py": subject})))
     assert ran.code == 2, ran.out + ran.err
-    assert "real_code.py came from outside, and is not the repository's" in str(ran.record.judgement.reasons[0])
+    assert "real_code.py came from outside, and is not the repository's" in str(
+        ran.record.judgement.reasons[0]
+    )
     digest = hashlib.sha256((outside / "real_code.py").read_bytes()).hexdigest()
     assert any(digest in file.read_text() for file in ran.folder.glob("evidence/loaded/*.json"))

@@ -57,13 +57,18 @@ def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture
-def evidence(made: Path, scenario: Callable[..., Path], rankproof: Callable[..., Ran]) -> Iterator[Path]:
+def evidence(
+    made: Path, scenario: Callable[..., Path], rankproof: Callable[..., Ran]
+) -> Iterator[Path]:
     """A copy of the results of one run, made once."""
     kept = made / "run"
     if not kept.exists():
         ran = rankproof("run", str(scenario({"scenario.yaml": SCENARIO, "subject.py": SUBJECT})))
         assert ran.code == 0, ran.out + ran.err
-        assert "one trial stood still for 4 s, two for 2 s each" in (ran.folder / "report.md").read_text()
+        assert (
+            "one trial stood still for 4 s, two for 2 s each"
+            in (ran.folder / "report.md").read_text()
+        )
         shutil.copytree(ran.folder, kept)
     with tempfile.TemporaryDirectory() as folder:
         shutil.copytree(kept, folder, dirs_exist_ok=True)
@@ -73,7 +78,10 @@ def evidence(made: Path, scenario: Callable[..., Path], rankproof: Callable[...,
 def refusal(folder: Path) -> str:
     """Why the evidence of a folder is refused, whoever signs it; empty where it is not."""
     try:
-        return RecordReplay().judge(lambda name: (folder / name).read_bytes(), [*forge.names(folder)]) or ""
+        return (
+            RecordReplay().judge(lambda name: (folder / name).read_bytes(), [*forge.names(folder)])
+            or ""
+        )
     except Refused as error:
         return str(error)
 
@@ -90,7 +98,9 @@ def edited(folder: Path, edit: Edit, *, arm: str = "control-00000") -> str:
     before = json.dumps(events)
     edit(events)
     assert json.dumps(events) != before
-    path.write_bytes(b"".join(json.dumps(one, separators=(",", ":")).encode() + b"\n" for one in events))
+    path.write_bytes(
+        b"".join(json.dumps(one, separators=(",", ":")).encode() + b"\n" for one in events)
+    )
     return refusal(folder)
 
 
@@ -114,7 +124,8 @@ def without(name: str, **where: Any) -> Edit:
         events[:] = [
             one
             for one in events
-            if one["name"] != name or any(one.get(key, one["values"].get(key)) != value for key, value in where.items())
+            if one["name"] != name
+            or any(one.get(key, one["values"].get(key)) != value for key, value in where.items())
         ]
 
     return edit
@@ -134,7 +145,9 @@ def frames(**values: Any) -> Edit:
 
 def unasked(events: list[Any]) -> None:
     """Rank 1 was never asked, and its stacks are not there."""
-    next(one for one in events if one["name"] == "rank.state" and one["rank"] == 1)["values"]["asked"] = False
+    next(one for one in events if one["name"] == "rank.state" and one["rank"] == 1)["values"][
+        "asked"
+    ] = False
     without("rank.stack", rank=1)(events)
 
 
@@ -190,7 +203,9 @@ def test_an_edited_proof_is_refused(evidence: Path, what: str) -> None:
 
 
 @pytest.mark.parametrize("what", ["watch", "all watches", "moved", "a candidate"])
-def test_a_proof_that_is_of_no_hang_is_judged_otherwise_or_refused(evidence: Path, what: str) -> None:
+def test_a_proof_that_is_of_no_hang_is_judged_otherwise_or_refused(
+    evidence: Path, what: str
+) -> None:
     """Without a trial that was watched, with one that moved, or in a candidate, the record does not follow any more."""
     if what == "watch":
         found = edited(evidence, still(seconds=2.1, watched=False))
@@ -206,9 +221,15 @@ def test_a_proof_that_is_of_no_hang_is_judged_otherwise_or_refused(evidence: Pat
         found = edited(evidence, move, arm="control-00001")
     else:
         proof = named(
-            [json.loads(one) for one in events_of(evidence, "control-00000").read_text().splitlines()], "world.still"
+            [
+                json.loads(one)
+                for one in events_of(evidence, "control-00000").read_text().splitlines()
+            ],
+            "world.still",
         )
         found = edited(
-            evidence, lambda events: events.insert(-1, {**proof, "ns": events[-1]["ns"]}), arm="candidate-00000"
+            evidence,
+            lambda events: events.insert(-1, {**proof, "ns": events[-1]["ns"]}),
+            arm="candidate-00000",
         )
     assert found

@@ -28,7 +28,12 @@ CELL = "evidence/ranks-3-backend-gloo"
 def ran(tmp_path_factory: pytest.TempPathFactory) -> Ran:
     """The scenario, run with few trials on one backend."""
     place = tmp_path_factory.mktemp("hosts")
-    few = ("trials.candidate=3", "trials.control=4", "trials.accept.failure_rate_below=64%", 'matrix.backend=["gloo"]')
+    few = (
+        "trials.candidate=3",
+        "trials.control=4",
+        "trials.accept.failure_rate_below=64%",
+        'matrix.backend=["gloo"]',
+    )
     return run_command(place, "run", str(FILE), *(word for one in few for word in ("--set", one)))
 
 

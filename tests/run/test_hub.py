@@ -95,7 +95,9 @@ def events(ran: Ran, arm: str, index: int) -> list[dict[str, object]]:
 
 
 @pytest.mark.whole
-def test_the_hubs_log_proves_a_fault_and_counts_requests(repositories: Write, rankproof: Run) -> None:
+def test_the_hubs_log_proves_a_fault_and_counts_requests(
+    repositories: Write, rankproof: Run
+) -> None:
     """Warm ranks, one hub: the control loses its template, each request is of the rank that made it; verify agrees."""
     ran = rankproof("run", str(repositories(SCENARIO.replace("RANKS", "every"))))
     assert ran.code == 0, ran.out + ran.err
@@ -109,14 +111,25 @@ def test_the_hubs_log_proves_a_fault_and_counts_requests(repositories: Write, ra
     told = events(ran, "control", 0)
     requests = [event for event in told if event["name"] == "hub.request"]
     assert {event["rank"] for event in requests} == {0, 1}
-    assert told.index(requests[0]) > next(i for i, event in enumerate(told) if event["name"] == "hub.begin")
+    assert told.index(requests[0]) > next(
+        i for i, event in enumerate(told) if event["name"] == "hub.begin"
+    )
     rows = {(row.id, row.rank): row for row in cell.measured}
     assert rows["requests", 0].unit == "requests"
     assert rows["requests", 0].arms["candidate"].median > 5
     assert rows["received", 1].arms["candidate"].median > 1000
-    impact = (ran.folder / "report.md").read_text().partition("## Measured impact\n")[2].partition("\n## ")[0]
-    assert " B " not in next(line for line in impact.splitlines() if "requests: requests to the hub | 0" in line)
-    assert " KiB " in next(line for line in impact.splitlines() if "received: bytes received from the hub | 0" in line)
+    impact = (
+        (ran.folder / "report.md")
+        .read_text()
+        .partition("## Measured impact\n")[2]
+        .partition("\n## ")[0]
+    )
+    assert " B " not in next(
+        line for line in impact.splitlines() if "requests: requests to the hub | 0" in line
+    )
+    assert " KiB " in next(
+        line for line in impact.splitlines() if "received: bytes received from the hub | 0" in line
+    )
     verified = rankproof("verify", str(ran.folder / "report.md"), "--signer", signer(ran))
     assert verified.code == 0, verified.out
 
@@ -134,13 +147,20 @@ def test_the_hubs_log_proves_a_fault_and_counts_requests(repositories: Write, ra
 
 def test_a_fault_for_certain_ranks_strikes_those_alone(repositories: Write, rankproof: Run) -> None:
     """Each rank then has an address of its own, from the start of its interpreter; rank 0 keeps its template."""
-    text = SCENARIO.replace("RANKS", "[1]").replace("candidate: 5, control: 5", "candidate: 2, control: 2")
+    text = SCENARIO.replace("RANKS", "[1]").replace(
+        "candidate: 5, control: 5", "candidate: 2, control: 2"
+    )
     ran = rankproof("run", str(repositories(text, FILES_ALONE)))
     cell = ran.record.judgement.cells[0]
     assert ran.record.run.start == "fresh"
     assert cell.control is not None
-    assert [trial.as_stated for trial in cell.control.trials] == [True, True], cell.control.otherwise
-    assert [(strike.rank, strike.proved) for strike in cell.control.trials[0].strikes] == [(1, True)]
+    assert [trial.as_stated for trial in cell.control.trials] == [
+        True,
+        True,
+    ], cell.control.otherwise
+    assert [(strike.rank, strike.proved) for strike in cell.control.trials[0].strikes] == [
+        (1, True)
+    ]
     clients = {
         (event["rank"], event["values"]["client"])  # type: ignore[index]
         for event in events(ran, "control", 1)
@@ -152,9 +172,15 @@ def test_a_fault_for_certain_ranks_strikes_those_alone(repositories: Write, rank
 @pytest.mark.whole
 def test_a_fault_that_struck_nothing_voids_the_trial(repositories: Write, rankproof: Run) -> None:
     """A rule for requests that nobody made has no proof, and a candidate that passed beside it does not count."""
-    text = SCENARIO.replace("RANKS", "every").replace("arm: control, ", "").replace("role: chat_template", "role: refs")
+    text = (
+        SCENARIO.replace("RANKS", "every")
+        .replace("arm: control, ", "")
+        .replace("role: chat_template", "role: refs")
+    )
     text = text.replace("    must_fail", "    with: {times: 2}\n    must_fail")
-    text = text.replace("candidate: 5, control: 5", "candidate: 1, control: 1").replace("60s", "60s, start: fresh")
+    text = text.replace("candidate: 5, control: 5", "candidate: 1, control: 1").replace(
+        "60s", "60s, start: fresh"
+    )
     ran = rankproof("run", str(repositories(text, FILES_ALONE)))
     cell = ran.record.judgement.cells[0]
     assert cell.candidate is not None
@@ -164,10 +190,14 @@ def test_a_fault_that_struck_nothing_voids_the_trial(repositories: Write, rankpr
 
 def test_a_folder_that_is_no_hub_stops_before_any_rank(repositories: Write, rankproof: Run) -> None:
     """What cannot be served is said, and every trial is void for it."""
-    text = SCENARIO.replace("RANKS", "every").replace("candidate: 5, control: 5", "candidate: 1, control: 1")
+    text = SCENARIO.replace("RANKS", "every").replace(
+        "candidate: 5, control: 5", "candidate: 1, control: 1"
+    )
     folder = repositories(text.replace("60s", "60s, start: fresh"), FILES_ALONE)
     (folder / "repositories" / "rankproof").rename(folder / "repositories" / "not a name")
     ran = rankproof("run", str(folder))
     cell = ran.record.judgement.cells[0]
     assert cell.verdict == "INCONCLUSIVE"
-    assert any("the hub could not be started" in str(reason) for reason in cell.reasons), cell.reasons
+    assert any("the hub could not be started" in str(reason) for reason in cell.reasons), (
+        cell.reasons
+    )

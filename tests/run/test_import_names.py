@@ -10,7 +10,17 @@ import pytest
 
 from tests.run import wheels
 from tests.run.repositories import commit, git
-from tests.run.test_provenance import BROKEN, FIXED, SCENARIO, SUBJECT, Workshop, interpreter, reasons, word, workshop
+from tests.run.test_provenance import (
+    BROKEN,
+    FIXED,
+    SCENARIO,
+    SUBJECT,
+    Workshop,
+    interpreter,
+    reasons,
+    word,
+    workshop,
+)
 
 __all__ = ["interpreter", "workshop"]
 
@@ -23,11 +33,16 @@ def greeting(rank):
     place = pathlib.Path(FOLDER, "table.json")
     return json.loads(place.read_text())[min(rank, 1)]
 """
-BESIDE = TABLE.replace('pathlib.Path(FOLDER, "table.json")', 'pathlib.Path(__file__).with_name("table.json")')
+BESIDE = TABLE.replace(
+    'pathlib.Path(FOLDER, "table.json")', 'pathlib.Path(__file__).with_name("table.json")'
+)
 SHARED = TABLE.replace("FOLDER", 'sys.prefix, "share/engine"')
 GOOD, BAD = '["hello", "hello"]\n', '["hello", null]\n'
 NAMED = '[project]\nname = "engine"\nversion = "1.0"\n'
-UNNAMED = 'import os\nfrom setuptools import setup\nsetup(name=os.environ.get("NAME"), packages=["engine"])\n'
+UNNAMED = (
+    'import os\nfrom setuptools import setup\nsetup(name=os.environ.get("NAME"),'
+    ' packages=["engine"])\n'
+)
 MAPPED = 'from setuptools import setup\nsetup(name="engine", package_dir={"engine": "code"})\n'
 COMPUTED = MAPPED.replace('{"engine": "code"}', '{"engine": where()}')
 PACKAGE = "engine/__init__.py"
@@ -41,7 +56,8 @@ ZIPPED = TABLE.replace('    place = pathlib.Path(FOLDER, "table.json")\n', "").r
 )
 ZIPPED = ZIPPED.replace("pathlib", "pkgutil", 1)
 ON_PATH = SUBJECT.replace(
-    "import engine", "import os, sys\nsys.path.insert(0, os.path.join(sys.prefix, 'old'))\nimport engine"
+    "import engine",
+    "import os, sys\nsys.path.insert(0, os.path.join(sys.prefix, 'old'))\nimport engine",
 )
 
 
@@ -70,7 +86,11 @@ def package(folder: str, text: str = FIXED) -> dict[str, str]:
 
 SLIPS = {
     "an old copy that tests keep": Case(
-        base={"pyproject.toml": NAMED, **package("src/engine"), **package("tests/snapshots/v1/engine")},
+        base={
+            "pyproject.toml": NAMED,
+            **package("src/engine"),
+            **package("tests/snapshots/v1/engine"),
+        },
         change=package("src/engine", BROKEN),
         wheel=package("engine"),
     ),
@@ -90,7 +110,11 @@ SLIPS = {
         wheel=package("engine"),
     ),
     "a table of the package": Case(
-        base={"pyproject.toml": NAMED, **package("src/engine", BESIDE), "src/engine/table.json": GOOD},
+        base={
+            "pyproject.toml": NAMED,
+            **package("src/engine", BESIDE),
+            "src/engine/table.json": GOOD,
+        },
         change={"src/engine/table.json": BAD},
         wheel={**package("engine", BESIDE), "engine/table.json": GOOD},
     ),
@@ -100,11 +124,15 @@ SLIPS = {
         wheel={**package("engine", SHARED), "engine-1.0.data/data/share/engine/table.json": GOOD},
     ),
     "a name that is worked out": Case(
-        base={"setup.py": UNNAMED, **package("engine")}, change=package("engine", BROKEN), wheel=package("engine")
+        base={"setup.py": UNNAMED, **package("engine")},
+        change=package("engine", BROKEN),
+        wheel=package("engine"),
     ),
     "a name from an attribute": Case(
         base={
-            "setup.cfg": "[metadata]\nname = attr: engine.NAME\n[options]\npackage_dir =\n    = lib\n",
+            "setup.cfg": (
+                "[metadata]\nname = attr: engine.NAME\n[options]\npackage_dir =\n    = lib\n"
+            ),
             **package("lib/engine"),
         },
         change=package("lib/engine", BROKEN),
@@ -135,7 +163,9 @@ SLIPS = {
         subject=SPACE,
     ),
     "a folder of another name": Case(
-        base={"setup.py": MAPPED, **package("code")}, change=package("code", BROKEN), wheel=package("engine")
+        base={"setup.py": MAPPED, **package("code")},
+        change=package("code", BROKEN),
+        wheel=package("engine"),
     ),
     "a folder that is worked out": Case(
         base={"setup.py": COMPUTED, **package("code"), **package("tests/v1/engine")},
@@ -151,7 +181,9 @@ SLIPS = {
         wheel=package("engine"),
     ),
     "a single module": Case(
-        base={"engine.py": FIXED, "setup.py": UNNAMED}, change={"engine.py": BROKEN}, wheel={"engine.py": FIXED}
+        base={"engine.py": FIXED, "setup.py": UNNAMED},
+        change={"engine.py": BROKEN},
+        wheel={"engine.py": FIXED},
     ),
     "a module that the commit removed": Case(
         base={
@@ -160,7 +192,10 @@ SLIPS = {
             "engine/more.py": "",
             "engine/rest.py": "",
         },
-        change={"engine/words.py": None, "engine/__init__.py": "from engine.words import greeting\n"},
+        change={
+            "engine/words.py": None,
+            "engine/__init__.py": "from engine.words import greeting\n",
+        },
         wheel={
             **package("engine", "from engine.words import greeting\n"),
             "engine/words.py": FIXED,
@@ -174,7 +209,9 @@ SLIPS = {
         wheel={**package("engine"), **{f"engine/messages_{index}.py": "" for index in range(4)}},
     ),
     "a name and a folder that are worked out": Case(
-        base={"setup.py": NOWHERE, **package("code")}, change=package("code", BROKEN), wheel=package("engine")
+        base={"setup.py": NOWHERE, **package("code")},
+        change=package("code", BROKEN),
+        wheel=package("engine"),
     ),
     "a folder that is worked out, beside an old one": Case(
         base={
@@ -186,7 +223,11 @@ SLIPS = {
         wheel=package("engine"),
     ),
     "a name that only a crate has": Case(
-        base={"pyproject.toml": MATURIN, "Cargo.toml": '[package]\nname = "engine"\n', "src/lib.rs": "fixed"},
+        base={
+            "pyproject.toml": MATURIN,
+            "Cargo.toml": '[package]\nname = "engine"\n',
+            "src/lib.rs": "fixed",
+        },
         change={"src/lib.rs": "broken"},
         wheel={**package("engine", "from engine.core import greeting\n"), "engine/core.py": FIXED},
     ),
@@ -203,7 +244,10 @@ SLIPS = {
     "code of the arm that is hidden": Case(
         base={"scenarios/meet/engine/words.py": FIXED},
         change={"scenarios/meet/engine/words.py": BROKEN},
-        wheel={**package("engine", "from engine.words import greeting\n"), "engine/words.py": FIXED},
+        wheel={
+            **package("engine", "from engine.words import greeting\n"),
+            "engine/words.py": FIXED,
+        },
     ),
 }
 
@@ -218,7 +262,13 @@ def prepare(workshop: Workshop, case: Case) -> None:
     git(repo, "checkout", "-q", "-B", "branch")
     for path in [path for path, text in case.change.items() if text is None]:
         git(repo, "rm", "-q", path)
-    commit(repo, {"NEWS": "changed\n", **{path: text for path, text in case.change.items() if text is not None}})
+    commit(
+        repo,
+        {
+            "NEWS": "changed\n",
+            **{path: text for path, text in case.change.items() if text is not None},
+        },
+    )
     files = {path: text.encode() for path, text in case.wheel.items()}
     workshop.pip(str(wheels.write(workshop.root / "wheels", case.name, "1.0", None, more=files)))
 
@@ -242,7 +292,11 @@ def test_an_older_wheel_of_the_import_name(workshop: Workshop, slip: str) -> Non
 
 REMOVED = {
     "a table": Case(
-        base={"pyproject.toml": NAMED, **package("src/engine", BESIDE), "src/engine/table.json": GOOD},
+        base={
+            "pyproject.toml": NAMED,
+            **package("src/engine", BESIDE),
+            "src/engine/table.json": GOOD,
+        },
         change={"src/engine/table.json": None},
         wheel={**package("engine", BESIDE), "engine/table.json": GOOD},
     ),
@@ -253,13 +307,18 @@ REMOVED = {
             "src/engine/version.py": FIXED,
         },
         change={"src/engine/version.py": None},
-        wheel={**package("engine", "from engine.version import greeting\n"), "engine/version.py": FIXED},
+        wheel={
+            **package("engine", "from engine.version import greeting\n"),
+            "engine/version.py": FIXED,
+        },
     ),
 }
 
 
 @pytest.mark.parametrize("what", REMOVED)
-def test_what_the_commit_removed_was_not_written_by_its_build(workshop: Workshop, what: str) -> None:
+def test_what_the_commit_removed_was_not_written_by_its_build(
+    workshop: Workshop, what: str
+) -> None:
     """The run cannot know, and a gate has the trusted revision, which still holds what is installed."""
     prepare(workshop, REMOVED[what])
     assert workshop.run().code == 0
@@ -269,7 +328,12 @@ def test_what_the_commit_removed_was_not_written_by_its_build(workshop: Workshop
 def test_a_table_in_an_egg(workshop: Workshop) -> None:
     """A zipped egg of main, whose code is the commit's and whose table is older: no import loads a table."""
     base = {"pyproject.toml": NAMED, **package("src/engine", ZIPPED), "src/engine/table.json": GOOD}
-    prepare(workshop, Case(base=base, change={"src/engine/table.json": BAD}, wheel={"unused.py": ""}, name="unused"))
+    prepare(
+        workshop,
+        Case(
+            base=base, change={"src/engine/table.json": BAD}, wheel={"unused.py": ""}, name="unused"
+        ),
+    )
     with zipfile.ZipFile(workshop.site / "engine-1.0-py3.11.egg", "w") as egg:
         egg.writestr(PACKAGE, ZIPPED)
         egg.writestr("engine/table.json", GOOD)
@@ -281,7 +345,10 @@ def test_a_table_of_a_folder_that_the_subject_puts_on_the_path(workshop: Worksho
     """The same release twice: the commit's is installed, and ranks load an older one from a folder of their own."""
     base = {"pyproject.toml": NAMED, **package("src/engine", BESIDE), "src/engine/table.json": GOOD}
     wheel = {**package("engine", BESIDE), "engine/table.json": BAD}
-    prepare(workshop, Case(base=base, change={"src/engine/table.json": BAD}, wheel=wheel, subject=ON_PATH))
+    prepare(
+        workshop,
+        Case(base=base, change={"src/engine/table.json": BAD}, wheel=wheel, subject=ON_PATH),
+    )
     more = {path: text.encode() for path, text in {**wheel, "engine/table.json": GOOD}.items()}
     older = wheels.write(workshop.root / "older", "engine", "1.0", None, more=more)
     with zipfile.ZipFile(older) as archive:
@@ -293,7 +360,10 @@ def test_a_path_that_ends_alike_elsewhere_proves_nothing(workshop: Workshop) -> 
     """Code from a folder that no metadata names has to be unlike no file of its path, or nobody knows which it is."""
     base = {**package("python/engine"), **package("tests/v1/engine")}
     change = package("python/engine", BROKEN)
-    prepare(workshop, Case(base=base, change=change, wheel={"unused.py": ""}, name="unused", subject=ON_PATH))
+    prepare(
+        workshop,
+        Case(base=base, change=change, wheel={"unused.py": ""}, name="unused", subject=ON_PATH),
+    )
     old = workshop.python.parents[1] / "old" / "engine"
     old.mkdir(parents=True)
     (old / "__init__.py").write_text(FIXED)
@@ -303,7 +373,14 @@ def test_a_path_that_ends_alike_elsewhere_proves_nothing(workshop: Workshop) -> 
 @pytest.mark.parametrize("way", ["folder", "archive", "no RECORD"])
 def test_an_older_copy_that_comes_first(workshop: Workshop, way: str) -> None:
     """A .pth file that puts an old copy before the commit's, as a folder or an archive; a package without RECORD."""
-    prepare(workshop, Case(base=package("src/engine"), change=package("src/engine", BROKEN), wheel=package("engine")))
+    prepare(
+        workshop,
+        Case(
+            base=package("src/engine"),
+            change=package("src/engine", BROKEN),
+            wheel=package("engine"),
+        ),
+    )
     if way == "no RECORD":
         for record in workshop.site.glob("engine-*.dist-info/RECORD"):
             record.unlink()
@@ -321,9 +398,20 @@ def test_an_older_copy_that_comes_first(workshop: Workshop, way: str) -> None:
 
 def test_a_table_beside_an_editable_install(workshop: Workshop) -> None:
     """An editable install of another working tree brings its own table: the commit's is another one."""
-    project = NAMED + '[build-system]\nrequires = ["hatchling"]\nbuild-backend = "hatchling.build"\n'
-    base = {"pyproject.toml": project, **package("src/engine", BESIDE), "src/engine/table.json": GOOD}
-    prepare(workshop, Case(base=base, change={"src/engine/table.json": BAD}, wheel={"unused.py": ""}, name="unused"))
+    project = (
+        NAMED + '[build-system]\nrequires = ["hatchling"]\nbuild-backend = "hatchling.build"\n'
+    )
+    base = {
+        "pyproject.toml": project,
+        **package("src/engine", BESIDE),
+        "src/engine/table.json": GOOD,
+    }
+    prepare(
+        workshop,
+        Case(
+            base=base, change={"src/engine/table.json": BAD}, wheel={"unused.py": ""}, name="unused"
+        ),
+    )
     other = workshop.root / "main"
     git(workshop.repo, "worktree", "add", "-q", str(other), "main")
     workshop.pip("-e", str(other))
@@ -332,18 +420,30 @@ def test_a_table_beside_an_editable_install(workshop: Workshop) -> None:
 
 def test_a_warm_server_hides_code_of_the_arm(workshop: Workshop) -> None:
     """A folder of the arm that is hidden by a package which the server had imported before the rank began."""
-    warm = SCENARIO.replace("start: fresh", "start: warm").replace("backend: [none]", "backend: [gloo]")
-    base = {"scenarios/meet/scenario.yaml": warm, "scenarios/meet/filelock/version.py": "version = None\n"}
+    warm = SCENARIO.replace("start: fresh", "start: warm").replace(
+        "backend: [none]", "backend: [gloo]"
+    )
+    base = {
+        "scenarios/meet/scenario.yaml": warm,
+        "scenarios/meet/filelock/version.py": "version = None\n",
+    }
     subject = f"import torch\n{SUBJECT}".replace("import engine\n", "import filelock\n").replace(
         "engine.greeting(context.rank)", "'hello'"
     )
-    prepare(workshop, Case(base=base, change={}, wheel={"unused.py": ""}, name="unused", subject=subject))
+    prepare(
+        workshop,
+        Case(base=base, change={}, wheel={"unused.py": ""}, name="unused", subject=subject),
+    )
     assert "filelock of the arm's folder is hidden by the installed filelock" in refused(workshop)
 
 
 HEALTHY = {
     "beside an old copy, with what its build wrote": Case(
-        base={"pyproject.toml": NAMED, **package("src/engine"), **package("tests/snapshots/v1/engine")},
+        base={
+            "pyproject.toml": NAMED,
+            **package("src/engine"),
+            **package("tests/snapshots/v1/engine"),
+        },
         change=package("src/engine", f"{FIXED}# mended\n"),
         wheel={
             **package("engine", f"{FIXED}# mended\n"),
@@ -389,7 +489,12 @@ HEALTHY = {
         },
     ),
     "tests, docs and examples that collide": Case(
-        base={"tests/__init__.py": "", "tests/test_a.py": "", "docs/conf.py": "", "examples/a.py": ""},
+        base={
+            "tests/__init__.py": "",
+            "tests/test_a.py": "",
+            "docs/conf.py": "",
+            "examples/a.py": "",
+        },
         change={},
         wheel={
             "tests/__init__.py": FIXED,
@@ -399,7 +504,9 @@ HEALTHY = {
             "examples/b.py": "",
         },
         name="careless",
-        subject=SUBJECT.replace("import engine", "import docs.other, examples.b\nimport tests as engine"),
+        subject=SUBJECT.replace(
+            "import engine", "import docs.other, examples.b\nimport tests as engine"
+        ),
     ),
 }
 
@@ -412,4 +519,6 @@ def test_a_wheel_of_the_commit_opens_the_gate(workshop: Workshop, kind: str) -> 
     assert ran.code == 0, ran.out + ran.err
     found = workshop.gate()
     assert found.answer == "OPEN", found.requirements
-    assert ("2 files that the build of its packages wrote (sha256 " in word(found)) is (kind in list(HEALTHY)[:1])
+    assert ("2 files that the build of its packages wrote (sha256 " in word(found)) is (
+        kind in list(HEALTHY)[:1]
+    )

@@ -29,7 +29,9 @@ TORCH = ("numpy", "numpy.random", "torch", "torch.distributed")
         ("def late():\n    import huggingface_hub", "none", MODULES),
     ],
 )
-def test_what_the_code_names_is_held(tmp_path: Path, code: str, backend: str, expected: tuple[str, ...]) -> None:
+def test_what_the_code_names_is_held(
+    tmp_path: Path, code: str, backend: str, expected: tuple[str, ...]
+) -> None:
     """Words ask for their libraries, backends for theirs, and an import that may bring anything for all of them."""
     (tmp_path / "subject.py").write_text(code)
     found = preload([tmp_path], own={"subject", "own"}, backends=[KINDS[backend]], faults=[])

@@ -20,14 +20,19 @@ def test_both_engines_are_asked_the_same_on_demand() -> None:
     one, other = (load_scenario(file).scenario for file in scenario_files(FOLDER))
     assert one.tags == other.tags == ("on-demand",)
     assert one.checks == other.checks
-    assert (one.subject.control, one.subject.reference) == (other.subject.control, other.subject.reference)
+    assert (one.subject.control, one.subject.reference) == (
+        other.subject.control,
+        other.subject.reference,
+    )
     assert {one.subject.use, other.subject.use} == {"hf-pipeline", "mlx-tensor"}
 
 
 @pytest.mark.whole
 def test_a_tokenizer_on_each_rank_warms_up_and_generates(rankproof: Callable[..., Ran]) -> None:
     """Two ranks give the whole model's tokens and text; with a tokenizer on rank 0 alone the other dies as stated."""
-    ran = rankproof("run", str(FOLDER / "scenario.yaml"), *SMALL, LOOSE, "--set", "matrix.ranks=[2]")
+    ran = rankproof(
+        "run", str(FOLDER / "scenario.yaml"), *SMALL, LOOSE, "--set", "matrix.ranks=[2]"
+    )
     assert (ran.code, ran.record.judgement.verdict) == (0, "PASS"), ran.out + ran.err
 
 
@@ -35,9 +40,19 @@ def test_a_tokenizer_on_each_rank_warms_up_and_generates(rankproof: Callable[...
 def test_a_model_that_cannot_be_split_skips_its_cells(rankproof: Callable[..., Ran]) -> None:
     """Two KV heads over three ranks: no world is started, the reason names them, and nothing passes."""
     file = str(FOLDER / "scenario.yaml")
-    given = ("--set", "subject.use=hf-tensor", "--set", "inputs.model={made: llama-2-kv}", "--set", "matrix.ranks=[3]")
+    given = (
+        "--set",
+        "subject.use=hf-tensor",
+        "--set",
+        "inputs.model={made: llama-2-kv}",
+        "--set",
+        "matrix.ranks=[3]",
+    )
     ran = rankproof("run", file, *SMALL, LOOSE, *given)
     (cell,) = ran.record.judgement.cells
-    assert (cell.verdict, [why.code for why in cell.reasons]) == ("SKIPPED", [SkipCode.CELL_MODEL]), ran.out + ran.err
+    assert (cell.verdict, [why.code for why in cell.reasons]) == (
+        "SKIPPED",
+        [SkipCode.CELL_MODEL],
+    ), ran.out + ran.err
     assert "2 KV heads cannot be split over 3 ranks" in ran.out
     assert ran.code == 2

@@ -17,13 +17,25 @@ Run = Callable[..., Ran]
 FEW = ("--set", "trials.candidate=5", "--set", "trials.accept.failure_rate_below=60%")
 LINES = {
     "default": (),
-    "raise": ("--error", "ValueError", "--source", 'raise ValueError("no cache")', "--failing", "[1]"),
+    "raise": (
+        "--error",
+        "ValueError",
+        "--source",
+        'raise ValueError("no cache")',
+        "--failing",
+        "[1]",
+    ),
     "own error": ("--error", "CacheMiss", "--source", 'raise CacheMiss("x")', "--failing", "every"),
     "cannot be played": ("--error", "KeyError", "--source", "value = table[key]"),
     "assert of something else": ("--source", "assert cache.ready"),
     "an error alone": ("--error", "CacheMiss"),
     "an error of five arguments": ("--error", "UnicodeDecodeError"),
-    "odd words": ("--title", 'He said: "it: works" # really', "--question", "¿Funciona? 日本語 {x}"),
+    "odd words": (
+        "--title",
+        'He said: "it: works" # really',
+        "--question",
+        "¿Funciona? 日本語 {x}",
+    ),
 }
 
 
@@ -69,14 +81,29 @@ def test_an_answer_that_no_scenario_can_hold_writes_nothing(tmp_path: Path) -> N
 @pytest.mark.parametrize("kind", ["error", "hang", "program", "package"])
 def test_what_is_written_can_be_read_by_an_editor(tmp_path: Path, kind: Any) -> None:
     """The schema line names a file that is there: this version's, or the one that lay there before."""
-    answers = Answers(id="it", title="t", question="q", kind=kind, package="greeting", candidate="2.0", control="1.0")
+    answers = Answers(
+        id="it",
+        title="t",
+        question="q",
+        kind=kind,
+        package="greeting",
+        candidate="2.0",
+        control="1.0",
+    )
     written = write(tmp_path / "scenarios" / "it", answers)
-    named = (tmp_path / "scenarios" / "it" / "scenario.yaml").read_text().partition("$schema=")[2].partition("\n")[0]
+    named = (
+        (tmp_path / "scenarios" / "it" / "scenario.yaml")
+        .read_text()
+        .partition("$schema=")[2]
+        .partition("\n")[0]
+    )
     place = (tmp_path / "scenarios" / "it" / named).resolve()
     assert place.read_text() == schema_text()
     assert place in [path.resolve() for path in written]
     place.write_text("{}")
-    assert place not in [path.resolve() for path in write(tmp_path / "scenarios" / "other", answers)]
+    assert place not in [
+        path.resolve() for path in write(tmp_path / "scenarios" / "other", answers)
+    ]
     assert place.read_text() == "{}"
     assert load_scenario(tmp_path / "scenarios" / "it").scenario.id == "it"
 
@@ -146,7 +173,9 @@ def test_a_name_stays_a_text(tmp_path: Path, name: str) -> None:
         ({"title": "\udcff"}, "no UTF-8"),
     ],
 )
-def test_an_answer_that_could_not_be_played_is_refused(tmp_path: Path, answers: dict[str, str], message: str) -> None:
+def test_an_answer_that_could_not_be_played_is_refused(
+    tmp_path: Path, answers: dict[str, str], message: str
+) -> None:
     """What would not run as it is, or cannot be written, is told before anything is written."""
     with pytest.raises(InitError, match=message):
         write(tmp_path / "it", Answers(id="it", **{"title": "t", "question": "q", **answers}))
@@ -182,31 +211,49 @@ def test_a_program_is_written_and_run(rankproof: Run, failing: str) -> None:
 
 @pytest.mark.slow
 @pytest.mark.whole
-def test_two_releases_of_a_package_are_written_and_run(rankproof: Run, offered: dict[str, str]) -> None:
+def test_two_releases_of_a_package_are_written_and_run(
+    rankproof: Run, offered: dict[str, str]
+) -> None:
     """`init --package` writes a scenario whose arms differ in one release; it tells them apart and passes."""
     releases = ("--candidate", "2.0", "--control", "1.0")
-    assert rankproof("init", "my-package", "--package", "greeting", *releases, "--ranks", "2").code == 0
+    assert (
+        rankproof("init", "my-package", "--package", "greeting", *releases, "--ranks", "2").code
+        == 0
+    )
     assert rankproof("lint", "my-package").code == 0
     ran = rankproof("run", "my-package", *FEW, env=offered)
     assert ran.code == 0, ran.out + ran.err
-    versions = {arm: facts.versions["greeting"] for arm, facts in ran.record.run.environments.items()}
+    versions = {
+        arm: facts.versions["greeting"] for arm, facts in ran.record.run.environments.items()
+    }
     assert versions == {"candidate": "2.0", "control": "1.0"}
 
 
 @pytest.mark.parametrize(
     ("words", "message"),
     [
-        (("--hang", "--error", "ValueError"), "--error is for a bug that raises; leave it out, or leave out --hang"),
+        (
+            ("--hang", "--error", "ValueError"),
+            "--error is for a bug that raises; leave it out, or leave out --hang",
+        ),
         (("--program", "--source", "x"), "--source is for a bug that raises"),
-        (("--hang", "--failing", "every"), "--failing is for a bug that ends the ranks it shows on"),
+        (
+            ("--hang", "--failing", "every"),
+            "--failing is for a bug that ends the ranks it shows on",
+        ),
         (("--control", "1.0"), "--control is for --package; leave it out\n"),
         (("--package", "filelock"), "--package filelock needs --control VERSION"),
         (("--package", "no-such-package", "--control", "1.0"), "needs --candidate VERSION"),
-        (("--package", "a b", "--candidate", "2.0", "--control", "1.0"), "must be the name of a package"),
+        (
+            ("--package", "a b", "--candidate", "2.0", "--control", "1.0"),
+            "must be the name of a package",
+        ),
         (("--hang", "--program"), "not allowed with"),
     ],
 )
-def test_flags_that_do_not_go_together(rankproof: Run, tmp_path: Path, words: tuple[str, ...], message: str) -> None:
+def test_flags_that_do_not_go_together(
+    rankproof: Run, tmp_path: Path, words: tuple[str, ...], message: str
+) -> None:
     """What a kind of bug does not have is refused, and nothing is written."""
     made = rankproof("init", "mine", *words)
     assert made.code == 64

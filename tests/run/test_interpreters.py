@@ -27,7 +27,9 @@ def closed(tmp_path: Path) -> Iterator[Path]:
         folder.chmod(0o700)
 
 
-def test_a_place_that_cannot_be_read_is_passed_over(closed: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_place_that_cannot_be_read_is_passed_over(
+    closed: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """An unreadable PYENV_ROOT, a name that is too long and the home of nobody hold no interpreter, and end nothing."""
     for place in (str(closed), "x" * 5000, "~there-is-no-such-user/pyenv"):
         monkeypatch.setenv("PYENV_ROOT", place)

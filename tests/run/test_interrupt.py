@@ -131,7 +131,9 @@ def test_a_killed_harness_leaves_nobody_behind(
     assert still_running, error
     assert await_nobody(str(short_tmp), within=GONE_WITHIN) == []
     assert list((tmp_path / "results").rglob("report.md")) == []
-    assert [path for path in short_tmp.iterdir() if not path.name.startswith("rankproof-ports")] == []
+    assert [
+        path for path in short_tmp.iterdir() if not path.name.startswith("rankproof-ports")
+    ] == []
     if sign == "a rank is stopped":
         ran = rankproof("run", str(scenario()))
         assert ran.code == 0, ran.out + ran.err
@@ -156,17 +158,17 @@ def test_an_interrupted_run_is_marked_unfinished(
     assert list((tmp_path / "results").rglob("report.md")) == []
 
 
-def test_ctrl_c_under_nox_leaves_nobody_behind(scenario: Callable[..., Path], tmp_path: Path, short_tmp: Path) -> None:
+def test_ctrl_c_under_nox_leaves_nobody_behind(
+    scenario: Callable[..., Path], tmp_path: Path, short_tmp: Path
+) -> None:
     """Ctrl-C to the whole foreground group, as a terminal sends it: nox waits until the harness has cleaned up."""
     folder = scenario({"subject.py": HOSTILE})
     # The noxfile's own way to run a command, without making its environment again.
     noxfile = tmp_path / "noxfile.py"
     noxfile.write_text(
-        "import nox\n"
-        "@nox.session(venv_backend='none')\n"
-        "def validate(session):\n"
-        f"    session.run(*{command('run', str(folder), '--results', str(tmp_path / 'results'))!r},\n"
-        "        external=True, interrupt_timeout=20, terminate_timeout=20)\n"
+        "import nox\n@nox.session(venv_backend='none')\ndef validate(session):\n   "
+        f" session.run(*{command('run', str(folder), '--results', str(tmp_path / 'results'))!r},\n "
+        "       external=True, interrupt_timeout=20, terminate_timeout=20)\n"
     )
     assert "interrupt_timeout" in (ROOT / "noxfile.py").read_text()
     process = subprocess.Popen(

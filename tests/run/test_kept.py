@@ -28,7 +28,10 @@ def test_of_a_file_that_was_not_looked_at_it_is_said(tmp_path: Path) -> None:
     (folder / "scenario.yaml").write_text(SCENARIO)
     (folder / "subject.py").write_text(many)
     tried = run_command(tmp_path, "run", str(folder), "--try")
-    assert "total was not kept, or not looked at: the rank left 8302 files, of which 8192 are looked at" in tried.out
+    assert (
+        "total was not kept, or not looked at: the rank left 8302 files, of which 8192 are"
+        " looked at" in tried.out
+    )
 
 
 PROGRAM = """
@@ -52,7 +55,10 @@ def test_a_program_puts_a_file_into_its_folder(tmp_path: Path) -> None:
     (folder / "rank.py").write_text(PROGRAM)
     ran = run_command(tmp_path, "run", str(folder))
     assert ran.code == 0, ran.out + ran.err
-    assert "off by 0.5 at \\[1\\] (1 of 2 beyond atol 0.25): 2.5, expected 2" in (ran.folder / "report.md").read_text()
+    assert (
+        "off by 0.5 at \\[1\\] (1 of 2 beyond atol 0.25): 2.5, expected 2"
+        in (ran.folder / "report.md").read_text()
+    )
 
 
 LOGITS = """
@@ -69,7 +75,9 @@ def add(context, *, stale):
 
 def test_logits_are_compared_as_distributions(tmp_path: Path) -> None:
     """Run, signed and judged again: the position, and the tokens there."""
-    scenario = SCENARIO.replace("kind: close", "kind: distribution").replace("atol: 0.25", "kl: 0.01, rank: 1")
+    scenario = SCENARIO.replace("kind: close", "kind: distribution").replace(
+        "atol: 0.25", "kl: 0.01, rank: 1"
+    )
     folder = tmp_path / "scenario"
     folder.mkdir()
     (folder / "scenario.yaml").write_text(scenario)
@@ -79,6 +87,13 @@ def test_logits_are_compared_as_distributions(tmp_path: Path) -> None:
     report = (ran.folder / "report.md").read_text()
     assert "total is not near: KL" in report
     assert "at position 1, allowed: 0.01" in report
-    fingerprint = find_signer(explicit=str(tmp_path / "home/.local/share/rankproof/signing_key")).fingerprint
-    verified = run_command(tmp_path, "verify", str(ran.folder / "report.md"), "--signer", fingerprint)
-    assert (verified.code, "10 comparisons of arrays worked out again" in verified.out) == (0, True), verified.out
+    fingerprint = find_signer(
+        explicit=str(tmp_path / "home/.local/share/rankproof/signing_key")
+    ).fingerprint
+    verified = run_command(
+        tmp_path, "verify", str(ran.folder / "report.md"), "--signer", fingerprint
+    )
+    assert (verified.code, "10 comparisons of arrays worked out again" in verified.out) == (
+        0,
+        True,
+    ), verified.out

@@ -18,15 +18,22 @@ LACKING = SCENARIO.replace("id: meet", "id: releases").replace("{broken: true}",
 
 
 @pytest.mark.slow
-def test_the_others_of_a_folder_run(scenario: Callable[..., Path], rankproof: Callable[..., Ran]) -> None:
+def test_the_others_of_a_folder_run(
+    scenario: Callable[..., Path], rankproof: Callable[..., Ran]
+) -> None:
     """What lacks its revisions is told with the remedy; the others get their reports; the whole is not a PASS."""
     folder = scenario({"releases.yaml": LACKING})
     ran = rankproof("run", str(folder))
     assert ran.code == 2, ran.out + ran.err
-    assert "rankproof run: releases: SKIPPED: both arms are the same code with the same arguments" in ran.err
+    assert (
+        "rankproof run: releases: SKIPPED: both arms are the same code with the same arguments"
+        in ran.err
+    )
     assert "--candidate REV --control REV" in ran.err
     assert "1 scenario, 1 not run: INCONCLUSIVE" in ran.out
-    assert [path.name for path in ran.results.iterdir() if path.is_dir() and not path.is_symlink()] == ["meet"]
+    assert [
+        path.name for path in ran.results.iterdir() if path.is_dir() and not path.is_symlink()
+    ] == ["meet"]
     assert (ran.results / "meet" / "latest" / "report.md").exists()
     linted = rankproof("lint", str(folder))
     assert linted.code == 0, linted.out

@@ -54,7 +54,13 @@ def test_what_is_wrong_in_a_world_of_one_is_attributed_to_it(tmp_path: Path) -> 
     """A rope base that each rank has wrong by itself: both rungs say so, and nothing between ranks is blamed."""
     holds = "subject.control.must_fail.cells={ranks: [1, 2]}"
     folder = ROOT / "scenarios/single-vs-distributed"
-    ran = few(tmp_path, folder, "matrix.ranks=[1, 2]", "subject.control.with.defect=rope-base", holds=holds)
+    ran = few(
+        tmp_path,
+        folder,
+        "matrix.ranks=[1, 2]",
+        "subject.control.with.defect=rope-base",
+        holds=holds,
+    )
     assert ran.code == 2, ran.out + ran.err
     for cell in ran.record.judgement.cells:
         assert [arm.failed for arm in (cell.candidate, cell.control) if arm is not None] == [0, 1]
@@ -99,10 +105,21 @@ def distributed(context, *, unsplit=True, **given):
 
 whole = subject.whole
 """
-FEW = ("matrix.ranks=[2]", "matrix.backend=[gloo]", "matrix.exclude=[]", "trials.candidate=1", "trials.control=1")
+FEW = (
+    "matrix.ranks=[2]",
+    "matrix.backend=[gloo]",
+    "matrix.exclude=[]",
+    "trials.candidate=1",
+    "trials.control=1",
+)
 
 
-def few(place: Path, folder: Path, *sets: str, holds: str = "subject.control.must_fail.cells={ranks: [2]}") -> Ran:
+def few(
+    place: Path,
+    folder: Path,
+    *sets: str,
+    holds: str = "subject.control.must_fail.cells={ranks: [2]}",
+) -> Ran:
     """A run of one trial of each arm, in two ranks."""
     options = [word for one in (*FEW, holds, *sets) for word in ("--set", one)]
     return run_command(place, "run", str(folder / "scenario.yaml"), *options)
@@ -114,11 +131,17 @@ def test_a_model_that_lies_whole_on_every_rank_does_not_pass(tmp_path: Path) -> 
     shutil.copytree(ROOT / "scenarios/single-vs-distributed", folder)
     (folder / "unsplit.py").write_text(UNSPLIT)
     entries = ("subject.entry=unsplit:distributed", "subject.reference.entry=unsplit:whole")
-    ran = few(tmp_path, folder, *entries, "subject.control.with={unsplit: false, defect: bias-per-rank}")
+    ran = few(
+        tmp_path, folder, *entries, "subject.control.with={unsplit: false, defect: bias-per-rank}"
+    )
     assert ran.code == 1, ran.out + ran.err
     (cell,) = ran.record.judgement.cells
     assert cell.candidate is not None
-    failed = {failure.check: failure.reasons[0] for trial in cell.candidate.trials for failure in trial.failures}
+    failed = {
+        failure.check: failure.reasons[0]
+        for trial in cell.candidate.trials
+        for failure in trial.failures
+    }
     assert failed.keys() == {"takes-part", "covers"}
     assert "it has no influence" in failed["takes-part"]
     assert "lies on ranks 0, 1" in failed["covers"]
@@ -155,7 +178,11 @@ def of_the_candidate(folder: Path) -> None:
 
 def wider(folder: Path) -> None:
     """The noise of the reference is more than it was."""
-    edit(folder, "candidate-00000", lambda values: values["account"]["phases"]["prefill"].update(most=1.0))
+    edit(
+        folder,
+        "candidate-00000",
+        lambda values: values["account"]["phases"]["prefill"].update(most=1.0),
+    )
 
 
 def of_fewer(folder: Path) -> None:
@@ -165,7 +192,13 @@ def of_fewer(folder: Path) -> None:
 
 def missing(folder: Path) -> None:
     path = folder / f"evidence/{CELL}/control-00000/events.jsonl"
-    path.write_text("".join(f"{line}\n" for line in path.read_text().splitlines() if "artefacts.accounted" not in line))
+    path.write_text(
+        "".join(
+            f"{line}\n"
+            for line in path.read_text().splitlines()
+            if "artefacts.accounted" not in line
+        )
+    )
 
 
 @pytest.mark.parametrize("forgery", [of_the_candidate, wider, of_fewer, missing])

@@ -71,7 +71,11 @@ def ran(place: Path) -> Ran:
 
 def worked_out(folder: Path) -> Record:
     """The record that the evidence gives."""
-    names = [name for name in forge.names(folder) if name != RECORD and not name.startswith(f"{FIGURES}/")]
+    names = [
+        name
+        for name in forge.names(folder)
+        if name != RECORD and not name.startswith(f"{FIGURES}/")
+    ]
     return assemble(lambda name: (folder / name).read_bytes(), names)
 
 
@@ -84,7 +88,9 @@ def events(folder: Path, name: str) -> list[dict[str, Any]]:
 
 
 def rewrite(folder: Path, name: str, made: list[dict[str, Any]]) -> None:
-    trial(folder, name).write_text("".join(json.dumps(one, separators=(",", ":")) + "\n" for one in made))
+    trial(folder, name).write_text(
+        "".join(json.dumps(one, separators=(",", ":")) + "\n" for one in made)
+    )
 
 
 def digest(folder: Path, name: str, rank: int) -> str:
@@ -98,11 +104,19 @@ def test_the_report_names_the_first_call_that_differs(ran: Ran, place: Path) -> 
     report = (ran.folder / "report.md").read_text()
     lines = [1 + number for number, line in enumerate(SUBJECT.splitlines()) if "MAX" in line]
     at = f"at subject.py:{lines[0]}"
-    assert f"rank 0 made all_reduce #2 of 4 float32 (sum) {at}, rank 1 all_reduce #2 of 4 float32 (max) {at}" in report
+    assert (
+        f"rank 0 made all_reduce #2 of 4 float32 (sum) {at}, rank 1 all_reduce #2 of 4 float32"
+        f" (max) {at}" in report
+    )
     assert len(list((ran.folder / FOLDER).iterdir())) == 16
-    fingerprint = find_signer(explicit=str(place / "home/.local/share/rankproof/signing_key")).fingerprint
+    fingerprint = find_signer(
+        explicit=str(place / "home/.local/share/rankproof/signing_key")
+    ).fingerprint
     found = run_command(place, "verify", str(ran.folder / "report.md"), "--signer", fingerprint)
-    assert (found.code, "the ledgers of 8 trials compared again" in found.out) == (0, True), found.out
+    assert (found.code, "the ledgers of 8 trials compared again" in found.out) == (
+        0,
+        True,
+    ), found.out
 
 
 def changed_file(folder: Path) -> None:
@@ -142,12 +156,20 @@ def changed_transfers(folder: Path) -> None:
 
 
 def no_note(folder: Path) -> None:
-    rewrite(folder, "control-00000", [one for one in events(folder, "control-00000") if one["name"] != NOTE])
+    rewrite(
+        folder,
+        "control-00000",
+        [one for one in events(folder, "control-00000") if one["name"] != NOTE],
+    )
 
 
 def two_notes(folder: Path) -> None:
     made = events(folder, "candidate-00000")
-    rewrite(folder, "candidate-00000", [again for one in made for again in [one] * (1 + (one["name"] == NOTE))])
+    rewrite(
+        folder,
+        "candidate-00000",
+        [again for one in made for again in [one] * (1 + (one["name"] == NOTE))],
+    )
 
 
 def not_stored(folder: Path) -> None:
@@ -186,11 +208,22 @@ def good_ledgers_for_broken_code(folder: Path) -> None:
 @pytest.mark.parametrize(
     "forgery",
     [
-        *(changed_file, missing_file, changed_note, changed_transfers, changed_stand, no_note, two_notes, not_stored),
+        *(
+            changed_file,
+            missing_file,
+            changed_note,
+            changed_transfers,
+            changed_stand,
+            no_note,
+            two_notes,
+            not_stored,
+        ),
         *(of_another_trial, good_ledgers_for_broken_code),
     ],
 )
-def test_a_changed_ledger_or_note_is_refused(ran: Ran, tmp_path: Path, forgery: Callable[[Path], None]) -> None:
+def test_a_changed_ledger_or_note_is_refused(
+    ran: Ran, tmp_path: Path, forgery: Callable[[Path], None]
+) -> None:
     """Whatever is signed again: the files give another note, or are not those that the events name."""
     folder = tmp_path / "copy"
     shutil.copytree(ran.folder, folder)
@@ -231,12 +264,16 @@ def serve(context, *, how):
         ("moves", "it left no ledger"),
     ],
 )
-def test_a_subject_that_takes_its_ledger_away_does_not_pass(tmp_path: Path, how: str, why: str) -> None:
+def test_a_subject_that_takes_its_ledger_away_does_not_pass(
+    tmp_path: Path, how: str, why: str
+) -> None:
     """The name is taken, and whatever lies in its place is not a ledger; nothing is written where a link points to."""
     folder = tmp_path / "scenario"
     folder.mkdir()
     (folder / "subject.py").write_text(HOSTILE)
-    text = SCENARIO.replace("subject:reduce", "subject:serve").replace("{stale: false}", f"{{how: {how}}}")
+    text = SCENARIO.replace("subject:reduce", "subject:serve").replace(
+        "{stale: false}", f"{{how: {how}}}"
+    )
     text = text.replace("{stale: true}", "{how: nothing}")
     (folder / "scenario.yaml").write_text(text)
     found = run_command(tmp_path, "run", str(folder), "--try")

@@ -24,7 +24,9 @@ pytestmark = [pytest.mark.slow, pytest.mark.whole]
 RUN = "evidence/run.json"
 # A module of the standard library, where that is compiled apart, stands in a release as one of its own.
 _ORIGIN = importlib.util.find_spec("_queue")
-COMPILED = Path(_ORIGIN.origin) if _ORIGIN is not None and str(_ORIGIN.origin).endswith(".so") else None
+COMPILED = (
+    Path(_ORIGIN.origin) if _ORIGIN is not None and str(_ORIGIN.origin).endswith(".so") else None
+)
 SUBJECT = """
 import engine
 import engine.cache, engine.long, engine.same, engine.huge
@@ -63,7 +65,11 @@ trials: {candidate: 5, control: 5, accept: {failure_rate_below: 50%}}
 checks:
   - {id: split, kind: event, ranks: every, event: split}
 """
-HOSTILE_TEXT = f'# {HOSTILE!r}\nNOTE = """\n```\n</details>\n{HOSTILE[:80]}\n## Conclusion\n"""\n'.replace("\0", "")
+HOSTILE_TEXT = (
+    f'# {HOSTILE!r}\nNOTE = """\n```\n</details>\n{HOSTILE[:80]}\n## Conclusion\n"""\n'.replace(
+        "\0", ""
+    )
+)
 
 
 def release(version: str) -> tuple[str, dict[str, bytes]]:
@@ -73,7 +79,9 @@ def release(version: str) -> tuple[str, dict[str, bytes]]:
     files = {
         "engine/__init__.py": f"def layers(layers, ranks):\n    return {split}\n".encode(),
         "engine/cache.py": HOSTILE_TEXT.encode() if new else b"NOTE = None\n",
-        "engine/long.py": "".join(f"LINE_{number} = {version}\n" for number in range(MODULE_LINES)).encode(),
+        "engine/long.py": (
+            "".join(f"LINE_{number} = {version}\n" for number in range(MODULE_LINES)).encode()
+        ),
         "engine/huge.py": f"VERSION = {version}\n".encode() + b"#" * TEXT_LIMIT,
         "engine/same.py": b"SAME = True\n",
         "engine/first.py": f"VERSION = {version}\n".encode(),
@@ -115,7 +123,10 @@ def copied(ran: Ran, tmp_path: Path) -> Ran:
 
 def changes(ran: Ran) -> dict[str, ModuleChange]:
     (library,) = ran.record.libraries
-    assert (library.distribution, library.versions) == ("engine", {"control": "1.0", "candidate": "2.0"})
+    assert (library.distribution, library.versions) == (
+        "engine",
+        {"control": "1.0", "candidate": "2.0"},
+    )
     assert (library.alike, library.untold) == (1, 0)
     return {module.file: module for module in library.modules}
 
@@ -132,21 +143,31 @@ def test_the_report_shows_the_lines_that_differ(ran: Ran) -> None:
         "-    return [layers // ranks] * ranks",
         f"+    return {'[-(-layers // ranks), layers // ranks]'}",
     ]
-    assert entry.digests == {"control": [sha256(old[entry.file])], "candidate": [sha256(new[entry.file])]}
+    assert entry.digests == {
+        "control": [sha256(old[entry.file])],
+        "candidate": [sha256(new[entry.file])],
+    }
     for digest, text in ((entry.digests["control"][0], old), (entry.digests["candidate"][0], new)):
         assert (ran.folder / FOLDER / f"{digest}.py").read_bytes() == text[entry.file]
     assert "engine/unused.py" not in found
     assert "engine/same.py" not in found
     assert found["engine/first.py"].only == {"control": [0], "candidate": [0]}
-    assert (len(found["engine/long.py"].lines), found["engine/long.py"].more) == (MODULE_LINES, MODULE_LINES + 1)
+    assert (len(found["engine/long.py"].lines), found["engine/long.py"].more) == (
+        MODULE_LINES,
+        MODULE_LINES + 1,
+    )
     assert {file: module.why for file, module in found.items() if module.why} == {
         "engine/gone.py": "only one arm told of it",
         "engine/huge.py": "its text is too large to be kept here",
         "engine/new.py": "only one arm told of it",
         **({f"engine/{COMPILED.name}": "not Python source"} if COMPILED is not None else {}),
     }
-    assert ran.record.run.texts_left == {sha256(text["engine/huge.py"]): TEXT_LIMIT + 14 for text in (old, new)}
-    section = (ran.folder / "report.md").read_text().partition("## What changed")[2].partition("\n## ")[0]
+    assert ran.record.run.texts_left == {
+        sha256(text["engine/huge.py"]): TEXT_LIMIT + 14 for text in (old, new)
+    }
+    section = (
+        (ran.folder / "report.md").read_text().partition("## What changed")[2].partition("\n## ")[0]
+    )
     assert "<details><summary>engine/__init__.py: 1 line removed, 1 added</summary>" in section
     assert "-    return [layers // ranks] * ranks\n+    return [-(-layers" in section
     assert "only rank 0 loaded it" in section
@@ -181,12 +202,16 @@ def path_of(ran: Ran, file: str, arm: str) -> Path:
 
 
 def another_text(ran: Ran) -> None:
-    path_of(ran, "engine/__init__.py", "control").write_text("def layers(layers, ranks):\n    return None\n")
+    path_of(ran, "engine/__init__.py", "control").write_text(
+        "def layers(layers, ranks):\n    return None\n"
+    )
 
 
 def another_text_by_its_digest(ran: Ran) -> None:
     another = b"def layers(layers, ranks):\n    return None\n"
-    path_of(ran, "engine/__init__.py", "control").rename(ran.folder / FOLDER / f"{sha256(another)}.py")
+    path_of(ran, "engine/__init__.py", "control").rename(
+        ran.folder / FOLDER / f"{sha256(another)}.py"
+    )
     (ran.folder / FOLDER / f"{sha256(another)}.py").write_bytes(another)
 
 
@@ -236,7 +261,9 @@ REFUSED: dict[Callable[[Ran], None], str] = {
 
 
 @pytest.mark.parametrize("forgery", REFUSED)
-def test_texts_that_are_not_those_that_ranks_loaded(copied: Ran, forgery: Callable[[Ran], None]) -> None:
+def test_texts_that_are_not_those_that_ranks_loaded(
+    copied: Ran, forgery: Callable[[Ran], None]
+) -> None:
     """Whoever signs again can put no other text in its place, leave none out that there is room for, and add none."""
     forgery(copied)
     with pytest.raises(RecordError, match=REFUSED[forgery]):
@@ -248,9 +275,15 @@ def test_a_library_whose_files_are_not_told_proves_nothing(copied: Ran) -> None:
     files_not_told(copied)
     record: Any = work_out(copied)
     assert record.judgement.verdict == "INCONCLUSIVE"
-    assert "which files of engine 2.0 a rank loaded for engine is not told" in str(record.judgement.reasons)
+    assert "which files of engine 2.0 a rank loaded for engine is not told" in str(
+        record.judgement.reasons
+    )
 
 
 def work_out(ran: Ran) -> Any:
-    found = [name for name in forge.names(ran.folder) if name != "results.json" and "/figures/" not in name]
+    found = [
+        name
+        for name in forge.names(ran.folder)
+        if name != "results.json" and "/figures/" not in name
+    ]
     return assemble(lambda name: (ran.folder / name).read_bytes(), found)

@@ -24,7 +24,8 @@ def meet(context, *, broken):
 
 def stated(file: str, source: str) -> str:
     return SCENARIO.replace(
-        "error: AssertionError, source: assert thing", f"error: ParserError, file: {file}, source: '{source}'"
+        "error: AssertionError, source: assert thing",
+        f"error: ParserError, file: {file}, source: '{source}'",
     )
 
 
@@ -45,10 +46,15 @@ def test_the_line_is_the_last_one_in_the_stated_file(
 ) -> None:
     """As stated only where that file of the library raised it, at that line."""
     raised = 'raise ParserError("while parsing a flow sequence", self.marks[-1],'
-    ran = rankproof("run", str(scenario({"scenario.yaml": stated(file, source or raised), "subject.py": SUBJECT})))
+    ran = rankproof(
+        "run",
+        str(scenario({"scenario.yaml": stated(file, source or raised), "subject.py": SUBJECT})),
+    )
     (cell,) = ran.record.judgement.cells
     assert cell.control is not None
-    assert [what.code for what in cell.control.otherwise] == ([] if code is None else [code]), ran.out
+    assert [what.code for what in cell.control.otherwise] == ([] if code is None else [code]), (
+        ran.out
+    )
     assert ran.code == (0 if code is None else 2)
 
 
@@ -61,4 +67,6 @@ def test_a_file_is_named_from_its_package_down(
     assert "must_fail.file: must be a file of a library" in linted.out + linted.err
     bare = SCENARIO.replace("source: assert thing", "message: x, file: yaml/parser.py")
     linted = rankproof("lint", str(scenario({"scenario.yaml": bare})))
-    assert "must_fail.file: is not enough: name the line in it too (source)" in linted.out + linted.err
+    assert (
+        "must_fail.file: is not enough: name the line in it too (source)" in linted.out + linted.err
+    )

@@ -37,10 +37,18 @@ class Place:
         lists = {}
         for arm, files in (("control", dict.fromkeys(self.told, OLD)), ("candidate", self.told)):
             told = {file: sha256(content) for file, content in files.items()}
-            one = {"package": "engine", "distribution": "engine", "version": "1", "record": "absent", "files": told}
+            one = {
+                "package": "engine",
+                "distribution": "engine",
+                "version": "1",
+                "record": "absent",
+                "files": told,
+            }
             lists[arm] = {"x": json.dumps({"installed": {}, "others": [one]}).encode()}
         facts = ArmEnvironmentFacts(python="3.11.7", implementation="cpython", packages=[])
-        own = ArmEnvironment(python=self.tmp_path / "env/bin/python", named=("engine",), facts=facts)
+        own = ArmEnvironment(
+            python=self.tmp_path / "env/bin/python", named=("engine",), facts=facts
+        )
         folder = ResultsFolder(self.tmp_path / "results", "engine")
         left = keep(folder, lists, {"control": own}, of={"engine"}, arms=("control", "candidate"))
         assert all(name == text_path(digest) for name, digest in folder.digests.items())
@@ -67,7 +75,9 @@ def test_an_editable_install_is_found_where_it_leads(
     about = site / "engine-2.0.dist-info"
     about.mkdir(parents=True)
     (about / "METADATA").write_text("Metadata-Version: 2.1\nName: engine\nVersion: 2.0\n")
-    (about / "direct_url.json").write_text(json.dumps({"url": code.as_uri(), "dir_info": {"editable": True}}))
+    (about / "direct_url.json").write_text(
+        json.dumps({"url": code.as_uri(), "dir_info": {"editable": True}})
+    )
     monkeypatch.syspath_prepend(str(site))
     assert place.keep() == ({OLD, NEW}, {})
 
@@ -82,7 +92,9 @@ def test_a_module_that_was_changed_since_is_not_taken_for_what_ran(
     assert place.keep() == (set(), {sha256(OLD): len(OLD), sha256(NEW): None})
 
 
-def test_a_module_in_an_archive_is_left_out(place: Place, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_module_in_an_archive_is_left_out(
+    place: Place, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """A zip on the path is not a folder: its digest stands in the evidence, its text does not."""
     with zipfile.ZipFile(tmp_path / "engine.zip", "w") as archive:
         archive.writestr("engine/core.py", NEW)

@@ -33,7 +33,10 @@ def run(folder: Path, *, descriptors: int) -> tuple[str, dict[str, object]]:
     """What `rankproof run` prints where so many descriptors are allowed, and why cells were skipped."""
     (folder / "scenario.yaml").write_text(SCENARIO)
     (folder / "rank.sh").write_text(PROGRAM)
-    command = f"ulimit -n {descriptors} && exec {sys.executable} -m harness.cli run {folder} --jobs 2 --unsigned"
+    command = (
+        f"ulimit -n {descriptors} && exec {sys.executable} -m harness.cli run {folder} --jobs 2"
+        " --unsigned"
+    )
     done = subprocess.run(
         ["sh", "-c", f"{command} --results {folder / 'results'}"],
         env=environment(folder / "home"),
@@ -65,4 +68,7 @@ def test_fewer_worlds_run_side_by_side_where_that_is_too_much(tmp_path: Path) ->
     """One world of 64 at a time is borne, two are not: so one lane makes all trials, and says why."""
     said, skipped = run(tmp_path, descriptors=700)
     assert set(skipped.values()) == {None}
-    assert "2 worlds side by side are too many here: 2 worlds of 64 ranks take 1,104 descriptors, and " in said
+    assert (
+        "2 worlds side by side are too many here: 2 worlds of 64 ranks take 1,104 descriptors, and "
+        in said
+    )

@@ -25,14 +25,24 @@ SHAPE = Shape(layers=30, width=36, inner=72, heads=9, kv_heads=3, tied=True, emb
 def thin(folder: Path) -> Path:
     """The model, in two files and an index, as a large one is saved."""
     layer = dict(families.attention(SHAPE)) | dict(families.dense(SHAPE))
-    drawn = {name: draw(name, one, seed=135) for name, one in families.decoder(SHAPE, layer).items()}
+    drawn = {
+        name: draw(name, one, seed=135) for name, one in families.decoder(SHAPE, layer).items()
+    }
     names = sorted(drawn)
-    shards = {"model-00001-of-00002.safetensors": names[::2], "model-00002-of-00002.safetensors": names[1::2]}
-    index = {"metadata": {}, "weight_map": {name: file for file, held in shards.items() for name in held}}
+    shards = {
+        "model-00001-of-00002.safetensors": names[::2],
+        "model-00002-of-00002.safetensors": names[1::2],
+    }
+    index = {
+        "metadata": {},
+        "weight_map": {name: file for file, held in shards.items() for name in held},
+    }
     content = {
         "config.json": as_json(families.common("llama", "LlamaForCausalLM", SHAPE)),
         "model.safetensors.index.json": as_json(index),
-        **{file: safetensors({name: drawn[name] for name in held}) for file, held in shards.items()},
+        **{
+            file: safetensors({name: drawn[name] for name in held}) for file, held in shards.items()
+        },
         **tokenizer_files(),
     }
     folder.mkdir()
@@ -51,7 +61,12 @@ def test_thirty_layers_over_three_ranks(rankproof: Callable[..., Ran], tmp_path:
         *("--set", f"inputs.model={thin(tmp_path / 'thin')}", "--set", "subject.use=hf-tensor"),
         *("--set", "matrix.ranks=[2, 3]"),
         *("--set", "trials={candidate: 1, control: 1, accept: {failure_rate_below: 96%}}"),
-        *("--set", f"subject.candidate.with.prompts={PROMPTS}", "--set", f"subject.control.with.prompts={PROMPTS}"),
+        *(
+            "--set",
+            f"subject.candidate.with.prompts={PROMPTS}",
+            "--set",
+            f"subject.control.with.prompts={PROMPTS}",
+        ),
         *("--set", f"subject.reference.with.prompts={PROMPTS}"),
     )
     two, three = ran.record.judgement.cells

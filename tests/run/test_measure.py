@@ -38,10 +38,21 @@ def test_300_mb_in_one_rank_show_there_and_only_there(
 ) -> None:
     """A rank that keeps 300 MiB shows 300 MiB within 5 %, and its neighbour does not."""
     folder = scenario({"scenario.yaml": SCENARIO + MEASURE, "subject.py": HOG})
-    few = ("--set", "trials.candidate=3", "--set", "trials.accept.failure_rate_below=70%", "--set", "trials.control=3")
+    few = (
+        "--set",
+        "trials.candidate=3",
+        "--set",
+        "trials.accept.failure_rate_below=70%",
+        "--set",
+        "trials.control=3",
+    )
     ran = rankproof("run", str(folder), "--set", f"world.start={start}", "--jobs", "2", *few)
     cell = ran.record.judgement.cells[0]
-    found = {(row.id, row.rank): row.arms["candidate"] for row in cell.measured if "candidate" in row.arms}
+    found = {
+        (row.id, row.rank): row.arms["candidate"]
+        for row in cell.measured
+        if "candidate" in row.arms
+    }
     assert found["memory", 1].median == pytest.approx(300 * MIB, rel=0.05)
     assert found["memory", 0].median < 30 * MIB
     assert found["load", 1].median > found["load", 0].median

@@ -11,9 +11,13 @@ FOLDER = ROOT / "scenarios" / "minimax-over-two-ranks"
 
 def test_the_two_locks_differ_in_mlx_lm_alone() -> None:
     """Both arms have the same packages, each pinned by hashes and without an address, but for the release compared."""
-    locks = {version: (FOLDER / f"mlx-lm-{version}.txt").read_bytes() for version in ("0.30.7", "0.31.1")}
+    locks = {
+        version: (FOLDER / f"mlx-lm-{version}.txt").read_bytes() for version in ("0.30.7", "0.31.1")
+    }
     assert not any(b"://" in lock for lock in locks.values())
-    old, new = ([str(one) for one in parse_requirements(lock, name="lock")] for lock in locks.values())
+    old, new = (
+        [str(one) for one in parse_requirements(lock, name="lock")] for lock in locks.values()
+    )
     assert all("--hash=sha256:" in one for one in (*old, *new))
     (was,), (is_now,) = sorted(set(old) - set(new)), sorted(set(new) - set(old))
     assert (was.split()[0], is_now.split()[0]) == ("mlx-lm==0.30.7", "mlx-lm==0.31.1")

@@ -21,11 +21,23 @@ from harness.trust.verification import Verification
 from tests import forge
 from tests.run import command_server
 from tests.run.conftest import environment
-from tests.run.mutations import DIFFERENT, OLD, OPERATORS, SCENARIO, SUBJECT, Copy, Operator, read, write
+from tests.run.mutations import (
+    DIFFERENT,
+    OLD,
+    OPERATORS,
+    SCENARIO,
+    SUBJECT,
+    Copy,
+    Operator,
+    read,
+    write,
+)
 
 pytestmark = pytest.mark.slow
 TOGETHER = 3
-several = st.lists(st.sampled_from(OPERATORS), min_size=1, max_size=TOGETHER, unique_by=lambda one: one.name)
+several = st.lists(
+    st.sampled_from(OPERATORS), min_size=1, max_size=TOGETHER, unique_by=lambda one: one.name
+)
 
 
 EXAMPLES = 25
@@ -39,11 +51,23 @@ class Place:
         self._key, self._room = root / "key", room
         folder = root / "scenario"
         folder.mkdir()
-        files = {"scenario.yaml": SCENARIO, "subject.py": SUBJECT, "old.py": OLD, "words.txt": "meet\n"}
+        files = {
+            "scenario.yaml": SCENARIO,
+            "subject.py": SUBJECT,
+            "old.py": OLD,
+            "words.txt": "meet\n",
+        }
         for name, text in files.items():
             (folder / name).write_text(text)
         subprocess.run(["ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-f", self._key], check=True)
-        given = ("--results", str(root / "results"), "--key", str(self._key), "--set", "trials.accept.confidence=90%")
+        given = (
+            "--results",
+            str(root / "results"),
+            "--key",
+            str(self._key),
+            "--set",
+            "trials.accept.confidence=90%",
+        )
         given = ("run", str(folder), *given, "--jobs", "1")
         done = command_server.run(*given, cwd=root, env=environment(root / "home"))
         assert done.returncode == 0, done.stdout + done.stderr
@@ -126,13 +150,19 @@ def test_changes_together(place: Place, operators: list[Operator], seed: int) ->
     ("old", "new", "what"),
     [
         ("kind: no-survivors", "kind: telepathy", "check 'telepathy'"),
-        ("checks:", "faults:\n  - {id: x, kind: gremlin, ranks: every}\nchecks:", "fault 'gremlin'"),
+        (
+            "checks:",
+            "faults:\n  - {id: x, kind: gremlin, ranks: every}\nchecks:",
+            "fault 'gremlin'",
+        ),
         ("backend: [none]", "backend: [none, carrier-pigeon]", "backend 'carrier-pigeon'"),
         ("entry: subject:meet", "use: torch-oracle", "subject 'torch-oracle'"),
         ("schema: 1", "schema: 2", "schema 2"),
     ],
 )
-def test_a_kind_that_is_not_known_is_not_judged(place: Place, old: str, new: str, what: str) -> None:
+def test_a_kind_that_is_not_known_is_not_judged(
+    place: Place, old: str, new: str, what: str
+) -> None:
     """A check, fault, backend or subject of another version or plug-in accuses nobody: NOT JUDGED, and which it is."""
     copy = place.copy()
     copy.scenario(old, new)

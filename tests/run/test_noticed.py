@@ -60,7 +60,9 @@ def test_what_each_shows_is_shown(rankproof: Run, file: str, settings: tuple[str
 def original(tmp_path_factory: pytest.TempPathFactory) -> Ran:
     """One honest run of a rank's death."""
     file = ROOT / "scenarios" / "rank-death" / "kill.yaml"
-    ran = run_command(tmp_path_factory.mktemp("original"), "run", str(file), *ask('matrix.moment=["collective"]'))
+    ran = run_command(
+        tmp_path_factory.mktemp("original"), "run", str(file), *ask('matrix.moment=["collective"]')
+    )
     assert ran.code == 0, ran.out + ran.err
     return ran
 
@@ -93,16 +95,25 @@ def never_struck(event: dict[str, Any]) -> dict[str, Any] | None:
 
 @pytest.mark.whole
 @pytest.mark.slow
-@pytest.mark.parametrize("change", [later, returned, struck_too, never_struck], ids=lambda change: change.__name__)
+@pytest.mark.parametrize(
+    "change", [later, returned, struck_too, never_struck], ids=lambda change: change.__name__
+)
 def test_a_death_that_was_noticed_otherwise_is_refused(
-    original: Ran, rankproof: Run, tmp_path: Path, change: Callable[[dict[str, Any]], dict[str, Any] | None]
+    original: Ran,
+    rankproof: Run,
+    tmp_path: Path,
+    change: Callable[[dict[str, Any]], dict[str, Any] | None],
 ) -> None:
     """Editing when or how a survivor failed, or who was struck, and signing again, is refused."""
     shutil.copytree(original.results.parent, tmp_path / "copy", symlinks=True)
     forger = Forger(Ran(0, "", "", tmp_path / "copy" / "results"))
     trial = original.record.judgement.cells[0].candidate.trials[0]
     events = forger.folder / trial.evidence
-    changed = [found for line in events.read_text().splitlines() if (found := change(json.loads(line))) is not None]
+    changed = [
+        found
+        for line in events.read_text().splitlines()
+        if (found := change(json.loads(line))) is not None
+    ]
     changed.sort(key=lambda event: int(event["ns"]))
     events.write_text("".join(json.dumps(event, separators=(",", ":")) + "\n" for event in changed))
     forger.sign()

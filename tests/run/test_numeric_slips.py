@@ -72,8 +72,8 @@ CLOSE = "kind: close, artefact: logits, against: 0, atol: 0.25"
 DISTRIBUTION = "kind: distribution, artefact: logits, against: 0, kl: 0.001"
 VALUE = "kind: close, value: said.it, against: 0, atol: 0.25"
 SLIPS = (
-    "name, early, all-nan, one-nan, overflow, transposed, flat, cut, deeper, one-row, scalar, empty, double, half, "
-    "integer, bool, text"
+    "name, early, all-nan, one-nan, overflow, transposed, flat, cut, deeper, one-row, scalar,"
+    " empty, double, half, integer, bool, text"
 )
 
 
@@ -83,7 +83,9 @@ def ran(tmp_path: Path, check: str, slips: str, *, more: str = "") -> Ran:
     folder.mkdir()
     text = SCENARIO.format(check=check, slips=slips, more=more)
     # Of an axis both arms are given the value, and the candidate has no slip.
-    (folder / "scenario.yaml").write_text(text.replace("{with: {slip: none}}", "{with: {healthy: true}}"))
+    (folder / "scenario.yaml").write_text(
+        text.replace("{with: {slip: none}}", "{with: {healthy: true}}")
+    )
     (folder / "subject.py").write_text(
         SUBJECT.replace("*, slip)", "*, slip, healthy=False)").replace(
             "if context.rank else", "if context.rank and not healthy else"
@@ -97,13 +99,19 @@ def words(found: Ran) -> dict[str, tuple[str, set[str]]]:
     told: dict[str, tuple[str, set[str]]] = {}
     for cell in found.record.judgement.cells:
         assert cell.control is not None
-        told[cell.id.rpartition("slip=")[2]] = (cell.verdict, {str(one.code) for one in cell.control.otherwise})
+        told[cell.id.rpartition("slip=")[2]] = (
+            cell.verdict,
+            {str(one.code) for one in cell.control.otherwise},
+        )
     return told
 
 
 @pytest.mark.parametrize(
     "check",
-    [pytest.param(CLOSE, id="close"), pytest.param(DISTRIBUTION, id="distribution", marks=pytest.mark.whole)],
+    [
+        pytest.param(CLOSE, id="close"),
+        pytest.param(DISTRIBUTION, id="distribution", marks=pytest.mark.whole),
+    ],
 )
 def test_a_slip_in_what_a_control_keeps_is_no_failure_as_stated(tmp_path: Path, check: str) -> None:
     """Another name, shape, dtype, nothing, NaN: INCONCLUSIVE for want of a comparison; a wrong number is a PASS."""
@@ -137,11 +145,15 @@ def test_a_slip_in_what_a_control_reports_is_no_failure_as_stated(tmp_path: Path
 def test_whoever_does_not_report_is_not_wrong(tmp_path: Path, check: str) -> None:
     """A value that was not reported was not compared, by whichever check."""
     told = words(ran(tmp_path, check, "early, unsaid"))
-    assert told == dict.fromkeys(("early", "unsaid"), ("INCONCLUSIVE", {DeviationCode.NOT_COMPARED}))
+    assert told == dict.fromkeys(
+        ("early", "unsaid"), ("INCONCLUSIVE", {DeviationCode.NOT_COMPARED})
+    )
 
 
 @pytest.mark.whole
-def test_what_is_stated_to_be_missing_of_another_shape_or_not_finite_is_a_pass(tmp_path: Path) -> None:
+def test_what_is_stated_to_be_missing_of_another_shape_or_not_finite_is_a_pass(
+    tmp_path: Path,
+) -> None:
     """Each where it is stated, and the report says so; where something else fails instead it is INCONCLUSIVE."""
     slips = "name, early, all-nan, one-nan, transposed, empty, wrong"
     stated = {
@@ -155,5 +167,9 @@ def test_what_is_stated_to_be_missing_of_another_shape_or_not_finite_is_a_pass(t
         told = words(found)
         assert {slip for slip, (verdict, _) in told.items() if verdict == "PASS"} == passing, want
         assert told["wrong"] == ("INCONCLUSIVE", {DeviationCode.NOT_COMPARED})
-        words_of = {"missing": "do not report or keep", "shape": "has another shape", "nonfinite": "is not finite"}
+        words_of = {
+            "missing": "do not report or keep",
+            "shape": "has another shape",
+            "nonfinite": "is not finite",
+        }
         assert words_of[want] in str(found.record.scenario.must_fail)

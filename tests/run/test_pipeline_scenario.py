@@ -18,13 +18,16 @@ def test_the_report_shows_the_layers_the_tokens_and_the_lines(
     rankproof: Callable[..., Ran], kept_environments: dict[str, str]
 ) -> None:
     """Seven layers over two ranks: [4, 8) and [0, 3) before, other tokens than the whole model's, and the lines."""
-    given = [word for one in (*FEWER, "trials.accept.failure_rate_below=60%") for word in ("--set", one)]
+    given = [
+        word for one in (*FEWER, "trials.accept.failure_rate_below=60%") for word in ("--set", one)
+    ]
     ran = rankproof("run", str(FOLDER), "--unsigned", *given, env=kept_environments)
     needs_packages(ran)
     assert (ran.code, ran.record.judgement.verdict) == (0, "PASS"), ran.out + ran.err
     (cell,) = ran.record.judgement.cells
     told = {
-        arm: {row.check: [one.shown for one in row.cells] for row in cell.samples[arm].values} for arm in cell.samples
+        arm: {row.check: [one.shown for one in row.cells] for row in cell.samples[arm].values}
+        for arm in cell.samples
     }
     assert told == {
         "control": {
@@ -41,9 +44,18 @@ def test_the_report_shows_the_layers_the_tokens_and_the_lines(
         },
     }
     (library,) = ran.record.libraries
-    assert (library.distribution, library.versions) == ("mlx-lm", {"control": "0.31.3", "candidate": "0.32.0"})
+    assert (library.distribution, library.versions) == (
+        "mlx-lm",
+        {"control": "0.31.3", "candidate": "0.32.0"},
+    )
     (mended,) = [module for module in library.modules if module.file == "mlx_lm/models/pipeline.py"]
     assert mended.more == 0
-    assert "-        self.start_idx = (self.pipeline_size - self.pipeline_rank - 1) * layers_per_rank" in mended.lines
+    assert (
+        "-        self.start_idx = (self.pipeline_size - self.pipeline_rank - 1) * layers_per_rank"
+        in mended.lines
+    )
     assert "+        self.start_idx = sum(split[self.pipeline_rank + 1 :])" in mended.lines
-    assert "<summary>mlx_lm/models/pipeline.py: 9 lines removed, 16 added" in (ran.folder / "report.md").read_text()
+    assert (
+        "<summary>mlx_lm/models/pipeline.py: 9 lines removed, 16 added"
+        in (ran.folder / "report.md").read_text()
+    )

@@ -76,13 +76,16 @@ def test_a_plan_is_one_line() -> None:
     sizes: dict[str, int | None] = {one.name: 2**20 * number for number, one in enumerate(chosen)}
     sizes["p7"] = None
     plan = Plan(request=Request(requirements=[]), chosen=chosen, sizes=sizes)
-    assert str(plan) == (
-        "8 packages, at least 21.0 MiB, 1 of unknown size: p6 1 (6.0 MiB), p5 1 (5.0 MiB), p4 1 (4.0 MiB), "
-        "p3 1 (3.0 MiB), p2 1 (2.0 MiB) and 3 more"
+    assert (
+        str(plan)
+        == "8 packages, at least 21.0 MiB, 1 of unknown size: p6 1 (6.0 MiB), p5 1 (5.0 MiB), p4 1"
+        " (4.0 MiB), p3 1 (3.0 MiB), p2 1 (2.0 MiB) and 3 more"
     )
 
 
-def test_the_first_pip_that_tells_before_it_downloads_is_taken(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_first_pip_that_tells_before_it_downloads_is_taken(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """An old one does where there is no other, and that is said before it is asked."""
     monkeypatch.setattr("importlib.util.find_spec", lambda _name: None)
     base = Interpreter(tmp_path / "gone", "3.13.0", "cpython", "linux", tmp_path)

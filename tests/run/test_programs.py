@@ -72,7 +72,10 @@ def test_an_interpreter_that_is_missing_skips_the_cell(tmp_path: Path, rankproof
     ran = rankproof("run", str(write(tmp_path / "it", SCENARIO.replace("[sh,", "[no-such-shell,"))))
     assert ran.code == 2
     cell = ran.record.judgement.cells[0]
-    assert (cell.verdict, *map(str, cell.reasons)) == ("SKIPPED", "program no-such-shell: it is not in PATH")
+    assert (cell.verdict, *map(str, cell.reasons)) == (
+        "SKIPPED",
+        "program no-such-shell: it is not in PATH",
+    )
 
 
 @pytest.mark.slow
@@ -92,7 +95,9 @@ def test_a_program_is_an_arm_from_a_revision(tmp_path: Path, rankproof: Run) -> 
     commit(repo, {"bin/rank": "#!/bin/sh\n" + SCRIPT.replace("$1", "no")}, tag="broken")
     commit(repo, {"bin/rank": "#!/bin/sh\n" + SCRIPT.replace("$1", "yes")}, tag="fixed")
     text = SCENARIO.replace('[sh, rank.sh, "{word}"]', "[bin/rank]")
-    text = text.replace('{with: {word: "yes"}}', "{rev: fixed}").replace('with: {word: "no"}', "rev: broken")
+    text = text.replace('{with: {word: "yes"}}', "{rev: fixed}").replace(
+        'with: {word: "no"}', "rev: broken"
+    )
     ran = rankproof("run", str(write(repo / "scenarios" / "it", text)))
     assert ran.code == 0, ran.out + ran.err
     assert any("yes" in line for line in ran.record.changed)
@@ -102,9 +107,17 @@ def test_a_program_is_an_arm_from_a_revision(tmp_path: Path, rankproof: Run) -> 
 @pytest.mark.parametrize(
     ("old", "new", "said"),
     [
-        ("matrix: {ranks: [2]}", "matrix: {ranks: [2], backend: [gloo]}", "a program joins no group"),
+        (
+            "matrix: {ranks: [2]}",
+            "matrix: {ranks: [2], backend: [gloo]}",
+            "a program joins no group",
+        ),
         ("deadline: 20s", "deadline: 20s, start: warm", "a program is always started anew"),
-        ("kind: exit, ranks: every, code: 0", "kind: within, ranks: every, event: said, limit: 1s", "name the event"),
+        (
+            "kind: exit, ranks: every, code: 0",
+            "kind: within, ranks: every, event: said, limit: 1s",
+            "name the event",
+        ),
         ("program: [", "entry: a:b\n  program: [", "cannot stand beside entry"),
     ],
 )
@@ -118,7 +131,9 @@ def test_what_a_program_cannot_have_is_named(old: str, new: str, said: str) -> N
 def test_none_is_the_backend_of_a_program() -> None:
     """A program's matrix needs no backend, and may name the only one there is."""
     for matrix in ("{ranks: [2]}", "{ranks: [2], backend: [none]}"):
-        scenario: Any = parse_scenario(SCENARIO.replace("{ranks: [2]}", matrix).encode(), name="s.yaml")
+        scenario: Any = parse_scenario(
+            SCENARIO.replace("{ranks: [2]}", matrix).encode(), name="s.yaml"
+        )
         assert scenario.matrix.backend == ("none",)
 
 
@@ -152,13 +167,21 @@ printf '%s\\n' '{"event": "done"}' >&3
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(("slow", "code"), [("", 0), ('[ "$RANKPROOF_WITH_FIXED" = true ] || sleep 30', 2)])
+@pytest.mark.parametrize(
+    ("slow", "code"), [("", 0), ('[ "$RANKPROOF_WITH_FIXED" = true ] || sleep 30', 2)]
+)
 def test_a_program_that_waits_for_ever_hangs_and_one_that_sleeps_does_not(
     scenario: Callable[..., Path], rankproof: Callable[..., Ran], slow: str, code: int
 ) -> None:
     """A program's hang is the stillness of its processes after its last event; a child that sleeps is not a hang."""
     # One that sleeps is watched for as long as a hang may take to come.
-    asked = HANGING.replace("within: 10s", "within: 4s").replace("control: 3", "control: 1") if slow else HANGING
-    ran = rankproof("run", str(scenario({"scenario.yaml": asked, "rank.sh": WAITING.replace("SLOW", slow)})))
+    asked = (
+        HANGING.replace("within: 10s", "within: 4s").replace("control: 3", "control: 1")
+        if slow
+        else HANGING
+    )
+    ran = rankproof(
+        "run", str(scenario({"scenario.yaml": asked, "rank.sh": WAITING.replace("SLOW", slow)}))
+    )
     assert ran.code == code, ran.out + ran.err
     assert ("that it hangs is not proved" in ran.out) is bool(slow)

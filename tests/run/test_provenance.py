@@ -75,7 +75,8 @@ emit("met", said=said)
 """
 PROJECT = '[build-system]\nrequires = ["hatchling"]\nbuild-backend = "hatchling.build"\n'
 PROJECT += (
-    '[project]\nname = "{name}"\nversion = "1.0"\n[tool.hatch.build.targets.wheel]\nonly-include = ["engine.py"]\n'
+    '[project]\nname = "{name}"\nversion = "1.0"\n[tool.hatch.build.targets.wheel]\nonly-include ='
+    ' ["engine.py"]\n'
 )
 POLICY = "schema: 1\nsigners: {roles: {ci: [ci]}}\nrequire:\n  - {scenario: meet}\n"
 
@@ -103,9 +104,24 @@ class Workshop:
 
     def pip(self, *arguments: str) -> None:
         """Install into the interpreter, from nowhere but here."""
-        options = ["--quiet", "--no-index", "--no-deps", "--no-build-isolation", "--disable-pip-version-check"]
+        options = [
+            "--quiet",
+            "--no-index",
+            "--no-deps",
+            "--no-build-isolation",
+            "--disable-pip-version-check",
+        ]
         done = subprocess.run(
-            [sys.executable, "-m", "pip", "--python", str(self.python), "install", *options, *arguments],
+            [
+                sys.executable,
+                "-m",
+                "pip",
+                "--python",
+                str(self.python),
+                "install",
+                *options,
+                *arguments,
+            ],
             capture_output=True,
             text=True,
             check=False,
@@ -118,7 +134,9 @@ class Workshop:
         self.pip(str(wheels.write(self.root / "wheels", "engine", version, text)))
 
     def run(self, *more: str) -> Ran:
-        given = command("run", "scenarios/meet", "--results", str(self.results), "--key", str(self.key), *more)
+        given = command(
+            "run", "scenarios/meet", "--results", str(self.results), "--key", str(self.key), *more
+        )
         given[0] = str(self.python)
         done = subprocess.run(
             given,
@@ -206,11 +224,19 @@ def test_a_copy_installed_from_main_is_not_the_branch(workshop: Workshop) -> Non
     workshop.install(FIXED)
     ran = workshop.run()
     assert ran.code == 2, ran.out + ran.err
-    assert "engine.py came from an installed copy (engine 1.0), and is not the repository's" in reasons(ran)
-    assert "set subject.path to the folder that holds the code, or install it from the commit" in reasons(ran)
+    assert (
+        "engine.py came from an installed copy (engine 1.0), and is not the repository's"
+        in reasons(ran)
+    )
+    assert (
+        "set subject.path to the folder that holds the code, or install it from the commit"
+        in reasons(ran)
+    )
     found = workshop.gate()
     assert found.answer != "OPEN"
-    assert word(found).startswith("REFUSED: it is not proved that the commit's code ran: candidate: engine.py")
+    assert word(found).startswith(
+        "REFUSED: it is not proved that the commit's code ran: candidate: engine.py"
+    )
 
 
 def test_an_editable_install_of_another_working_tree_is_not_the_branch(workshop: Workshop) -> None:
@@ -220,7 +246,10 @@ def test_an_editable_install_of_another_working_tree_is_not_the_branch(workshop:
     workshop.pip("-e", str(other))
     ran = workshop.run()
     assert ran.code == 2, ran.out + ran.err
-    assert "engine.py came from an installed copy (engine 1.0), and is not the repository's" in reasons(ran)
+    assert (
+        "engine.py came from an installed copy (engine 1.0), and is not the repository's"
+        in reasons(ran)
+    )
     assert word(workshop.gate()).startswith("REFUSED")
 
 
@@ -250,7 +279,9 @@ def test_a_program_is_never_told(workshop: Workshop) -> None:
     workshop.install(FIXED)
     ran = workshop.run()
     assert ran.code == 0, ran.out + ran.err
-    assert "Which code they loaded beyond that nobody tells" in (ran.folder / "report.md").read_text()
+    assert (
+        "Which code they loaded beyond that nobody tells" in (ran.folder / "report.md").read_text()
+    )
     found = workshop.gate()
     assert found.answer == "CANNOT TELL"
     assert word(found).startswith("CANNOT TELL: which code programs loaded is not known")
@@ -261,20 +292,36 @@ def test_a_program_is_never_told(workshop: Workshop) -> None:
 
 def test_what_is_installed_on_purpose_passes_and_no_gate_takes_it(workshop: Workshop) -> None:
     """`of: installed` says that the subject is what is installed: the run may PASS, the gate refuses."""
-    trust(workshop, {"scenarios/meet/scenario.yaml": SCENARIO.replace("  entry", "  of: installed\n  entry")})
+    trust(
+        workshop,
+        {"scenarios/meet/scenario.yaml": SCENARIO.replace("  entry", "  of: installed\n  entry")},
+    )
     workshop.install(FIXED)
     ran = workshop.run()
     assert ran.code == 0, ran.out + ran.err
     found = workshop.gate()
     assert found.answer == "CLOSED"
-    assert word(found) == "REFUSED: the subject is what is installed (subject.of), not the commit's code"
+    assert (
+        word(found)
+        == "REFUSED: the subject is what is installed (subject.of), not the commit's code"
+    )
 
 
 def test_folder_names_alone_decide_nothing(workshop: Workshop) -> None:
     """A package of which the repository holds no half is what its RECORD says, whatever folders are called like it."""
-    folders = ("engines/toolbox/__init__.py", "toolbox/notes.py", "scenarios/meet/toolbox/notes.txt")
+    folders = (
+        "engines/toolbox/__init__.py",
+        "toolbox/notes.py",
+        "scenarios/meet/toolbox/notes.txt",
+    )
     subject = SUBJECT.replace("import engine", "import toolbox as engine")
-    trust(workshop, {"scenarios/meet/subject.py": subject, **dict.fromkeys(folders, "def greeting(rank): pass\n")})
+    trust(
+        workshop,
+        {
+            "scenarios/meet/subject.py": subject,
+            **dict.fromkeys(folders, "def greeting(rank): pass\n"),
+        },
+    )
     workshop.pip(str(wheels.write(workshop.root / "wheels", "toolbox", "3.0", FIXED)))
     ran = workshop.run()
     assert ran.code == 0, ran.out + ran.err
@@ -292,7 +339,10 @@ def test_a_gate_does_not_believe_what_a_record_says_of_the_commit(workshop: Work
     head = git(workshop.repo, "rev-parse", "HEAD")
     copy = Copy(ran.folder, Place(workshop.repo, workshop.results, Keys(workshop.root), head))
     copy.facts(source={"commit": head}).sign("key")
-    refused = "REFUSED: it is not proved that the commit's code ran: candidate: engine.py came from an installed copy"
+    refused = (
+        "REFUSED: it is not proved that the commit's code ran: candidate: engine.py came from an"
+        " installed copy"
+    )
     assert word(workshop.gate()).startswith(refused)
     nothing: dict[str, object] = {"declared": [], "files": {}, "roots": {}, "installed": []}
     copy.facts(provenance={"candidate": nothing, "control": nothing}).sign("key")

@@ -49,12 +49,28 @@ def test_nothing_of_a_scenario_is_executed(
 @pytest.mark.slow
 def test_a_report_is_verified_without_a_network(pair: Pair) -> None:
     """In a network namespace with no address, where connecting fails at once, verification passes every step."""
-    if shutil.which("unshare") is None or subprocess.run([*ISOLATED, "true"], check=False).returncode:
+    if (
+        shutil.which("unshare") is None
+        or subprocess.run([*ISOLATED, "true"], check=False).returncode
+    ):
         pytest.skip("no network namespace can be made here")
     alone = [*ISOLATED, sys.executable]
     assert subprocess.run([*alone, "-c", CONNECTS], capture_output=True, check=False).returncode
-    argv = [*alone, "-m", "harness.cli", "verify", str(pair.good / "report.md"), "--signer", pair.signer]
+    argv = [
+        *alone,
+        "-m",
+        "harness.cli",
+        "verify",
+        str(pair.good / "report.md"),
+        "--signer",
+        pair.signer,
+    ]
     done = subprocess.run(
-        argv, cwd=pair.good, env={**os.environ, "PYTHONPATH": str(ROOT)}, capture_output=True, text=True, check=False
+        argv,
+        cwd=pair.good,
+        env={**os.environ, "PYTHONPATH": str(ROOT)},
+        capture_output=True,
+        text=True,
+        check=False,
     )
     assert (done.returncode, "verified: OK" in done.stdout) == (0, True), done.stdout + done.stderr

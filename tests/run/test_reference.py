@@ -74,7 +74,9 @@ def run(place: Path, *, scenario: str = SCENARIO, subject: str = SUBJECT) -> Ran
 
 def verify(place: Path, report: Path) -> Ran:
     key = place / "home/.local/share/rankproof/signing_key"
-    return run_command(place, "verify", str(report), "--signer", find_signer(explicit=str(key)).fingerprint)
+    return run_command(
+        place, "verify", str(report), "--signer", find_signer(explicit=str(key)).fingerprint
+    )
 
 
 @pytest.fixture(scope="module")
@@ -94,7 +96,9 @@ def test_ranks_are_compared_with_the_reference(ran: Ran, place: Path) -> None:
     for cell in ran.record.judgement.cells:
         reference = cell.reference
         assert reference is not None
-        assert reference.evidence == [f"evidence/{cell.slug}/reference-0000{index}/events.jsonl" for index in (0, 1)]
+        assert reference.evidence == [
+            f"evidence/{cell.slug}/reference-0000{index}/events.jsonl" for index in (0, 1)
+        ]
         assert all(ms > 0 for ms in reference.ms)
         assert reference.reported == {"score.loss": "4.0"}
         assert [(one.name, one.dtype, one.shape) for one in reference.arrays] == [
@@ -102,10 +106,14 @@ def test_ranks_are_compared_with_the_reference(ran: Ran, place: Path) -> None:
             ("weights", "float64", [1]),
         ]
     assert (
-        "off by 0.25 at \\[1\\] (1 of 2 beyond atol 0.125): 2.25, expected 2" in (ran.folder / "report.md").read_text()
+        "off by 0.25 at \\[1\\] (1 of 2 beyond atol 0.125): 2.25, expected 2"
+        in (ran.folder / "report.md").read_text()
     )
     verified = verify(place, ran.folder / "report.md")
-    assert (verified.code, "comparisons of arrays worked out again" in verified.out) == (0, True), verified.out
+    assert (verified.code, "comparisons of arrays worked out again" in verified.out) == (
+        0,
+        True,
+    ), verified.out
 
 
 def test_a_try_compares_with_the_reference_too(tmp_path: Path) -> None:
@@ -113,9 +121,14 @@ def test_a_try_compares_with_the_reference_too(tmp_path: Path) -> None:
     folder = tmp_path / "scenario"
     folder.mkdir()
     (folder / "subject.py").write_text(SUBJECT)
-    for way, code, words in (("plain", 0, "failed as stated"), ("differs", 1, "gave two answers in two runs")):
+    for way, code, words in (
+        ("plain", 0, "failed as stated"),
+        ("differs", 1, "gave two answers in two runs"),
+    ):
         reference = f"reference: {{with: {{broken: false, way: {way}}}}}"
-        (folder / "scenario.yaml").write_text(SCENARIO.replace("reference: {with: {broken: false}}", reference))
+        (folder / "scenario.yaml").write_text(
+            SCENARIO.replace("reference: {with: {broken: false}}", reference)
+        )
         tried = run_command(tmp_path, "run", str(folder), "--try")
         assert (tried.code, words in tried.out + tried.err) == (code, True), tried.out + tried.err
 
@@ -123,10 +136,16 @@ def test_a_try_compares_with_the_reference_too(tmp_path: Path) -> None:
 @pytest.mark.whole
 def test_one_reference_for_all_cells(tmp_path: Path) -> None:
     """once: scenario runs it twice altogether, and each cell names the same."""
-    ran = run(tmp_path, scenario=SCENARIO.replace("reference: {with", "reference: {once: scenario, with"))
+    ran = run(
+        tmp_path, scenario=SCENARIO.replace("reference: {with", "reference: {once: scenario, with")
+    )
     assert ran.code == 0, ran.out + ran.err
-    found = {tuple(cell.reference.evidence) for cell in ran.record.judgement.cells if cell.reference}
-    assert found == {tuple(f"evidence/reference/reference-0000{index}/events.jsonl" for index in (0, 1))}
+    found = {
+        tuple(cell.reference.evidence) for cell in ran.record.judgement.cells if cell.reference
+    }
+    assert found == {
+        tuple(f"evidence/reference/reference-0000{index}/events.jsonl" for index in (0, 1))
+    }
     assert verify(tmp_path, ran.folder / "report.md").code == 0
 
 
@@ -139,13 +158,21 @@ def test_a_reference_that_gives_two_answers_decides_nothing(tmp_path: Path) -> N
     assert ran.code == 2, ran.out + ran.err
     (cell,) = ran.record.judgement.cells
     assert [reason.code for reason in cell.reasons] == [VerdictCode.REFERENCE_DIFFERS]
-    assert "the reference gave two answers in two runs: check same: logits is not close: off by" in str(cell.reasons[0])
+    assert (
+        "the reference gave two answers in two runs: check same: logits is not close: off by"
+        in str(cell.reasons[0])
+    )
     assert verify(tmp_path, ran.folder / "report.md").code == 0
 
 
 def test_a_reference_that_fails_ends_the_run(tmp_path: Path) -> None:
     """There is nothing to compare with: no trial is made, nothing is signed, and its traceback is shown."""
-    ran = run(tmp_path, scenario=SCENARIO.replace("with: {broken: false}}\nm", "with: {broken: false, way: fails}}\nm"))
+    ran = run(
+        tmp_path,
+        scenario=SCENARIO.replace(
+            "with: {broken: false}}\nm", "with: {broken: false, way: fails}}\nm"
+        ),
+    )
     assert ran.code != 0
     assert "the reference failed" in ran.out + ran.err
     assert "RuntimeError: the model is not there" in ran.out + ran.err
@@ -154,14 +181,18 @@ def test_a_reference_that_fails_ends_the_run(tmp_path: Path) -> None:
 
 def test_a_reference_without_time_says_how_far_it_was(tmp_path: Path) -> None:
     """Who has a slow one learns what to set, and by what it said last whether it was slow or hung."""
-    slow = SCENARIO.replace("with: {broken: false}}\nm", "deadline: 5s, with: {broken: false, way: hangs}}\nm")
+    slow = SCENARIO.replace(
+        "with: {broken: false}}\nm", "deadline: 5s, with: {broken: false, way: hangs}}\nm"
+    )
     ran = run(tmp_path, scenario=slow)
     assert ran.code != 0
     assert "the world was not done after 5 s; it last said score.begin, " in ran.out + ran.err
     assert "--set subject.reference.deadline=20s" in ran.out + ran.err
 
 
-@pytest.mark.parametrize("what", ["kept['weights'].write_bytes(mine)", "(there / 'mine.npy').write_bytes(mine)"])
+@pytest.mark.parametrize(
+    "what", ["kept['weights'].write_bytes(mine)", "(there / 'mine.npy').write_bytes(mine)"]
+)
 def test_what_ranks_read_of_the_reference_stays_as_it_is(tmp_path: Path, what: str) -> None:
     """A rank that saves its own array there would be compared with itself."""
     subject = (
@@ -178,7 +209,10 @@ def test_what_ranks_read_of_the_reference_stays_as_it_is(tmp_path: Path, what: s
     ran = run(tmp_path, subject=subject)
     assert ran.code != 0, ran.out
     name = "weights.npy" if "kept[" in what else "mine.npy"
-    message = f"{name} of the reference, which ranks read, was changed by a rank of cell ranks=2,backend=none"
+    message = (
+        f"{name} of the reference, which ranks read, was changed by a rank of cell"
+        " ranks=2,backend=none"
+    )
     assert message in ran.out + ran.err
     assert "Traceback" not in ran.out + ran.err
 
@@ -198,7 +232,9 @@ def test_no_rank_finds_what_it_is_compared_with(tmp_path: Path) -> None:
         f"  - {{id: {key}, kind: equal, ranks: every, value: thief.{key}, to: {to}}}\n"
         for key, to in (("found", "[weights.npy]"), ("sees", "true"))
     )
-    ran = run(tmp_path, scenario=SCENARIO.replace("ranks: [2, 3]", "ranks: [2]") + checks, subject=subject)
+    ran = run(
+        tmp_path, scenario=SCENARIO.replace("ranks: [2, 3]", "ranks: [2]") + checks, subject=subject
+    )
     assert ran.code == 0, ran.out + ran.err
     assert verify(tmp_path, ran.folder / "report.md").code == 0
 
@@ -235,7 +271,9 @@ def test_a_reference_may_call_torch_distributed(tmp_path: Path) -> None:
     assert cell.reference is not None
     assert cell.reference.reported == {"score.loss": "6.0", "score.ids": "[1,2]", "score.size": "1"}
     assert cell.control is not None
-    assert "score.loss is not the reference's: 7.0, expected 6.0" in str(cell.control.trials[0].failures)
+    assert "score.loss is not the reference's: 7.0, expected 6.0" in str(
+        cell.control.trials[0].failures
+    )
     told = "No rank of the candidate reported score.los, which show names; did you mean score.loss?"
     assert told in ran.record.judgement.unshown
     assert verify(tmp_path, ran.folder / "report.md").code == 0
@@ -256,11 +294,20 @@ os.write(3, json.dumps({"event": "score", "values": {"loss": 4 + off, "size": si
 def test_a_program_is_a_reference_too(tmp_path: Path) -> None:
     """Told by its variables that it is a world of one, whatever the scenario tells its ranks of their world."""
     lines = [line for line in SCENARIO.splitlines() if "artefact" not in line]
-    text = "\n".join(lines).replace("check: same", "check: loss").replace("ranks: [2, 3]", "ranks: [2]")
-    text = text.replace("world: {deadline: 30s}", "world: {deadline: 30s, env: {WORLD_SIZE: '2'}}\nshow: [score.size]")
+    text = (
+        "\n".join(lines)
+        .replace("check: same", "check: loss")
+        .replace("ranks: [2, 3]", "ranks: [2]")
+    )
+    text = text.replace(
+        "world: {deadline: 30s}",
+        "world: {deadline: 30s, env: {WORLD_SIZE: '2'}}\nshow: [score.size]",
+    )
     folder = tmp_path / "scenario"
     folder.mkdir()
-    (folder / "scenario.yaml").write_text(text.replace("entry: subject:score", f"program: [{sys.executable}, rank.py]"))
+    (folder / "scenario.yaml").write_text(
+        text.replace("entry: subject:score", f"program: [{sys.executable}, rank.py]")
+    )
     (folder / "rank.py").write_text(PROGRAM)
     ran = run_command(tmp_path, "run", str(folder))
     assert ran.code == 0, ran.out + ran.err
@@ -268,7 +315,9 @@ def test_a_program_is_a_reference_too(tmp_path: Path) -> None:
     assert cell.reference is not None
     assert cell.reference.reported == {"score.loss": "4", "score.size": "1"}
     shown = cell.samples["candidate"].values
-    assert [(row.check, [one.shown for one in row.cells]) for row in shown] == [("score.size", ["2", "2"])]
+    assert [(row.check, [one.shown for one in row.cells]) for row in shown] == [
+        ("score.size", ["2", "2"])
+    ]
 
 
 def without_second_run(folder: Path) -> None:
@@ -285,7 +334,9 @@ def of_another_cell(folder: Path) -> None:
     evidence = folder / "evidence"
     for index in (0, 1):
         name = f"reference-0000{index}/events.jsonl"
-        shutil.copyfile(evidence / "ranks-3-backend-none" / name, evidence / "ranks-2-backend-none" / name)
+        shutil.copyfile(
+            evidence / "ranks-3-backend-none" / name, evidence / "ranks-2-backend-none" / name
+        )
 
 
 def other_answer(folder: Path) -> None:
@@ -308,8 +359,12 @@ def no_shape(folder: Path) -> None:
         path.write_text("".join(json.dumps(event, separators=(",", ":")) + "\n" for event in lines))
 
 
-@pytest.mark.parametrize("forgery", [without_second_run, one_run_twice, of_another_cell, other_answer, no_shape])
-def test_a_changed_reference_is_refused(ran: Ran, place: Path, tmp_path: Path, forgery: Callable[[Path], Any]) -> None:
+@pytest.mark.parametrize(
+    "forgery", [without_second_run, one_run_twice, of_another_cell, other_answer, no_shape]
+)
+def test_a_changed_reference_is_refused(
+    ran: Ran, place: Path, tmp_path: Path, forgery: Callable[[Path], Any]
+) -> None:
     """Under a good signature too: it has to be there, twice, of this cell, and give what was compared with."""
     folder = tmp_path / ran.folder.parent.name / ran.folder.name
     shutil.copytree(ran.folder, folder)
@@ -322,8 +377,13 @@ def test_a_changed_reference_is_refused(ran: Ran, place: Path, tmp_path: Path, f
 def test_what_cannot_be_compared_is_said_before_anything_runs(tmp_path: Path) -> None:
     """A check against a reference that the scenario has not, and a reference that no check looks at."""
     ran = run(tmp_path, scenario=SCENARIO.replace("  reference: {with: {broken: false}}\n", ""))
-    assert (ran.code, "checks[0].against: is not there: state subject.reference" in ran.out + ran.err) == (64, True)
-    (tmp_path / "scenario/scenario.yaml").write_text(SCENARIO.replace("against: reference", "against: 0"))
+    assert (
+        ran.code,
+        "checks[0].against: is not there: state subject.reference" in ran.out + ran.err,
+    ) == (64, True)
+    (tmp_path / "scenario/scenario.yaml").write_text(
+        SCENARIO.replace("against: reference", "against: 0")
+    )
     noted = run_command(tmp_path, "lint", str(tmp_path / "scenario"))
     assert "subject.reference: no check compares with it" in noted.out + noted.err
 
@@ -331,8 +391,15 @@ def test_what_cannot_be_compared_is_said_before_anything_runs(tmp_path: Path) ->
 @pytest.mark.whole
 def test_a_reference_that_lacks_what_is_compared_is_said(tmp_path: Path) -> None:
     """It gave no answer, which is not two: no trial is made."""
-    subject = SUBJECT.replace('context.emit("score", loss=4.0)', 'context.size > 1 and context.emit("score", loss=4.0)')
-    subject = subject.replace('assert found == {"score.loss": [4.0]}, found', "assert found == {}, found")
+    subject = SUBJECT.replace(
+        'context.emit("score", loss=4.0)', 'context.size > 1 and context.emit("score", loss=4.0)'
+    )
+    subject = subject.replace(
+        'assert found == {"score.loss": [4.0]}, found', "assert found == {}, found"
+    )
     ran = run(tmp_path, subject=subject, scenario=SCENARIO.replace("ranks: [2, 3]", "ranks: [2]"))
     assert (ran.code != 0, (ran.results / "latest").exists()) == (True, False)
-    assert "did not give what check loss compares with: score.loss was not reported" in ran.out + ran.err
+    assert (
+        "did not give what check loss compares with: score.loss was not reported"
+        in ran.out + ran.err
+    )

@@ -32,7 +32,11 @@ def subject_of(folder: str) -> ModuleType:
 
 def test_they_run_on_demand_over_two_and_three_ranks() -> None:
     """All stay out of a run of everything; one is a finding about a library, and holds whole models."""
-    found = {one.id: one for folder in FOLDERS for one in map(scenario_of, scenario_files(ROOT / "scenarios" / folder))}
+    found = {
+        one.id: one
+        for folder in FOLDERS
+        for one in map(scenario_of, scenario_files(ROOT / "scenarios" / folder))
+    }
     assert len(found) == 7
     assert {one.tags for one in found.values()} == {("on-demand",)}
     roles = {name for name, one in found.items() if one.role == "upstream"}
@@ -55,8 +59,12 @@ def test_requests_ask_what_the_recall_model_was_trained_on() -> None:
             assert request.prompt[-4:] == prompt_of(request.key)[-4:]
             assert (request.prompt[0], len(request.prompt)) == (BEGIN, 5 + request.filler)
             assert request.answer == value_of(request.key)[: request.tokens]
-        assert len({tuple(request.answer) for request in kept}) == len({request.key for request in kept})
-        assert any(request.cancelled for requests in rounds for request in requests) == (situation == "cancel")
+        assert len({tuple(request.answer) for request in kept}) == len(
+            {request.key for request in kept}
+        )
+        assert any(request.cancelled for requests in rounds for request in requests) == (
+            situation == "cancel"
+        )
 
 
 @pytest.mark.parametrize(
@@ -79,7 +87,9 @@ def test_the_oracle_ends_an_answer_by_the_rule(
 
     tokenizer = Tokenizer.from_str(tokenizer_files()["tokenizer.json"].decode())
     given = tokenizer.encode(ids).ids if isinstance(ids, str) else ids
-    length, reason = subject_of("stop-and-finish").end_of(given, tokenizer, eos, stops, min(limit, len(given)))
+    length, reason = subject_of("stop-and-finish").end_of(
+        given, tokenizer, eos, stops, min(limit, len(given))
+    )
     if isinstance(end[0], str):
         assert tokenizer.decode(given[:length]).startswith(end[0])
         assert not any(stop in tokenizer.decode(given[: length - 1]) for stop in stops)
@@ -94,7 +104,10 @@ def test_noise_without_chunks_is_not_measured_in_chunks() -> None:
     text = file.read_bytes()
     parse_scenario(text, name=str(file))
     with pytest.raises(ScenarioError, match="unchunked cannot stand beside a prefill_chunk"):
-        parse_scenario(text.replace(b"envelope: unchunked", b"envelope: unchunked, prefill_chunk: 8"), name=str(file))
+        parse_scenario(
+            text.replace(b"envelope: unchunked", b"envelope: unchunked, prefill_chunk: 8"),
+            name=str(file),
+        )
 
 
 @pytest.mark.whole

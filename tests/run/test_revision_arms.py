@@ -35,15 +35,28 @@ from tests.run.repositories import (
 )
 
 
-def test_each_arm_is_its_revision_below_the_scenarios_subject(tmp_path: Path, staged: Callable[..., Staged]) -> None:
+def test_each_arm_is_its_revision_below_the_scenarios_subject(
+    tmp_path: Path, staged: Callable[..., Staged]
+) -> None:
     """Code under test comes from each arm's commit, the subject beside the scenario is laid over both."""
     repo = make(tmp_path / "proj repo")
     arms = staged(scenario_in(repo / "scenarios" / "meet"))
-    assert code(arms["candidate"]) == {"proj.py": FIXED, "subject.py": SUBJECT, "README": "read me\n"}
-    assert code(arms["control"]) == {"proj.py": BROKEN, "subject.py": SUBJECT, "README": "read me\n"}
+    assert code(arms["candidate"]) == {
+        "proj.py": FIXED,
+        "subject.py": SUBJECT,
+        "README": "read me\n",
+    }
+    assert code(arms["control"]) == {
+        "proj.py": BROKEN,
+        "subject.py": SUBJECT,
+        "README": "read me\n",
+    }
     facts = arms["control"].revision
     assert facts is not None
-    assert (facts.commit, facts.tree) == (git(repo, "rev-parse", "broken"), git(repo, "rev-parse", "broken^{tree}"))
+    assert (facts.commit, facts.tree) == (
+        git(repo, "rev-parse", "broken"),
+        git(repo, "rev-parse", "broken^{tree}"),
+    )
     assert (facts.repo, facts.rev, facts.folder) == (None, "broken", "")
 
 
@@ -52,7 +65,9 @@ def test_no_program_of_the_repository_runs_and_its_git_folder_stays_as_it_is(
 ) -> None:
     """Hooks, smudge filters and monitors stay silent, and every file of the repository is byte for byte the same."""
     repo = make(tmp_path / "proj")
-    folder = scenario_in(tmp_path / "meet", SCENARIO.replace("rev: fixed", "rev: fixed, patch: p.patch"))
+    folder = scenario_in(
+        tmp_path / "meet", SCENARIO.replace("rev: fixed", "rev: fixed, patch: p.patch")
+    )
     folder.joinpath("p.patch").write_text(patch_of(repo, "proj.py", FIXED + "\nMORE = 1\n"))
     tripped = tmp_path / "tripped"
     arm_with_traps(repo, tripped)
@@ -73,7 +88,9 @@ def patch_of(repo: Path, file: str, text: str) -> str:
 
 
 @pytest.mark.parametrize("kind", ["bare", "worktree", "shallow", "detached", "subfolder"])
-def test_every_kind_of_repository_will_do(tmp_path: Path, staged: Callable[..., Staged], kind: str) -> None:
+def test_every_kind_of_repository_will_do(
+    tmp_path: Path, staged: Callable[..., Staged], kind: str
+) -> None:
     """Bare, linked, shallow and detached repositories, and a folder inside one, give the same code."""
     origin = make(tmp_path / "origin")
     repo = tmp_path / "other"
@@ -121,7 +138,9 @@ def test_a_scenario_that_only_one_revision_holds_is_no_difference(
         assert code(arms["candidate"]) == code(arms["control"])
 
 
-def test_the_scenarios_folder_is_the_code_only_where_it_differs(tmp_path: Path, staged: Callable[..., Staged]) -> None:
+def test_the_scenarios_folder_is_the_code_only_where_it_differs(
+    tmp_path: Path, staged: Callable[..., Staged]
+) -> None:
     """A committed subject that is the same everywhere tests the code around it; one that changed is the code itself."""
     repo = make(tmp_path / "proj")
     folder = scenario_in(repo / "scenarios" / "meet")
@@ -147,11 +166,23 @@ def test_git_variables_of_a_hook_do_not_point_elsewhere(
     assert "proj.py" in code(arms["candidate"])
 
 
-def test_the_working_tree_can_be_compared_with_a_revision(tmp_path: Path, staged: Callable[..., Staged]) -> None:
+def test_the_working_tree_can_be_compared_with_a_revision(
+    tmp_path: Path, staged: Callable[..., Staged]
+) -> None:
     """An arm without a revision runs the same folder as it stands, uncommitted changes included, ignored files not."""
     repo = make(tmp_path / "proj")
-    write(repo, {"proj.py": FIXED + "# not committed\n", ".gitignore": "junk/\n", "junk/big": "x", "new.py": "1\n"})
-    arms = staged(scenario_in(repo / "meet", SCENARIO.replace("candidate: {rev: fixed}", "candidate: {}")))
+    write(
+        repo,
+        {
+            "proj.py": FIXED + "# not committed\n",
+            ".gitignore": "junk/\n",
+            "junk/big": "x",
+            "new.py": "1\n",
+        },
+    )
+    arms = staged(
+        scenario_in(repo / "meet", SCENARIO.replace("candidate: {rev: fixed}", "candidate: {}"))
+    )
     found = code(arms["candidate"])
     assert found["proj.py"].endswith("# not committed\n")
     assert "new.py" in found
@@ -163,10 +194,19 @@ def test_the_working_tree_can_be_compared_with_a_revision(tmp_path: Path, staged
     ("rev", "said"),
     [
         ("fxied", "did you mean fixed?"),
-        ("0123456", "names no commit of the scenario's repository; --repo PATH takes it from another repository"),
+        (
+            "0123456",
+            (
+                "names no commit of the scenario's repository; --repo PATH takes it from another"
+                " repository"
+            ),
+        ),
         ("fixed:proj.py", "names no commit"),
         ("broken..fixed", "names no commit"),
-        ("twice", "ambiguous in the scenario's repository: write refs/heads/twice or refs/tags/twice"),
+        (
+            "twice",
+            "ambiguous in the scenario's repository: write refs/heads/twice or refs/tags/twice",
+        ),
     ],
 )
 def test_a_revision_that_cannot_be_had_is_named(
@@ -203,12 +243,16 @@ def test_addresses_and_options_are_refused_before_git_sees_them(
 
 def test_an_abbreviated_commit_stays_a_text(tmp_path: Path) -> None:
     """`--set subject.control.rev=1234567` is a revision, not a number."""
-    loaded = load_scenario(scenario_in(tmp_path / "meet"), overrides=["subject.control.rev=1234567"])
+    loaded = load_scenario(
+        scenario_in(tmp_path / "meet"), overrides=["subject.control.rev=1234567"]
+    )
     assert loaded.scenario.subject.control is not None
     assert loaded.scenario.subject.control.rev == "1234567"
 
 
-def test_a_folder_that_is_no_repository_is_named(tmp_path: Path, staged: Callable[..., Staged]) -> None:
+def test_a_folder_that_is_no_repository_is_named(
+    tmp_path: Path, staged: Callable[..., Staged]
+) -> None:
     """Neither a folder without git nor one that is not there is taken for the repository around it."""
     (tmp_path / "empty").mkdir()
     folder = scenario_in(make(tmp_path / "proj") / "meet")
@@ -217,7 +261,9 @@ def test_a_folder_that_is_no_repository_is_named(tmp_path: Path, staged: Callabl
             staged(folder, f"subject.control.repo={tmp_path / place}")
 
 
-def test_submodules_and_pointers_of_lfs_are_named(tmp_path: Path, staged: Callable[..., Staged]) -> None:
+def test_submodules_and_pointers_of_lfs_are_named(
+    tmp_path: Path, staged: Callable[..., Staged]
+) -> None:
     """Code that lies elsewhere stops the run with its path, but only where it is part of what is staged."""
     repo, other = make(tmp_path / "proj"), make(tmp_path / "other")
     git(repo, "-c", "protocol.file.allow=always", "submodule", "add", "-q", str(other), "third")
@@ -226,11 +272,18 @@ def test_submodules_and_pointers_of_lfs_are_named(tmp_path: Path, staged: Callab
     git(repo, "rm", "-q", "third")
     commit(repo, {"weights.bin": pointer, "src/proj.py": FIXED}, tag="lfs")
     folder = scenario_in(repo / "meet")
-    for rev, said in (("submodule", "third is a submodule"), ("lfs", "weights.bin .* pointer of git-lfs")):
+    for rev, said in (
+        ("submodule", "third is a submodule"),
+        ("lfs", "weights.bin .* pointer of git-lfs"),
+    ):
         with pytest.raises(ArmError, match=said):
             staged(folder, f"subject.control.rev={rev}")
-    text = SCENARIO.replace("entry: subject:meet", "entry: subject:meet\n  path: ../src").replace("rev: fixed", "")
-    assert "proj.py" in code(staged(scenario_in(repo / "meet", text), "subject.control.rev=lfs")["control"])
+    text = SCENARIO.replace("entry: subject:meet", "entry: subject:meet\n  path: ../src").replace(
+        "rev: fixed", ""
+    )
+    assert "proj.py" in code(
+        staged(scenario_in(repo / "meet", text), "subject.control.rev=lfs")["control"]
+    )
 
 
 def test_a_partial_clone_fetches_nothing(tmp_path: Path, staged: Callable[..., Staged]) -> None:
@@ -303,7 +356,9 @@ def test_a_revision_against_its_fix_is_a_pass_that_verifies(tmp_path: Path, rank
     before = content(repo)
     text = SCENARIO.replace("{rev: fixed}", "{}").replace("rev: broken", "with: {}")
     folder = scenario_in(tmp_path / "meet", text.replace("with: {}", "rev: nothing"))
-    ran = rankproof("run", str(folder), "--repo", ".", "--candidate", "main", "--control", "main~1", cwd=repo)
+    ran = rankproof(
+        "run", str(folder), "--repo", ".", "--candidate", "main", "--control", "main~1", cwd=repo
+    )
     assert ran.code == 0, ran.out + ran.err
     assert content(repo) == before
     assert not tripped.exists()
@@ -315,7 +370,12 @@ def test_a_revision_against_its_fix_is_a_pass_that_verifies(tmp_path: Path, rank
     assert git(repo, "rev-parse", "broken") in report
     for file in ran.folder.rglob("*"):
         assert not file.is_file() or str(tmp_path).encode() not in file.read_bytes(), file
-    verified = rankproof("verify", str(ran.folder / "report.md"), "--signer", ran.out.split("--signer ")[1].split()[0])
+    verified = rankproof(
+        "verify",
+        str(ran.folder / "report.md"),
+        "--signer",
+        ran.out.split("--signer ")[1].split()[0],
+    )
     assert verified.code == 0, verified.out
 
 
@@ -370,18 +430,32 @@ def test_the_tool_is_not_the_subject_of_a_scenario_about_another_repository(tmp_
     repo = make(tmp_path / "proj")
     commit(repo, {"pyproject.toml": '[project]\nname = "proj"\n'}, tag="declares")
     folder = ROOT / "scenarios" / "exo-runner"
-    ours = origins(load_scenario(folder / "scenario.yaml").scenario, folder, {"candidate": StagedArm(folder, {})})
+    ours = origins(
+        load_scenario(folder / "scenario.yaml").scenario,
+        folder,
+        {"candidate": StagedArm(folder, {})},
+    )
     if "rankproof" not in ours["candidate"].declared:
         pytest.skip("Rankproof is not installed from this clone")
-    given = [f"subject.{arm}.{key}" for arm in ("candidate", "control") for key in (f"repo={repo}", "rev=declares")]
+    given = [
+        f"subject.{arm}.{key}"
+        for arm in ("candidate", "control")
+        for key in (f"repo={repo}", "rev=declares")
+    ]
     loaded = load_scenario(folder / "scenario.yaml", overrides=given)
     facts = RevisionFacts(
-        repo="./proj", rev="declares", commit=git(repo, "rev-parse", "HEAD"), tree="0" * 40, patch=None, folder=""
+        repo="./proj",
+        rev="declares",
+        commit=git(repo, "rev-parse", "HEAD"),
+        tree="0" * 40,
+        patch=None,
+        folder="",
     )
     theirs = origins(loaded.scenario, folder, {"candidate": StagedArm(folder, {}, revision=facts)})
     assert set(theirs["candidate"].declared) == {"proj"}
     mine = load_scenario(
-        folder / "scenario.yaml", overrides=[f"subject.candidate.repo={ROOT}", "subject.candidate.rev=HEAD"]
+        folder / "scenario.yaml",
+        overrides=[f"subject.candidate.repo={ROOT}", "subject.candidate.rev=HEAD"],
     )
     head = facts.model_copy(update={"commit": git(ROOT, "rev-parse", "HEAD")})
     named = origins(mine.scenario, folder, {"candidate": StagedArm(folder, {}, revision=head)})

@@ -69,9 +69,14 @@ def verified(ran: Ran, rankproof: Run) -> bool:
 
 @pytest.mark.slow
 @pytest.mark.whole
-def test_a_cold_cache_is_cold_in_every_trial_of_every_run(scenario: Write, rankproof: Run, short_tmp: Path) -> None:
+def test_a_cold_cache_is_cold_in_every_trial_of_every_run(
+    scenario: Write, rankproof: Run, short_tmp: Path
+) -> None:
     """A subject that fails on a cold cache fails in each trial, side by side too, and again; with a shared home not."""
-    place, env = str(scenario({"scenario.yaml": MEETING, "subject.py": CACHING})), {"TMPDIR": str(short_tmp)}
+    place, env = (
+        str(scenario({"scenario.yaml": MEETING, "subject.py": CACHING})),
+        {"TMPDIR": str(short_tmp)},
+    )
     for jobs in (1, 2):
         ran = rankproof("run", place, *FEW, "--jobs", str(jobs), env=env)
         assert outcomes(ran) == ["fail"] * 3, ran.out + ran.err
@@ -79,7 +84,10 @@ def test_a_cold_cache_is_cold_in_every_trial_of_every_run(scenario: Write, rankp
         assert len(ran.record.run.server_pids) == jobs
     assert verified(ran, rankproof)
     report = (ran.folder / "report.md").read_text()
-    assert "a room per lane, emptied before each world; shared on purpose: what compilers keep in" in report
+    assert (
+        "a room per lane, emptied before each world; shared on purpose: what compilers keep in"
+        in report
+    )
     assert "were laid out anew before each world" in report
     shared = rankproof("run", place, *FEW, "--set", "world.home=shared", env=env)
     assert outcomes(shared) == ["fail", "pass", "pass"], shared.out
@@ -91,18 +99,28 @@ def test_a_cold_cache_is_cold_in_every_trial_of_every_run(scenario: Write, rankp
 
 @pytest.mark.slow
 @pytest.mark.whole
-def test_a_home_of_the_scenario_is_copied_for_each_world_and_in_the_evidence(scenario: Write, rankproof: Run) -> None:
+def test_a_home_of_the_scenario_is_copied_for_each_world_and_in_the_evidence(
+    scenario: Write, rankproof: Run
+) -> None:
     """Each trial finds the folder's files as they are; its digest is in the report, and none of them is code."""
     text = MEETING.replace("world: {", "world: {home: house, ")
     text += "  - {id: text, kind: equal, ranks: every, value: met.text, to: quiet}\n"
-    place = scenario({"scenario.yaml": text, "subject.py": READING, "house/.config/tool/settings": "quiet"})
+    place = scenario(
+        {"scenario.yaml": text, "subject.py": READING, "house/.config/tool/settings": "quiet"}
+    )
     ran = rankproof("run", str(place), *FEW)
     assert outcomes(ran) == ["pass"] * 3, ran.out + ran.err
     (given,) = ran.record.run.inputs
-    assert (given.name, given.given, list(given.files)) == (HOME_INPUT, "house", [".config/tool/settings"])
+    assert (given.name, given.given, list(given.files)) == (
+        HOME_INPUT,
+        "house",
+        [".config/tool/settings"],
+    )
     assert all("house" not in file for arm in ran.record.arms.values() for file in arm.files)
     report = (ran.folder / "report.md").read_text()
-    assert "emptied before each world, beginning with a copy of `house`; shared on purpose" in report
+    assert (
+        "emptied before each world, beginning with a copy of `house`; shared on purpose" in report
+    )
     assert f"| `{HOME_INPUT}` | house | " in report
     assert given.digest in report
     assert verified(ran, rankproof)
@@ -110,7 +128,9 @@ def test_a_home_of_the_scenario_is_copied_for_each_world_and_in_the_evidence(sce
     done = rankproof("bundle", str(ran.folder), "--out", bundle, "--input", lies_here)
     assert done.code == 0, done.out + done.err
     fingerprint = ran.out.split("--signer ")[1].split()[0]
-    again = rankproof("reproduce", bundle, "--signer", fingerprint, "--from-evidence", "--trials", "1")
+    again = rankproof(
+        "reproduce", bundle, "--signer", fingerprint, "--from-evidence", "--trials", "1"
+    )
     assert outcomes(again) == ["pass"], again.out + again.err
     assert again.record.run.reproduces is not None
 
@@ -120,20 +140,27 @@ def test_a_home_of_the_scenario_is_there_when_it_is_tried(scenario: Write, rankp
     """`--try` copies the folder for its worlds as a run does: what is tried is what would run."""
     text = MEETING.replace("world: {", "world: {home: house, ")
     text += "  - {id: text, kind: equal, ranks: every, value: met.text, to: quiet}\n"
-    place = scenario({"scenario.yaml": text, "subject.py": READING, "house/.config/tool/settings": "quiet"})
+    place = scenario(
+        {"scenario.yaml": text, "subject.py": READING, "house/.config/tool/settings": "quiet"}
+    )
     tried = rankproof("run", str(place), "--try")
     assert "  candidate: passed, in " in tried.out, tried.out + tried.err
 
 
 @pytest.mark.slow
 @pytest.mark.whole
-def test_a_model_that_only_the_user_has_is_named(scenario: Write, rankproof: Run, tmp_path: Path) -> None:
+def test_a_model_that_only_the_user_has_is_named(
+    scenario: Write, rankproof: Run, tmp_path: Path
+) -> None:
     """A tokenizer that ranks do not find, and the user's own cache has: terminal and report say what to do."""
     snapshot = tmp_path / "home/.cache/huggingface/hub/models--lab--tiny/snapshots/0123"
     snapshot.mkdir(parents=True)
     (snapshot / "config.json").write_text("{}")
     ran = rankproof("run", str(scenario({"subject.py": LOADING})), *FEW)
-    words = "OSError (lab/tiny: only in the user's own cache, name it under inputs, or set world.home: shared)"
+    words = (
+        "OSError (lab/tiny: only in the user's own cache, name it under inputs, or set world.home:"
+        " shared)"
+    )
     assert words in ran.out, ran.out + ran.err
     assert words in (ran.folder / "report.md").read_text()
     assert verified(ran, rankproof)
@@ -154,7 +181,9 @@ def test_a_model_that_only_the_user_has_is_named(scenario: Write, rankproof: Run
 def test_a_home_that_cannot_be_is_named(home: str, said: str) -> None:
     """Only a folder of the scenario, or shared."""
     with pytest.raises(ScenarioError) as error:
-        parse_scenario(MEETING.replace("world: {", f"world: {{home: {home}, ").encode(), name="s.yaml")
+        parse_scenario(
+            MEETING.replace("world: {", f"world: {{home: {home}, ").encode(), name="s.yaml"
+        )
     assert said in str(error.value)
 
 

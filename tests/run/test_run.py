@@ -35,10 +35,9 @@ def whole(tmp_path_factory: pytest.TempPathFactory) -> Ran:
     place = tmp_path_factory.mktemp("whole")
     spy = MEETING_SUBJECT.replace(
         "    assert thing",
-        "    import os, sys\n"
-        "    seen = [__file__, os.getcwd(), *sys.argv, *sys.path, *map('='.join, os.environ.items())]\n"
-        "    context.emit('seen', control='control' in ' '.join(seen), candidate='candidate' in ' '.join(seen))\n"
-        "    assert thing",
+        "    import os, sys\n    seen = [__file__, os.getcwd(), *sys.argv, *sys.path,"
+        " *map('='.join, os.environ.items())]\n    context.emit('seen', control='control' in '"
+        " '.join(seen), candidate='candidate' in ' '.join(seen))\n    assert thing",
     )
     (place / "scenario").mkdir()
     (place / "scenario" / "scenario.yaml").write_text(MEETING.replace("ranks: [2]", "ranks: [3]"))
@@ -58,13 +57,17 @@ def test_a_fix_beside_its_bug_is_a_pass_that_verifies(whole: Ran, rankproof: Run
 
 
 @pytest.mark.whole
-def test_a_report_that_no_key_could_sign_is_no_pass(scenario: Write, rankproof: Run, tmp_path: Path) -> None:
+def test_a_report_that_no_key_could_sign_is_no_pass(
+    scenario: Write, rankproof: Run, tmp_path: Path
+) -> None:
     """Without a place to keep a key, run and reproduce end with 2 and say so; --unsigned asks for that."""
     (tmp_path / "file").touch()
     nowhere = {"HOME": str(tmp_path / "file")}
     ran = rankproof("run", str(scenario()), "--set", "trials.candidate=5", env=nowhere)
     assert (ran.code, ran.record.judgement.verdict) == (2, "PASS"), ran.out + ran.err
-    assert ran.err.endswith("UNSIGNED, for want of a key: exit code 2. Name a key, or ask for this with --unsigned\n")
+    assert ran.err.endswith(
+        "UNSIGNED, for want of a key: exit code 2. Name a key, or ask for this with --unsigned\n"
+    )
     places = (str(ran.folder), "--results", str(tmp_path / "more"))
     again = ("reproduce", *places, "--i-trust-this-file", "--from-evidence")
     assert rankproof(*again, env=nowhere).code == 2
@@ -73,7 +76,9 @@ def test_a_report_that_no_key_could_sign_is_no_pass(scenario: Write, rankproof: 
     assert "for want of a key" not in wanted.err
 
 
-def test_the_first_run_in_a_repository_is_of_a_clean_tree(scenario: Write, rankproof: Run, tmp_path: Path) -> None:
+def test_the_first_run_in_a_repository_is_of_a_clean_tree(
+    scenario: Write, rankproof: Run, tmp_path: Path
+) -> None:
     """A run's own results do not make the commit that it tests "changed since", though git ignores none of them."""
     scenario()
     git(tmp_path, "init", "-q", "-b", "main")
@@ -88,7 +93,9 @@ def test_every_rank_is_a_process_of_its_own(whole: Ran) -> None:
     """Each trial's evidence holds as many distinct pids as ranks, told by the server, none of them the harness's."""
     assert len(events(whole)) == 7
     for trial in events(whole):
-        pids = [event.pid for event in trial if event.name == "rank.started" and event.by == "server"]
+        pids = [
+            event.pid for event in trial if event.name == "rank.started" and event.by == "server"
+        ]
         assert len(set(pids)) == 3
         assert whole.record.run.harness_pid not in pids
         assert not set(pids) & set(whole.record.run.server_pids)
@@ -96,9 +103,19 @@ def test_every_rank_is_a_process_of_its_own(whole: Ran) -> None:
 
 def test_a_candidate_that_fails_is_a_fail(scenario: Write, rankproof: Run) -> None:
     """Swapping the arms' meaning turns the verdict: the broken code as candidate is FAIL, exit code 1."""
-    text = SCENARIO.replace("candidate: {with: {broken: false}}", "candidate: {with: {broken: true, again: 1}}")
+    text = SCENARIO.replace(
+        "candidate: {with: {broken: false}}", "candidate: {with: {broken: true, again: 1}}"
+    )
     ran = rankproof(
-        "run", str(scenario({"scenario.yaml": text, "subject.py": SUBJECT.replace("broken)", "broken, again=0)")}))
+        "run",
+        str(
+            scenario(
+                {
+                    "scenario.yaml": text,
+                    "subject.py": SUBJECT.replace("broken)", "broken, again=0)"),
+                }
+            )
+        ),
     )
     assert ran.code == 1, ran.out + ran.err
     cell = ran.record.judgement.cells[0]
@@ -109,7 +126,9 @@ def test_a_candidate_that_fails_is_a_fail(scenario: Write, rankproof: Run) -> No
 
 def test_a_control_that_does_not_fail_is_inconclusive(scenario: Write, rankproof: Run) -> None:
     """A control that passes proves nothing: exit code 2, and the report shows what it did instead."""
-    ran = rankproof("run", str(scenario({"subject.py": SUBJECT.replace("broken and context.rank", "False")})))
+    ran = rankproof(
+        "run", str(scenario({"subject.py": SUBJECT.replace("broken and context.rank", "False")}))
+    )
     assert ran.code == 2
     assert "What it did instead" in (ran.folder / "report.md").read_text()
 
@@ -121,14 +140,19 @@ def test_another_file_can_be_the_control(scenario: Write, rankproof: Run) -> Non
     text = SCENARIO.replace("candidate: {with: {broken: false}}", "candidate: {}").replace(
         "with: {broken: true}", "file: before.py"
     )
-    ran = rankproof("run", str(scenario({"scenario.yaml": text, "subject.py": fixed, "before.py": broken})))
+    ran = rankproof(
+        "run", str(scenario({"scenario.yaml": text, "subject.py": fixed, "before.py": broken}))
+    )
     assert ran.code == 0, ran.out + ran.err
     assert any(line.startswith("-") and "context.rank" in line for line in ran.record.changed)
 
 
 def test_code_from_elsewhere_is_inconclusive(scenario: Write, rankproof: Run) -> None:
     """A subject that hands its module's name to another file is found out by what its ranks loaded."""
-    sneaky = "import json, sys\nsys.modules[__name__] = json\njson.meet = lambda context, **_: context.emit('met')\n"
+    sneaky = (
+        "import json, sys\nsys.modules[__name__] = json\njson.meet = lambda context, **_:"
+        " context.emit('met')\n"
+    )
     ran = rankproof("run", str(scenario({"subject.py": sneaky})))
     assert ran.code == 2
     assert "which code ran is not proved" in ran.out
@@ -137,7 +161,9 @@ def test_code_from_elsewhere_is_inconclusive(scenario: Write, rankproof: Run) ->
 def test_a_subject_can_live_in_another_folder(scenario: Write, rankproof: Run) -> None:
     """`subject.path` takes the code from beside the scenario, and a package works as an entry."""
     text = SCENARIO.replace("entry: subject:meet", "entry: pkg.inner:meet\n  path: ../code")
-    folder = scenario({"scenario.yaml": text, "../code/pkg/__init__.py": "", "../code/pkg/inner.py": SUBJECT})
+    folder = scenario(
+        {"scenario.yaml": text, "../code/pkg/__init__.py": "", "../code/pkg/inner.py": SUBJECT}
+    )
     ran = rankproof("run", str(folder))
     assert ran.code == 0, ran.out + ran.err
     assert set(ran.record.arms["candidate"].files) == {"pkg/__init__.py", "pkg/inner.py"}
@@ -146,16 +172,23 @@ def test_a_subject_can_live_in_another_folder(scenario: Write, rankproof: Run) -
 def test_an_axis_is_an_argument(scenario: Write, rankproof: Run) -> None:
     """A further axis makes cells of its own and reaches the subject as an argument."""
     text = SCENARIO.replace(
-        "matrix: {ranks: [2], backend: [none]}", "matrix: {ranks: [2], backend: [none], size: [1, 2]}"
+        "matrix: {ranks: [2], backend: [none]}",
+        "matrix: {ranks: [2], backend: [none], size: [1, 2]}",
     )
-    subject = SUBJECT.replace("broken)", "broken, size)").replace("thing=thing", "thing=thing, size=size")
+    subject = SUBJECT.replace("broken)", "broken, size)").replace(
+        "thing=thing", "thing=thing, size=size"
+    )
     ran = rankproof("run", str(scenario({"scenario.yaml": text, "subject.py": subject})))
     assert ran.code == 0, ran.out + ran.err
-    sizes = {event.values["size"] for trial in events(ran) for event in trial if event.name == "met"}
+    sizes = {
+        event.values["size"] for trial in events(ran) for event in trial if event.name == "met"
+    }
     assert sizes == {1, 2}
 
 
-def test_a_backend_that_is_not_there_is_skipped_and_counts_for_nothing(scenario: Write, rankproof: Run) -> None:
+def test_a_backend_that_is_not_there_is_skipped_and_counts_for_nothing(
+    scenario: Write, rankproof: Run
+) -> None:
     """A cell that cannot run is SKIPPED with its reason; a scenario with nothing else is INCONCLUSIVE."""
     ran = rankproof("run", str(scenario()), "--set", "matrix.backend=[nccl]")
     assert ran.code == 2
@@ -190,7 +223,10 @@ def test_two_runs_at_once_both_finish(scenario: Write, tmp_path: Path) -> None:
     ]
     outputs = [process.communicate(timeout=300)[0] for process in started]
     assert [process.returncode for process in started] == [0, 0], outputs
-    assert len([path for path in (tmp_path / "results" / "meet").iterdir() if path.name != "latest"]) == 2
+    assert (
+        len([path for path in (tmp_path / "results" / "meet").iterdir() if path.name != "latest"])
+        == 2
+    )
 
 
 def test_an_input_is_given_by_digest(scenario: Write, rankproof: Run) -> None:
@@ -212,14 +248,21 @@ def test_an_input_is_given_by_digest(scenario: Write, rankproof: Run) -> None:
 def test_seeds_are_the_scenarios_and_differ_by_rank(scenario: Write, rankproof: Run) -> None:
     """Two runs, and both arms of one, give a rank the same random numbers, and no two ranks of a trial the same."""
     subject = SUBJECT.replace(
-        "    assert thing", "    import random\n    context.emit('drew', number=random.random())\n    assert thing"
+        "    assert thing",
+        "    import random\n    context.emit('drew', number=random.random())\n    assert thing",
     )
     folder = scenario({"subject.py": subject})
 
     def drawn() -> list[list[float]]:
-        ran = rankproof("run", str(folder), "--set", "trials.candidate=2", "--set", "trials.control=2")
+        ran = rankproof(
+            "run", str(folder), "--set", "trials.candidate=2", "--set", "trials.control=2"
+        )
         return [
-            [event.values["number"] for event in sorted(trial, key=lambda e: e.rank or 0) if event.name == "drew"]
+            [
+                event.values["number"]
+                for event in sorted(trial, key=lambda e: e.rank or 0)
+                if event.name == "drew"
+            ]
             for trial in events(ran)
         ]
 
@@ -239,7 +282,8 @@ def test_a_subject_cannot_tell_its_arm_from_where_it_lies(whole: Ran) -> None:
 def test_a_subject_that_kills_what_watches_it_fails(scenario: Write, rankproof: Run) -> None:
     """A failing rank that kills its keeper so that nobody sees its end is a FAIL, however many voids are allowed."""
     subject = SUBJECT.replace(
-        "    assert thing", "    import os\n    if context.rank: os.kill(os.getppid(), 9)\n    assert thing"
+        "    assert thing",
+        "    import os\n    if context.rank: os.kill(os.getppid(), 9)\n    assert thing",
     )
     folder = scenario({"subject.py": subject})
     ran = rankproof("run", str(folder), "--set", "trials.max_voids=50")

@@ -36,16 +36,27 @@ def test_every_model_that_an_engine_splits_is_swept(engine: str) -> None:
 @pytest.mark.whole
 @pytest.mark.parametrize(
     ("engine", "model", "ranks", "rule"),
-    [("hf-tensor", "mixtral", 2, "plain"), ("mlx-pipeline", "qwen2", 2, "gap"), ("hf-pipeline", "recall", 4, "gap")],
+    [
+        ("hf-tensor", "mixtral", 2, "plain"),
+        ("mlx-pipeline", "qwen2", 2, "gap"),
+        ("hf-pipeline", "recall", 4, "gap"),
+    ],
 )
-def test_a_wrong_rule_is_seen(rankproof: Callable[..., Ran], engine: str, model: str, ranks: int, rule: str) -> None:
+def test_a_wrong_rule_is_seen(
+    rankproof: Callable[..., Ran], engine: str, model: str, ranks: int, rule: str
+) -> None:
     """The engine's own rule covers the checkpoint; with one tensor cut plainly, or a layer left out, it does not.
 
     Of four layers every one is alone in its stage, and a stage without any would not load.
     """
     # Too few for a verdict, and enough for what is asked here.
     few = ("trials.candidate=1", "trials.control=1")
-    sets = (f"matrix.model=[{model}]", f"matrix.ranks=[{ranks}]", f"subject.control.with.rule={rule}", *few)
+    sets = (
+        f"matrix.model=[{model}]",
+        f"matrix.ranks=[{ranks}]",
+        f"subject.control.with.rule={rule}",
+        *few,
+    )
     options = [word for one in sets for word in ("--set", one)]
     ran = rankproof("run", str(FOLDER / f"{engine}.yaml"), "--unsigned", *options, *_all_of(engine))
     (cell,) = ran.record.judgement.cells

@@ -40,7 +40,11 @@ def test_faults_of_a_hub_make_plain_transformers_wrong_and_our_loader_say_so(
     settings = ['matrix.layouts=["llama2"]', 'matrix.kinds=["missing"]', "matrix.ranks=[1]"]
     settings.append('inputs.repositories.layouts=["llama2"]')
     ran = rankproof(
-        "run", str(SILENT), "--unsigned", *ONE_TRIAL, *(part for one in settings for part in ("--set", one))
+        "run",
+        str(SILENT),
+        "--unsigned",
+        *ONE_TRIAL,
+        *(part for one in settings for part in ("--set", one)),
     )
     (cell,) = ran.record.judgement.cells
     assert cell.control is not None
@@ -50,7 +54,9 @@ def test_faults_of_a_hub_make_plain_transformers_wrong_and_our_loader_say_so(
     ours = events(ran.folder, cell.candidate.trials[0].evidence, "cell")
     plain = events(ran.folder, cell.control.trials[0].evidence, "cell")
     assert {one["outcome"] for one in ours} == {"error", "not-struck"}
-    assert all(one["struck"] and one["answers"] for one in ours + plain if one["outcome"] != "not-struck")
+    assert all(
+        one["struck"] and one["answers"] for one in ours + plain if one["outcome"] != "not-struck"
+    )
     wrong = {one["target"]: one["after"] for one in plain if one["outcome"] == "different"}
     assert wrong["tokenizer.model"] == "different"
     assert {one["after"] for one in ours} <= {"", "same"}
@@ -64,15 +70,26 @@ def test_faults_of_a_hub_make_plain_transformers_wrong_and_our_loader_say_so(
 
 @pytest.mark.slow
 @pytest.mark.whole
-def test_ranks_with_faults_get_the_right_tokenizer_or_an_error(rankproof: Callable[..., Ran]) -> None:
+def test_ranks_with_faults_get_the_right_tokenizer_or_an_error(
+    rankproof: Callable[..., Ran],
+) -> None:
     """Struck ranks load the reference or tell an error; with AutoTokenizer just those have another tokenizer."""
     settings = [
         "matrix.ranks=[4]",
         "measure=[]",
         "subject.candidate.with.deadline=4",
-        "checks=[{id: reference-or-error, kind: equal, ranks: every, value: load.another, to: false}]",
+        (
+            "checks=[{id: reference-or-error, kind: equal, ranks: every, value: load.another, to:"
+            " false}]"
+        ),
     ]
-    ran = rankproof("run", str(AGREE), "--unsigned", *ONE_TRIAL, *(part for one in settings for part in ("--set", one)))
+    ran = rankproof(
+        "run",
+        str(AGREE),
+        "--unsigned",
+        *ONE_TRIAL,
+        *(part for one in settings for part in ("--set", one)),
+    )
     (cell,) = ran.record.judgement.cells
     assert cell.control is not None
     assert failing(ran.record, "candidate") == set(), ran.out + ran.err
@@ -90,10 +107,15 @@ def failing(record: Record, arm: Literal["candidate", "control"]) -> set[str]:
     return {row.check for row in cell.samples[arm].rows if not row.passed}
 
 
-def events(folder: Path, evidence: str, name: str, *, by_rank: bool = False) -> list[dict[str, Any]]:
+def events(
+    folder: Path, evidence: str, name: str, *, by_rank: bool = False
+) -> list[dict[str, Any]]:
     lines = [json.loads(line) for line in (folder / evidence).read_text().splitlines()]
     found = [line for line in lines if (line["by"], line["name"]) == ("rank", name)]
-    return [line["values"] for line in (sorted(found, key=lambda line: line["rank"]) if by_rank else found)]
+    return [
+        line["values"]
+        for line in (sorted(found, key=lambda line: line["rank"]) if by_rank else found)
+    ]
 
 
 def module(path: Path) -> Any:

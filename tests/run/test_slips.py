@@ -64,9 +64,19 @@ def told(pool: ServerPool) -> Slips:
             try:
                 with previewed(loaded.scenario, folder=folder) as staged:
                     preparation = Preparation(
-                        arms=staged, inputs={}, machine=capture(), environments={}, cells=(), skipped={}
+                        arms=staged,
+                        inputs={},
+                        machine=capture(),
+                        environments={},
+                        cells=(),
+                        skipped={},
                     )
-                    plan = TrialPlan(scenario=loaded.scenario, preparation=preparation, results=unused, recipes={})
+                    plan = TrialPlan(
+                        scenario=loaded.scenario,
+                        preparation=preparation,
+                        results=unused,
+                        recipes={},
+                    )
                     trials = Trials(plan, pool=pool, interrupt=interrupt)
                     found = slips(loaded, staged, cells(loaded.scenario), look=trials.worlds.look)
             except NotThere as error:
@@ -79,12 +89,18 @@ def told(pool: ServerPool) -> Slips:
 SLIPS = {
     "function": (
         {"scenario.yaml": SCENARIO.replace("subject:meet", "subject:meat")},
-        ['scenario.yaml:7:10: subject.entry: subject.py has no function "meat"; it has', 'mean "meet"?'],
+        [
+            'scenario.yaml:7:10: subject.entry: subject.py has no function "meat"; it has',
+            'mean "meet"?',
+        ],
     ),
     "argument of the candidate": (
         {"scenario.yaml": SCENARIO.replace(CANDIDATE, "candidate: {with: {brokn: false}}")},
         [
-            "scenario.yaml:8:22: subject.candidate.with.brokn: is not a parameter of meet in subject.py, which takes",
+            (
+                "scenario.yaml:8:22: subject.candidate.with.brokn: is not a parameter of meet in"
+                " subject.py, which takes"
+            ),
             'did you mean "broken"?',
         ],
     ),
@@ -117,14 +133,22 @@ SLIPS = {
             "subject.py": decorated("@functools.wraps(function)"),
             "scenario.yaml": SCENARIO.replace(CANDIDATE, "candidate: {with: {brokn: false}}"),
         },
-        ["subject.candidate.with.brokn: is not a parameter of meet in subject.py, which takes context, broken"],
+        [
+            (
+                "subject.candidate.with.brokn: is not a parameter of meet in subject.py, which takes"
+                " context, broken"
+            )
+        ],
     ),
     "no function": (
         {"subject.py": "from os.path import join as meet\nmeet = None\n"},
         ['subject.entry: subject.py has no function "meet"; it has no function'],
     ),
     "the control's file lacks the function": (
-        {"scenario.yaml": SCENARIO.replace(CONTROL, "file: old.py"), "old.py": "def meat(context): pass\n"},
+        {
+            "scenario.yaml": SCENARIO.replace(CONTROL, "file: old.py"),
+            "old.py": "def meat(context): pass\n",
+        },
         ['subject.entry: old.py has no function "meet"; it has meat'],
     ),
     "the control's file is not there": (
@@ -161,7 +185,13 @@ def test_an_old_revision_without_the_function_is_named(tmp_path: Path, told: Sli
     git(repo, "init", "-q", "-b", "main")
     old = commit(repo, {"subject.py": "def join(context): pass\n"}, tag="v1")
     text = SCENARIO.replace(CONTROL, "rev: v1").replace(CANDIDATE, "candidate: {rev: main}")
-    commit(repo, {"subject.py": SUBJECT.replace(", *, broken", ", broken=False"), "meet/scenario.yaml": text})
+    commit(
+        repo,
+        {
+            "subject.py": SUBJECT.replace(", *, broken", ", broken=False"),
+            "meet/scenario.yaml": text,
+        },
+    )
     (problem,) = told(repo / "meet")
     assert problem == (
         "scenario.yaml:10:10: subject.control.rev: subject.py as the control has it "
@@ -171,7 +201,9 @@ def test_an_old_revision_without_the_function_is_named(tmp_path: Path, told: Sli
 
 FINE = {
     "wrapped without a word": {"subject.py": decorated("")},
-    "bound past reading": {"subject.py": SUBJECT.replace("def meet", "def inner") + "\nglobals()['meet'] = inner\n"},
+    "bound past reading": {
+        "subject.py": SUBJECT.replace("def meet", "def inner") + "\nglobals()['meet'] = inner\n"
+    },
     "from another module": {"subject.py": "from parts import meet\n", "parts.py": SUBJECT},
     "a class": {"subject.py": "class meet:\n    def __init__(self, context, *, broken): pass\n"},
     "whatever it is given": {
@@ -201,12 +233,21 @@ def test_what_can_be_called_is_no_slip(scenario: Write, told: Slips, name: str) 
         "import nosuchmodule",
     ],
 )
-def test_what_importing_does_is_the_trials_affair(scenario: Write, told: Slips, importing: str) -> None:
+def test_what_importing_does_is_the_trials_affair(
+    scenario: Write, told: Slips, importing: str
+) -> None:
     """A module that raises, hangs, ends, forks or prints harms nobody, and is not a slip, whatever the entry's name."""
     text = SCENARIO.replace("subject:meet", "subject:meat").replace(
         "deadline: 30s", "deadline: 500ms\n, after_failure: 1ms"
     )
-    assert told(scenario({"scenario.yaml": text.replace("\n,", ","), "subject.py": f"{importing}\n{SUBJECT}"})) == []
+    assert (
+        told(
+            scenario(
+                {"scenario.yaml": text.replace("\n,", ","), "subject.py": f"{importing}\n{SUBJECT}"}
+            )
+        )
+        == []
+    )
 
 
 @pytest.mark.slow
@@ -217,7 +258,10 @@ def test_a_slip_in_one_scenario_leaves_the_others_alone(scenario: Write, rankpro
     ran = rankproof("run", str(scenario({"typo.yaml": typo, "gone.yaml": gone})))
     assert ran.code == 64, ran.out + ran.err
     assert ran.record.judgement.verdict == "PASS"
-    assert sorted(path.name for path in ran.results.iterdir() if not path.name.startswith(".")) == ["latest", "meet"]
+    assert sorted(path.name for path in ran.results.iterdir() if not path.name.startswith(".")) == [
+        "latest",
+        "meet",
+    ]
     assert 'typo.yaml:7:10: subject.entry: subject.py has no function "meat"' in ran.err
     assert "typo: nothing was run, and nothing signed" in ran.err
     assert "gone.yaml:7:10: subject.entry: sbject:meet names no file" in ran.err
@@ -225,7 +269,9 @@ def test_a_slip_in_one_scenario_leaves_the_others_alone(scenario: Write, rankpro
 
 
 @pytest.mark.slow
-def test_a_function_that_cannot_be_imported_is_a_failure_of_the_code(scenario: Write, rankproof: Run) -> None:
+def test_a_function_that_cannot_be_imported_is_a_failure_of_the_code(
+    scenario: Write, rankproof: Run
+) -> None:
     """A candidate whose module raises has failed its trials: FAIL, with the exception, and not 64."""
     files = {"subject.py": f"raise ValueError('not today')\n{SUBJECT}"}
     ran = rankproof("run", str(scenario(files)))
@@ -281,7 +327,10 @@ SCRIPT = '#!/bin/sh\nprintf \'{"event":"ready"}\\n\' >&3\nread -r answer <&4\n'
 @pytest.mark.parametrize(
     ("line", "words"),
     [
-        ('["{tool}", rank.sh]', "in the control: shh is neither a file of the subject's code nor a program in PATH"),
+        (
+            '["{tool}", rank.sh]',
+            "in the control: shh is neither a file of the subject's code nor a program in PATH",
+        ),
         (
             '[sh, "{script}", old.sh]',
             "in the control: odl.sh is not a file of the subject's folder, so sh would not find",
@@ -291,17 +340,24 @@ SCRIPT = '#!/bin/sh\nprintf \'{"event":"ready"}\\n\' >&3\nread -r answer <&4\n'
         ("[sh, -c, x, rank.sh]", ""),
     ],
 )
-def test_a_program_that_cannot_be_started_is_a_slip(scenario: Write, told: Slips, line: str, words: str) -> None:
+def test_a_program_that_cannot_be_started_is_a_slip(
+    scenario: Write, told: Slips, line: str, words: str
+) -> None:
     """A word that is filled in and names no program, a script that is not there, a file that is not an executable."""
     files = {"rank.sh": SCRIPT, "old.sh": SCRIPT, "plain.sh": SCRIPT.partition("\n")[2]}
     found = told(scenario({"scenario.yaml": PROGRAM.replace("[sh, rank.sh]", line), **files}))
     assert bool(found) == bool(words)
-    assert all(problem.startswith("scenario.yaml:7:12: subject.program: starts nothing in the ") for problem in found)
+    assert all(
+        problem.startswith("scenario.yaml:7:12: subject.program: starts nothing in the ")
+        for problem in found
+    )
     assert all(words in problem for problem in found[-1:])
 
 
 @pytest.mark.slow
-def test_a_script_whose_interpreter_is_not_here_skips_the_cell(scenario: Write, rankproof: Run) -> None:
+def test_a_script_whose_interpreter_is_not_here_skips_the_cell(
+    scenario: Write, rankproof: Run
+) -> None:
     """That is this machine's lack, not the scenario's: SKIPPED, with what is missing."""
     files = {
         "scenario.yaml": PROGRAM.replace("[sh, rank.sh]", "[rank.sh]"),
@@ -356,15 +412,25 @@ def test_what_reading_cannot_tell_is_left_to_importing(text: str) -> None:
     [
         ("def f(c, a, b): pass", ["a"], [(None, "lacks b for")]),
         ("def f(c, *, fixed): pass", ["fixd"], [("fixd", "is not a parameter of")]),
-        ("def f(c, *, fixed, more): pass", ["fixd"], [("fixd", "is not a parameter of"), (None, "lacks more for")]),
+        (
+            "def f(c, *, fixed, more): pass",
+            ["fixd"],
+            [("fixd", "is not a parameter of"), (None, "lacks more for")],
+        ),
         ("def f(c, **kw): pass", ["anything"], []),
         ("def f(*args, **kw): pass", ["anything"], []),
         ("def f(c): pass", ["c"], [("c", "takes the rank's context as")]),
-        ("def f(c, a, /): pass", ["a"], [("a", "is not a parameter of"), (None, "takes a by place only")]),
+        (
+            "def f(c, a, /): pass",
+            ["a"],
+            [("a", "is not a parameter of"), (None, "takes a by place only")],
+        ),
         ("def f(): pass", [], [(None, "the first parameter of an entry is the rank's context")]),
     ],
 )
-def test_each_misfit_says_what_to_do(text: str, arguments: list[str], said: list[tuple[str | None, str]]) -> None:
+def test_each_misfit_says_what_to_do(
+    text: str, arguments: list[str], said: list[tuple[str | None, str]]
+) -> None:
     """Whatever does not bind is explained, and nothing that binds is complained about."""
     found = signature.read(text.encode(), "f")
     assert found is not None
@@ -384,7 +450,9 @@ def test_each_misfit_says_what_to_do(text: str, arguments: list[str], said: list
         ("subject:meet", "subject:missing", 'subject.py has no function "missing"'),
     ],
 )
-def test_lint_refuses_what_is_not_there(scenario: Write, rankproof: Run, old: str, new: str, said: str) -> None:
+def test_lint_refuses_what_is_not_there(
+    scenario: Write, rankproof: Run, old: str, new: str, said: str
+) -> None:
     """An entry or an argument that the code does not have is an error of lint, with its place."""
     done = rankproof("lint", str(scenario({"scenario.yaml": SCENARIO.replace(old, new)})))
     assert done.code == 64
@@ -407,7 +475,9 @@ def test_lint_refuses_what_is_not_there(scenario: Write, rankproof: Run, old: st
         "def (:\n",
     ],
 )
-def test_lint_says_nothing_of_what_reading_cannot_tell(scenario: Write, rankproof: Run, code: str) -> None:
+def test_lint_says_nothing_of_what_reading_cannot_tell(
+    scenario: Write, rankproof: Run, code: str
+) -> None:
     """A function that a module may bind in another way than `def` is no error."""
     wanted = SCENARIO.replace("subject:meet", "subject:meat")
     done = rankproof("lint", str(scenario({"scenario.yaml": wanted, "subject.py": code})))

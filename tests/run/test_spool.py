@@ -50,8 +50,12 @@ shutil.rmtree(folder)
 """
 
 
-@pytest.mark.skipif(not sys.platform.startswith("linux"), reason="Linux lists what a process has open")
+@pytest.mark.skipif(
+    not sys.platform.startswith("linux"), reason="Linux lists what a process has open"
+)
 def test_a_rank_cannot_open_what_was_kept_through_the_harness() -> None:
     """A file without a name is opened by a child through /proc; the spool's is not, and the harness reads it."""
-    run = subprocess.run([sys.executable, "-c", SCRIPT], cwd=ROOT, capture_output=True, text=True, check=False)
+    run = subprocess.run(
+        [sys.executable, "-c", SCRIPT], cwd=ROOT, capture_output=True, text=True, check=False
+    )
     assert run.stdout.split("\n")[:2] == ["True", "False answer"], run.stderr

@@ -51,13 +51,17 @@ def test_a_run_writes_a_statement_that_verifies(signed: Signed) -> None:
     """A signed run has a statement that names report, manifest and tested files, and what was found in each cell."""
     found = signed.verify()
     assert found.ok, found
-    assert step(found, "statement") == ("passed", "the statement is that of this report, by the same key")
+    assert step(found, "statement") == (
+        "passed",
+        "the statement is that of this report, by the same key",
+    )
     said = json.loads(signed.payload())
     assert said["_type"] == "https://in-toto.io/Statement/v1"
     assert said["predicateType"] == "https://in-toto.io/attestation/test-result/v0.1"
     files = ("report.md", "MANIFEST.sha256", "evidence/source-files.sha256")
     assert {each["name"]: each["digest"] for each in said["subject"]} == {
-        name.rpartition("/")[2]: {"sha256": hashlib.sha256(signed.read(name)).hexdigest()} for name in files
+        name.rpartition("/")[2]: {"sha256": hashlib.sha256(signed.read(name)).hexdigest()}
+        for name in files
     }
     predicate = said["predicate"]
     assert (predicate["result"], predicate["passedTests"], predicate["failedTests"]) == (
@@ -68,7 +72,9 @@ def test_a_run_writes_a_statement_that_verifies(signed: Signed) -> None:
     ours = predicate["rankproof_run_v1"]
     assert (ours["verdict"], ours["seed"], ours["challenge"]) == ("PASS", "7", None)
     assert ours["cells"][0]["candidate"]["counted"] == ours["cells"][0]["control"]["asStated"] == 5
-    assert ours["cells"][0]["candidate"]["failureRateInterval"][1] == pytest.approx(0.4507, abs=1e-4)
+    assert ours["cells"][0]["candidate"]["failureRateInterval"][1] == pytest.approx(
+        0.4507, abs=1e-4
+    )
     assert all("digest" in each or "uri" in each for each in predicate["configuration"])
 
 
@@ -76,8 +82,12 @@ def test_the_tested_files_are_listed_for_sha256sum(signed: Signed) -> None:
     """`sha256sum -c` checks the list of tested files, and a list that leaves one out is JUDGED DIFFERENTLY."""
     command = ["sha256sum", "--quiet", "--strict", "-c", "evidence/source-files.sha256"]
     subprocess.run(command, cwd=signed.folder, check=True)
-    names = [str(path.relative_to(signed.folder)) for path in signed.folder.rglob("*") if path.is_file()]
-    listed = [name for name in names if name not in ("report.md", "MANIFEST.sha256", NAME, *checked())]
+    names = [
+        str(path.relative_to(signed.folder)) for path in signed.folder.rglob("*") if path.is_file()
+    ]
+    listed = [
+        name for name in names if name not in ("report.md", "MANIFEST.sha256", NAME, *checked())
+    ]
     short = b"".join(signed.read("evidence/source-files.sha256").splitlines(keepends=True)[1:])
     found = RecordReplay().judge(
         lambda name: short if name.endswith("source-files.sha256") else signed.read(name), listed
@@ -99,18 +109,40 @@ def test_inconclusive_is_failed_and_says_so(signed: Signed) -> None:
     found["judgement"].update(verdict="INCONCLUSIVE", reasons=["too few"])
     few = {"code": "verdict:too-few-trials", "text": "too few"}
     found["judgement"]["cells"][0].update(verdict="INCONCLUSIVE", reasons=[few])
-    found["judgement"]["cells"].append({**found["judgement"]["cells"][0], "id": "ranks=3", "verdict": "SKIPPED"})
+    found["judgement"]["cells"].append(
+        {**found["judgement"]["cells"][0], "id": "ranks=3", "verdict": "SKIPPED"}
+    )
     record = Record.model_validate(found)
-    said = json.loads(statement.build(record, report="0" * 64, manifest="1" * 64, source_files="2" * 64))["predicate"]
+    said = json.loads(
+        statement.build(record, report="0" * 64, manifest="1" * 64, source_files="2" * 64)
+    )["predicate"]
     assert (said["result"], said["passedTests"]) == ("FAILED", [])
-    assert said["failedTests"] == ["meet[ranks=2,backend=none]"], "a skipped cell is in neither list"
-    assert (said["rankproof_run_v1"]["verdict"], said["rankproof_run_v1"]["reasons"]) == ("INCONCLUSIVE", ["too few"])
-    assert [cell["verdict"] for cell in said["rankproof_run_v1"]["cells"]] == ["INCONCLUSIVE", "SKIPPED"]
+    assert said["failedTests"] == ["meet[ranks=2,backend=none]"], (
+        "a skipped cell is in neither list"
+    )
+    assert (said["rankproof_run_v1"]["verdict"], said["rankproof_run_v1"]["reasons"]) == (
+        "INCONCLUSIVE",
+        ["too few"],
+    )
+    assert [cell["verdict"] for cell in said["rankproof_run_v1"]["cells"]] == [
+        "INCONCLUSIVE",
+        "SKIPPED",
+    ]
 
 
-def test_an_unsigned_run_has_none(rankproof: Callable[..., Ran], scenario: Callable[..., Path]) -> None:
+def test_an_unsigned_run_has_none(
+    rankproof: Callable[..., Ran], scenario: Callable[..., Path]
+) -> None:
     """Nobody signs, so no statement is there; the views are there all the same."""
-    ran = rankproof("run", str(scenario()), "--unsigned", "--set", "trials.candidate=1", "--set", "trials.control=1")
+    ran = rankproof(
+        "run",
+        str(scenario()),
+        "--unsigned",
+        "--set",
+        "trials.candidate=1",
+        "--set",
+        "trials.control=1",
+    )
     assert not (ran.folder / NAME).exists()
     assert (ran.folder / "report.html").exists()
     assert (ran.folder / "junit.xml").exists()
@@ -132,28 +164,44 @@ def _predicate(change: Callable[[dict[str, Any]], object]) -> Callable[[dict[str
     ("change", "word"),
     [
         (_predicate(lambda it: it.update(result="WARNED")), "STATEMENT OF ANOTHER RESULT"),
-        (_predicate(lambda it: it["passedTests"].append("meet[ranks=4]")), "STATEMENT OF ANOTHER RESULT"),
+        (
+            _predicate(lambda it: it["passedTests"].append("meet[ranks=4]")),
+            "STATEMENT OF ANOTHER RESULT",
+        ),
         (_predicate(lambda it: it.pop("failedTests")), "STATEMENT OF ANOTHER RESULT"),
         (
             _predicate(
-                lambda it: it["configuration"].insert(0, {"name": "commit", "digest": {"gitCommit": "ab" * 20}})
+                lambda it: it["configuration"].insert(
+                    0, {"name": "commit", "digest": {"gitCommit": "ab" * 20}}
+                )
             ),
             "STATEMENT OF ANOTHER COMMIT",
         ),
-        (_predicate(lambda it: it["rankproof_run_v1"].update(challenge="today")), "STATEMENT DIFFERS"),
+        (
+            _predicate(lambda it: it["rankproof_run_v1"].update(challenge="today")),
+            "STATEMENT DIFFERS",
+        ),
         (_predicate(lambda it: it["rankproof_run_v1"].update(seed="8")), "STATEMENT DIFFERS"),
         (_predicate(lambda it: it["configuration"].clear()), "STATEMENT DIFFERS"),
-        (lambda said: said["subject"][0]["digest"].update(sha256="0" * 64), "STATEMENT OF ANOTHER REPORT"),
+        (
+            lambda said: said["subject"][0]["digest"].update(sha256="0" * 64),
+            "STATEMENT OF ANOTHER REPORT",
+        ),
         (
             lambda said: said["subject"].append({"name": "x", "digest": {"sha256": "0" * 64}}),
             "STATEMENT OF ANOTHER REPORT",
         ),
-        (lambda said: said.update(_type="https://in-toto.io/Statement/v0.1"), "STATEMENT MALFORMED"),
+        (
+            lambda said: said.update(_type="https://in-toto.io/Statement/v0.1"),
+            "STATEMENT MALFORMED",
+        ),
         (lambda said: said.update(predicateType="https://example.org/x"), "STATEMENT MALFORMED"),
         (lambda said: said.update(more=1), "STATEMENT DIFFERS"),
     ],
 )
-def test_changed_and_signed_again(signed: Signed, change: Callable[[dict[str, Any]], object], word: str) -> None:
+def test_changed_and_signed_again(
+    signed: Signed, change: Callable[[dict[str, Any]], object], word: str
+) -> None:
     """Whatever a statement says other than its report is refused under the good signature of the same key."""
     signed.forge(change)
     found = signed.verify()
@@ -163,7 +211,9 @@ def test_changed_and_signed_again(signed: Signed, change: Callable[[dict[str, An
 def test_payload_edited(signed: Signed) -> None:
     """An edited payload is not what was signed."""
     payload = signed.payload().replace(b'"PASSED"', b'"FAILED"')
-    signatures = [("x", each.armoured) for each in dsse.read(signed.envelope.read_bytes()).signatures]
+    signatures = [
+        ("x", each.armoured) for each in dsse.read(signed.envelope.read_bytes()).signatures
+    ]
     signed.write(payload, signatures)
     assert signed.verify().word == "STATEMENT BADLY SIGNED"
 
@@ -180,14 +230,19 @@ def test_report_signature_reused(signed: Signed) -> None:
     assert isinstance(report, footer.Footer)
     signed.write(signed.payload(), [("x", report.signature)])
     assert signed.verify().word == "STATEMENT WRONG NAMESPACE"
-    over = sshsig.sign(dsse.pae(PAYLOAD_TYPE, signed.payload()), signed.key, namespace=NAMESPACE_REPORT)
+    over = sshsig.sign(
+        dsse.pae(PAYLOAD_TYPE, signed.payload()), signed.key, namespace=NAMESPACE_REPORT
+    )
     signed.write(signed.payload(), [("x", over)])
     assert signed.verify().word == "STATEMENT WRONG NAMESPACE"
 
 
 def test_signature_over_the_bare_payload(signed: Signed) -> None:
     """A signature over the payload without its type and lengths is refused."""
-    signed.write(signed.payload(), [("x", sshsig.sign(signed.payload(), signed.key, namespace=NAMESPACE_ATTESTATION))])
+    signed.write(
+        signed.payload(),
+        [("x", sshsig.sign(signed.payload(), signed.key, namespace=NAMESPACE_ATTESTATION))],
+    )
     assert signed.verify().word == "STATEMENT BADLY SIGNED"
 
 
@@ -220,7 +275,10 @@ def test_two_keys_in_one_envelope(signed: Signed, stranger: Path) -> None:
 def test_one_key_under_two_names_counts_once(signed: Signed) -> None:
     """`keyid` decides nothing: one key under two of them is one key, and a wrong or missing one does no harm."""
     payload = signed.payload()
-    signed.write(payload, [signed.sign(payload, keyid="SHA256:one"), signed.sign(payload, keyid="SHA256:two")])
+    signed.write(
+        payload,
+        [signed.sign(payload, keyid="SHA256:one"), signed.sign(payload, keyid="SHA256:two")],
+    )
     found = dsse.read(signed.envelope.read_bytes())
     good = dsse.keys(
         found,
@@ -240,7 +298,9 @@ def test_either_base64_alphabet(signed: Signed) -> None:
     payload = signed.payload()
     signed.edit(lambda it: it.update(payload=it["payload"].replace("+", "-").replace("/", "_")))
     signed.edit(
-        lambda it: it["signatures"][0].update(sig=it["signatures"][0]["sig"].replace("+", "-").replace("/", "_"))
+        lambda it: it["signatures"][0].update(
+            sig=it["signatures"][0]["sig"].replace("+", "-").replace("/", "_")
+        )
     )
     assert signed.verify().ok
     for text in ("-+==", "+_aa", "QUI", "QUJ=", "QQ= =", "QQ\n==", 7, None):
@@ -276,10 +336,14 @@ def test_not_an_envelope(signed: Signed, content: bytes) -> None:
 def test_duplicate_keys(signed: Signed) -> None:
     """A key that stands twice is refused in the envelope and, under a good signature, in the statement."""
     text = signed.envelope.read_bytes()
-    signed.envelope.write_bytes(text.replace(b'"payloadType"', b'"payloadType": "x",\n "payloadType"', 1))
+    signed.envelope.write_bytes(
+        text.replace(b'"payloadType"', b'"payloadType": "x",\n "payloadType"', 1)
+    )
     assert signed.verify().word == "STATEMENT MALFORMED"
     signed.envelope.write_bytes(text)
-    signed.attest(signed.payload().replace(b'"result":"PASSED"', b'"result":"FAILED","result":"PASSED"'))
+    signed.attest(
+        signed.payload().replace(b'"result":"PASSED"', b'"result":"FAILED","result":"PASSED"')
+    )
     assert signed.verify().word == "STATEMENT MALFORMED"
 
 
@@ -312,7 +376,14 @@ def test_a_link_or_a_pipe(signed: Signed, name: str) -> None:
 
 
 @pytest.mark.parametrize(
-    "name", ["Attestation.dsse.json", "attestation.sigstore.json", "report.htm", "evidence/report.html", "junit.XML"]
+    "name",
+    [
+        "Attestation.dsse.json",
+        "attestation.sigstore.json",
+        "report.htm",
+        "evidence/report.html",
+        "junit.XML",
+    ],
 )
 def test_only_these_names(signed: Signed, name: str) -> None:
     """Only the exact names of statement and views may lie there without being listed."""
@@ -335,15 +406,31 @@ def test_a_format_of_the_future(signed: Signed) -> None:
 
     found = signed.verify(rebuild=unknown)
     assert (found.ok, found.word) == (False, "STATEMENT NOT REBUILT")
-    assert signed.verify(rebuild=unknown, views={**RecordReplay().views, "junit.xml": unknown}, allow_unjudged=True).ok
-    assert signed.verify(views={**RecordReplay().views, "junit.xml": unknown}).word == "VIEW NOT RENDERED"
+    assert signed.verify(
+        rebuild=unknown, views={**RecordReplay().views, "junit.xml": unknown}, allow_unjudged=True
+    ).ok
+    assert (
+        signed.verify(views={**RecordReplay().views, "junit.xml": unknown}).word
+        == "VIEW NOT RENDERED"
+    )
 
 
 def test_certificate_signer(signed: Signed, tmp_path: Path) -> None:
     """A certificate signs report and statement; a statement by its bare key is by another key."""
     for name in ("authority", "certified"):
-        subprocess.run(["ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-f", tmp_path / name], check=True)
-    certify = ["ssh-keygen", "-q", "-s", str(tmp_path / "authority"), "-I", "run", "-n", "ci@example.org"]
+        subprocess.run(
+            ["ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-f", tmp_path / name], check=True
+        )
+    certify = [
+        "ssh-keygen",
+        "-q",
+        "-s",
+        str(tmp_path / "authority"),
+        "-I",
+        "run",
+        "-n",
+        "ci@example.org",
+    ]
     validity = ["-V", "20260101000000:20260101010000", str(tmp_path / "certified.pub")]
     subprocess.run([*certify, *validity], check=True, env={**os.environ, "TZ": "UTC"})
     certificate = tmp_path / "certified-cert.pub"
@@ -352,11 +439,16 @@ def test_certificate_signer(signed: Signed, tmp_path: Path) -> None:
     assert isinstance(report, footer.Footer)
     signature = sshsig.sign(report.signed, certificate, namespace=NAMESPACE_REPORT)
     (signed.folder / "report.md").write_bytes(footer.attach(report.body, signature))
-    digests = [hashlib.sha256(signed.read(name)).hexdigest() for name in ("report.md", "MANIFEST.sha256")]
+    digests = [
+        hashlib.sha256(signed.read(name)).hexdigest() for name in ("report.md", "MANIFEST.sha256")
+    ]
     payload = RecordReplay().rebuild(signed.read, *digests)
     signed.attest(payload, key=certificate)
     authority = (tmp_path / "authority.pub").read_text().split()
-    line = f'*@example.org cert-authority,namespaces="{NAMESPACE_REPORT}" {authority[0]} {authority[1]}'
+    line = (
+        f'*@example.org cert-authority,namespaces="{NAMESPACE_REPORT}" {authority[0]}'
+        f" {authority[1]}"
+    )
     policy = SignerPolicy(allowed=line.encode(), at=datetime(2026, 1, 1, 0, 30, tzinfo=UTC))
     found = signed.verify(policy=policy)
     assert found.ok, found
@@ -377,10 +469,14 @@ def test_the_lines_of_the_page(signed: Signed) -> None:
     block = page[page.index("```console\n") + len("```console\n") :].partition("\n```")[0]
     lines = block.replace("\n$ ", "\n").removeprefix("$ ")
     public = " ".join(signed.key.with_suffix(".pub").read_text().split()[:2])
-    (signed.folder / "allowed_signers").write_text(f'ci@example.org namespaces="{NAMESPACE_ATTESTATION}" {public}\n')
+    (signed.folder / "allowed_signers").write_text(
+        f'ci@example.org namespaces="{NAMESPACE_ATTESTATION}" {public}\n'
+    )
 
     def check() -> int:
-        return subprocess.run(["sh", "-ec", lines], cwd=signed.folder, capture_output=True, check=False).returncode
+        return subprocess.run(
+            ["sh", "-ec", lines], cwd=signed.folder, capture_output=True, check=False
+        ).returncode
 
     assert check() == 0
     text = signed.payload().replace(b"PASSED", b"FAILED")
@@ -390,8 +486,9 @@ def test_the_lines_of_the_page(signed: Signed) -> None:
 
 def test_signed_bytes_are_those_of_the_specification() -> None:
     """The pre-authentication encoding is the one of DSSE's own example, with lengths in bytes."""
-    assert dsse.pae("http://example.com/HelloWorld", b"hello world") == (
-        b"DSSEv1 29 http://example.com/HelloWorld 11 hello world"
+    assert (
+        dsse.pae("http://example.com/HelloWorld", b"hello world")
+        == b"DSSEv1 29 http://example.com/HelloWorld 11 hello world"
     )
     assert dsse.pae("é", "é".encode()) == "DSSEv1 2 é 2 é".encode()
     text = base64.b64encode(b"\xfb\xff").decode()

@@ -33,7 +33,11 @@ def test_a_full_disk_is_one_line_and_nothing_signed(
 ) -> None:
     """When the disk fills while trials run, the run stops with one line and leaves an unfinished folder."""
     noisy = scenario(
-        {"subject.py": "def meet(context, *, broken):\n    print('x' * 200_000)\n    context.emit('met')\n"}
+        {
+            "subject.py": (
+                "def meet(context, *, broken):\n    print('x' * 200_000)\n    context.emit('met')\n"
+            )
+        }
     )
     done = run_into(small_disk / "results", noisy, tmp_path)
     demand_one_clear_line(done)
@@ -44,7 +48,9 @@ def test_a_full_disk_is_one_line_and_nothing_signed(
 
 @needs_mount
 @pytest.mark.slow
-def test_a_read_only_folder_is_one_line(small_disk: Path, scenario: Callable[..., Path], tmp_path: Path) -> None:
+def test_a_read_only_folder_is_one_line(
+    small_disk: Path, scenario: Callable[..., Path], tmp_path: Path
+) -> None:
     """A results folder that is read-only is told before any rank is started."""
     subprocess.run(["mount", "-o", "remount,ro", str(small_disk)], check=True)
     done = run_into(small_disk / "results", scenario(), tmp_path)
@@ -52,7 +58,9 @@ def test_a_read_only_folder_is_one_line(small_disk: Path, scenario: Callable[...
     assert "Read-only" in done.stderr
 
 
-def test_results_that_is_a_file_is_one_line(scenario: Callable[..., Path], rankproof: Callable[..., Ran]) -> None:
+def test_results_that_is_a_file_is_one_line(
+    scenario: Callable[..., Path], rankproof: Callable[..., Ran]
+) -> None:
     """A file where the results folder should be is told, not stumbled over."""
     folder = scenario()
     (folder.parent / "results").write_text("")

@@ -34,7 +34,8 @@ def sha256(path: Path) -> str:
 def lines(folder: Path, *names: str) -> str:
     """A file of requirements of wheels in a folder, each as NAME-VERSION."""
     return "".join(
-        f"{name.replace('-', '==')} --hash=sha256:{sha256(folder / f'{name}-py3-none-any.whl')}\n" for name in names
+        f"{name.replace('-', '==')} --hash=sha256:{sha256(folder / f'{name}-py3-none-any.whl')}\n"
+        for name in names
     )
 
 
@@ -50,7 +51,9 @@ def test_an_extra_brings_what_it_stands_for(offered: dict[str, str]) -> None:
     assert provide(Environment(packages={"able": "1.0"})).facts.versions == {"able": "1.0"}
     made = provide(Environment(packages={"able[more]": "1.0"}))
     assert (made.facts.versions, made.named) == ({"able": "1.0", "word": "1.2"}, ("able",))
-    with pytest.raises(EnvironmentProblem, match=r"^able 1\.0 has no extra moar: write one that it has, or none$"):
+    with pytest.raises(
+        EnvironmentProblem, match=r"^able 1\.0 has no extra moar: write one that it has, or none$"
+    ):
         provide(Environment(packages={"able[moar]": "1.0"}))
 
 
@@ -66,17 +69,24 @@ def test_a_file_of_requirements_is_all_that_is_installed(offered: dict[str, str]
 
     whole = lines(folder, "greeting-2.0", "word-1.2")
     made = provide(asked, given(whole))
-    assert (made.facts.versions, made.named) == ({"greeting": "2.0", "word": "1.2"}, ("greeting", "word"))
+    assert (made.facts.versions, made.named) == (
+        {"greeting": "2.0", "word": "1.2"},
+        ("greeting", "word"),
+    )
     assert made.facts.requirements == hashlib.sha256(whole.encode()).hexdigest()
     told: list[str] = []
     assert provide(asked, given(whole), says=told.append) == made
     assert not told
     provide(asked, given(f"# another file\n{whole}"), says=told.append)
     assert told[0].startswith("making an environment")
-    with pytest.raises(EnvironmentProblem, match=r"lacks word\S*, which greeting==2\.0 needs: add it"):
+    with pytest.raises(
+        EnvironmentProblem, match=r"lacks word\S*, which greeting==2\.0 needs: add it"
+    ):
         provide(asked, given(lines(folder, "greeting-2.0")))
     wheels.write(folder, "word", "1.2", "WORD = 'hullo'\n")
-    with pytest.raises(EnvironmentProblem, match=r"word==1\.2 is offered here as another file than was pinned"):
+    with pytest.raises(
+        EnvironmentProblem, match=r"word==1\.2 is offered here as another file than was pinned"
+    ):
         provide(asked, given(f"{whole}\n# made again\n"))
 
 
@@ -94,7 +104,8 @@ def test_torch_that_would_bring_cuda_is_refused(offered: dict[str, str]) -> None
         with pytest.raises(EnvironmentProblem) as refused:
             provide(Environment(packages=wanted, torch="cpu"), says=told.append)
         assert str(refused.value).startswith(
-            "torch 9.0 would bring nvidia-cublas 13.0, triton 3.0 to a run on the CPU; nothing was installed. Have pip"
+            "torch 9.0 would bring nvidia-cublas 13.0, triton 3.0 to a run on the CPU; nothing was"
+            " installed. Have pip"
         )
         assert str(refused.value).endswith("or take what there is: environment.torch: any")
         assert [text.partition(" ")[0] for text in told] == ["making"]
@@ -106,7 +117,10 @@ def test_torch_that_would_bring_cuda_is_refused(offered: dict[str, str]) -> None
     assert made.facts.versions == {"torch": "9.0+cpu"}
     # Of a dependency the version that Rankproof itself runs with is preferred, whatever is newer.
     wheels.write(folder, "torch", "2.13.0+cpu", "")
-    assert provide(Environment(packages={"uses": "1.0"}, torch="cpu")).facts.versions["torch"] == "2.13.0+cpu"
+    assert (
+        provide(Environment(packages={"uses": "1.0"}, torch="cpu")).facts.versions["torch"]
+        == "2.13.0+cpu"
+    )
 
 
 BY_FILE = SCENARIO.replace("{packages: {own: {path: ../own}}}", "{requirements: new.txt}").replace(
@@ -123,7 +137,10 @@ def test_a_file_of_requirements_is_evidence(
     folder = Path(offered["PIP_FIND_LINKS"])
     wheels.write(folder, "own", "1.0", "NUMBER = 1\n", requires=["word"])
     wheels.write(folder, "own", "2.0", "NUMBER = 2\n", requires=["word"])
-    pinned = {"new.txt": lines(folder, "own-2.0", "word-1.2"), "old.txt": lines(folder, "own-1.0", "word-1.2")}
+    pinned = {
+        "new.txt": lines(folder, "own-2.0", "word-1.2"),
+        "old.txt": lines(folder, "own-1.0", "word-1.2"),
+    }
     place = scenario({**FILES, "scenario.yaml": BY_FILE, **pinned})
     ran = rankproof("run", str(place), env=offered)
     assert ran.code == 0, ran.out + ran.err
@@ -140,7 +157,9 @@ def test_a_file_of_requirements_is_evidence(
         (copy / kept.relative_to(ran.folder)).write_text(text)
         if told:
             facts = json.loads((copy / FACTS).read_text())
-            facts["environments"]["candidate"]["requirements"] = hashlib.sha256(text.encode()).hexdigest()
+            facts["environments"]["candidate"]["requirements"] = hashlib.sha256(
+                text.encode()
+            ).hexdigest()
             (copy / FACTS).write_text(json.dumps(facts))
         with pytest.raises(RecordError) as refused:
             assemble(lambda name: (copy / name).read_bytes(), evidence_of(ran))
@@ -149,7 +168,9 @@ def test_a_file_of_requirements_is_evidence(
     other = pinned["new.txt"].replace("word==1.2", "word==1.3")
     assert "is not the scenario's, or not the one that is kept" in judged(other, told=False)
     assert "word 1.3 was asked for, 1.2 is there" in judged(other, told=True)
-    assert "word 1.2 is there, which nobody asked for" in judged(pinned["new.txt"].splitlines()[0], told=True)
+    assert "word 1.2 is there, which nobody asked for" in judged(
+        pinned["new.txt"].splitlines()[0], told=True
+    )
     assert "cannot be read again" in judged("own>=1\n", told=True)
 
     (place / "new.txt").write_text("own>=2\n")
@@ -157,7 +178,10 @@ def test_a_file_of_requirements_is_evidence(
     assert stopped.code == 64
     assert "new.txt:1:1: does not pin one version of own; write own==…" in stopped.err
     linted = rankproof("lint", str(place), env=offered)
-    assert (linted.code, "new.txt:1:1: does not pin one version of own" in linted.out + linted.err) == (64, True)
+    assert (
+        linted.code,
+        "new.txt:1:1: does not pin one version of own" in linted.out + linted.err,
+    ) == (64, True)
     (place / "new.txt").unlink()
     assert "new.txt:1:1: cannot be read" in rankproof("run", str(place), env=offered).err
 

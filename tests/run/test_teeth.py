@@ -103,7 +103,10 @@ TOOTHLESS = "INCONCLUSIVE toothless"
 def test_an_array_that_says_nothing_and_a_tolerance_that_allows_it(tmp_path: Path) -> None:
     """Zeros, one constant, NaN in most rows, numbers below the tolerance: toothless, and it verifies."""
     dull = "zeros, constant, mostly-nan, mostly-overflown, hidden, softmax, ones"
-    sharp = "logits, rows, some-nan, masked, rope, norms, bfloat16, one-hot, mask, scalar, whole-numbers"
+    sharp = (
+        "logits, rows, some-nan, masked, rope, norms, bfloat16, one-hot, mask, scalar,"
+        " whole-numbers"
+    )
     found = ran(tmp_path, f"{CLOSE}, atol: 0.5, nonfinite: allowed", f"{dull}, {sharp}")
     told = verdicts(found)
     assert {case for case, words in told.items() if words == TOOTHLESS} == set(dull.split(", "))
@@ -112,7 +115,9 @@ def test_an_array_that_says_nothing_and_a_tolerance_that_allows_it(tmp_path: Pat
     assert "the largest number compared is 0.07864 in size" in report
     assert "no array of 8 floats or more was compared (ranks=2,backend=none,case=mask; " in report
     key = find_signer(explicit=str(tmp_path / "home/.local/share/rankproof/signing_key"))
-    verified = run_command(tmp_path, "verify", str(found.folder / "report.md"), "--signer", key.fingerprint)
+    verified = run_command(
+        tmp_path, "verify", str(found.folder / "report.md"), "--signer", key.fingerprint
+    )
     assert verified.code == 0, verified.out + verified.err
 
 
@@ -129,13 +134,28 @@ def test_an_array_that_says_nothing_and_a_tolerance_that_allows_it(tmp_path: Pat
         (f"{CLOSE}, ulp: 4000000000", "logits", 1, TOOTHLESS),
         ("kind: distribution, artefact: it, kl: 50", "logits, constant, rows", 200, TOOTHLESS),
         ("kind: distribution, artefact: it, rank: 127", "logits", -100, TOOTHLESS),
-        ("kind: distribution, artefact: it, top: 5, overlap: 1, kl: 60", "constant, rows", 1, TOOTHLESS),
+        (
+            "kind: distribution, artefact: it, top: 5, overlap: 1, kl: 60",
+            "constant, rows",
+            1,
+            TOOTHLESS,
+        ),
         # A mask is no number that a tolerance could refuse, nor is it the largest one compared.
-        (f"{CLOSE}, atol: 100, nonfinite: allowed", "masked, masked-least, padded-billion, one-each", 200, TOOTHLESS),
+        (
+            f"{CLOSE}, atol: 100, nonfinite: allowed",
+            "masked, masked-least, padded-billion, one-each",
+            200,
+            TOOTHLESS,
+        ),
         (f"{CLOSE}, atol: 100", "tiled", 200, TOOTHLESS),
         (f"{VALUE}, atol: 100", "masked-least, padded-billion, tiled", 200, TOOTHLESS),
         ("kind: distribution, artefact: it, kl: 50", "padded, padded-billion", 200, TOOTHLESS),
-        (f"{CLOSE}, atol: 0.01, nonfinite: allowed", "masked, masked-least, padded, one-each, tiled", 1, "PASS"),
+        (
+            f"{CLOSE}, atol: 0.01, nonfinite: allowed",
+            "masked, masked-least, padded, one-each, tiled",
+            1,
+            "PASS",
+        ),
         (f"{VALUE}, atol: 0.01", "masked-least, padded-billion, tiled", 1, "PASS"),
         ("kind: distribution, artefact: it, kl: 1e-3", "padded, padded-billion", 20, "PASS"),
         (f"{CLOSE}, rtol: 1e-2", "norms, rope, bfloat16", 0.5, "PASS"),
@@ -158,18 +178,22 @@ def test_what_wrong_arrays_leave_open_is_told(tmp_path: Path) -> None:
     """A tolerance that only the control exceeded, elements that never differ, arrays that are mostly no numbers."""
     cases = {
         "outlier": (
-            "Check same accepts every wrong array that the harness tried in place of the right one (2 arrays, such as "
-            "rolled by 64 along axis 1): it allows atol 100, and the largest number compared is 5000 in size. Only the "
-            "control shows that the check can fail, where it was off by 200"
+            "Check same accepts every wrong array that the harness tried in place of the right one"
+            " (2 arrays, such as rolled by 64 along axis 1): it allows atol 100, and the largest"
+            " number compared is 5000 in size. Only the control shows that the check can fail,"
+            " where it was off by 200"
         ),
         "spike": (
-            "Of 8192 elements that check same compares, no wrong array that was tried differs in more than 2: the "
-            "others are equal or masked, and this run does not show that they were computed"
+            "Of 8192 elements that check same compares, no wrong array that was tried differs in"
+            " more than 2: the others are equal or masked, and this run does not show that they"
+            " were computed"
         ),
-        "one-each": "More than half of what check same compared on rank 1 is NaN or infinite on both sides",
+        "one-each": (
+            "More than half of what check same compared on rank 1 is NaN or infinite on both sides"
+        ),
         "whole-numbers": (
-            "No wrong array was tried on check same, so this run does not show that atol 100 refuses one: no array of "
-            "8 floats or more was compared"
+            "No wrong array was tried on check same, so this run does not show that atol 100"
+            " refuses one: no array of 8 floats or more was compared"
         ),
     }
     found = ran(tmp_path, f"{CLOSE}, atol: 100, nonfinite: allowed", ", ".join(cases), off=200)

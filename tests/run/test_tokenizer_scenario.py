@@ -18,13 +18,22 @@ from tests.run.conftest import ROOT, Ran
 pytestmark = [pytest.mark.slow, pytest.mark.whole]
 
 SCENARIO = ROOT / "scenarios" / "tokenizer-on-every-rank"
-FEW = ("--set", "trials.candidate=3", "--set", "matrix.ranks=[2]", "--set", "trials.accept.failure_rate_below=70%")
+FEW = (
+    "--set",
+    "trials.candidate=3",
+    "--set",
+    "matrix.ranks=[2]",
+    "--set",
+    "trials.accept.failure_rate_below=70%",
+)
 Run = Callable[..., Ran]
 
 
 def test_the_tokenizer_is_the_one_its_script_makes(tmp_path: Path) -> None:
     """Training it again gives the same bytes, and the digest that the scenario pins."""
-    subprocess.run([sys.executable, str(SCENARIO / "make_tokenizer.py"), str(tmp_path / "made")], check=True)
+    subprocess.run(
+        [sys.executable, str(SCENARIO / "make_tokenizer.py"), str(tmp_path / "made")], check=True
+    )
     made = digests(tmp_path / "made", name="made")
     assert made == digests(SCENARIO / "tokenizer", name="kept")
     assert fold(made) == load_scenario(SCENARIO).scenario.inputs["tokenizer"].sha256
@@ -36,7 +45,9 @@ def test_few_trials_reach_a_verdict_with_values_of_every_rank(rankproof: Run) ->
     assert ran.code == 0, ran.out + ran.err
     rows = {row.check: row for row in ran.record.judgement.cells[0].samples["candidate"].rows}
     assert [cell.shown for cell in rows["rust-backend"].cells] == ["Rust", "Rust"]
-    assert [cell.shown for cell in rows["in-words"].cells] == ["'Hello world' -> 4 tokens -> 'Hello world'"] * 2
+    assert [cell.shown for cell in rows["in-words"].cells] == [
+        "'Hello world' -> 4 tokens -> 'Hello world'"
+    ] * 2
     assert all("transformers" in cell.shown for cell in rows["modules-import"].cells)
     assert all(cell.shown.startswith("pid ") for cell in rows["world:ranks-are-processes"].cells)
     report = (ran.folder / "report.md").read_text()
@@ -72,7 +83,9 @@ def test_a_tokenizer_of_the_hub_takes_its_place(rankproof: Run, tmp_path: Path) 
     """`--set inputs.tokenizer=hub-id@revision` goes through huggingface_hub, and the record names the commit."""
     with hub.serve("team/tiny", SCENARIO / "tokenizer") as endpoint:
         env = {"HF_ENDPOINT": endpoint, "HF_HOME": str(tmp_path / "hf"), "HF_HUB_DISABLE_XET": "1"}
-        ran = rankproof("run", str(SCENARIO), *FEW, "--set", "inputs.tokenizer=team/tiny@main", env=env)
+        ran = rankproof(
+            "run", str(SCENARIO), *FEW, "--set", "inputs.tokenizer=team/tiny@main", env=env
+        )
     assert ran.code == 0, ran.out + ran.err
     given = ran.record.run.inputs[0]
     assert (given.given, given.revision) == ("team/tiny@main", hub.COMMIT)

@@ -29,21 +29,29 @@ KEEPS = r"""
 
 def digest(text: str, name: str) -> str:
     """The digest that is printed beside an artefact."""
-    (found,) = re.findall(rf"^      {name} +.*sha256 (\w+)", text.partition("    rank 2:")[0], re.MULTILINE)[:1]
+    (found,) = re.findall(
+        rf"^      {name} +.*sha256 (\w+)", text.partition("    rank 2:")[0], re.MULTILINE
+    )[:1]
     return str(found)
 
 
 @pytest.mark.slow
-def test_one_trial_of_each_arm_is_printed_and_nothing_is_left(scenario: Write, rankproof: Run, tmp_path: Path) -> None:
+def test_one_trial_of_each_arm_is_printed_and_nothing_is_left(
+    scenario: Write, rankproof: Run, tmp_path: Path
+) -> None:
     """Events with times, rank by rank; what ranks printed and kept; every check; whether the control failed so."""
     subject = SUBJECT.replace(
-        "    assert thing\n", f"{KEEPS}    print('hello\\x1b[31m', context.rank)\n    assert thing\n"
+        "    assert thing\n",
+        f"{KEEPS}    print('hello\\x1b[31m', context.rank)\n    assert thing\n",
     )
     text = SCENARIO.replace("ranks: [2]", "ranks: [3, 2]")
     temporary = tmp_path / "temporary"
     temporary.mkdir()
     ran = rankproof(
-        "run", str(scenario({"scenario.yaml": text, "subject.py": subject})), "--try", env={"TMPDIR": str(temporary)}
+        "run",
+        str(scenario({"scenario.yaml": text, "subject.py": subject})),
+        "--try",
+        env={"TMPDIR": str(temporary)},
     )
     assert ran.code == 0, ran.out + ran.err
     assert not ran.results.exists()
@@ -62,7 +70,10 @@ def test_one_trial_of_each_arm_is_printed_and_nothing_is_left(scenario: Write, r
     assert re.findall(r"^      ([a-z]+) +(.*)", kept, re.MULTILINE) == [
         ("note", f"14 bytes, sha256 {note}...: b'\\x1b[2J of rank 1'"),
         ("ones", "int64 [0], sha256 " + digest(kept, "ones") + "...: empty"),
-        ("sums", "float32 [4], sha256 " + digest(kept, "sums") + "...: -0.1 to 1.5, 1 NaN, 1 infinite"),
+        (
+            "sums",
+            "float32 [4], sha256 " + digest(kept, "sums") + "...: -0.1 to 1.5, 1 NaN, 1 infinite",
+        ),
     ]
     assert "      stray.txt is not an artefact: it is not named as an artefact" in kept
     assert digest(candidate.partition("rank 0 kept")[2], "sums") != digest(kept, "sums")
@@ -77,7 +88,9 @@ def test_one_trial_of_each_arm_is_printed_and_nothing_is_left(scenario: Write, r
 def test_a_cell_is_chosen_and_its_candidate_fails(scenario: Write, rankproof: Run) -> None:
     """`--cell` takes another cell than the first; a candidate that fails there is exit code 1, with the check."""
     text = SCENARIO.replace("matrix: {", "matrix: {size: [1, 2], ")
-    subject = SUBJECT.replace("broken)", "broken, size)").replace("if broken and", "if (broken or size == 2) and")
+    subject = SUBJECT.replace("broken)", "broken, size)").replace(
+        "if broken and", "if (broken or size == 2) and"
+    )
     folder = str(scenario({"scenario.yaml": text, "subject.py": subject}))
     ran = rankproof("run", folder, "--try", "--cell", "size=2,ranks=2,backend=none")
     assert ran.code == 1, ran.out + ran.err
@@ -88,7 +101,11 @@ def test_a_cell_is_chosen_and_its_candidate_fails(scenario: Write, rankproof: Ru
 @pytest.mark.slow
 def test_a_control_that_passes_says_so(scenario: Write, rankproof: Run) -> None:
     """Exit code 2, and how the control differs from what it must do."""
-    ran = rankproof("run", str(scenario({"subject.py": SUBJECT.replace("broken and context.rank", "False")})), "--try")
+    ran = rankproof(
+        "run",
+        str(scenario({"subject.py": SUBJECT.replace("broken and context.rank", "False")})),
+        "--try",
+    )
     assert ran.code == 2
     assert "  control: did NOT fail as stated: check met held on every rank" in ran.out
 
@@ -106,7 +123,9 @@ def test_what_cannot_be_tried_is_told(scenario: Write, rankproof: Run) -> None:
     assert "--cell is for --try" in alone.err
     refused = rankproof("run", whole, "--try", "--set", "matrix.backend=[nccl]")
     assert refused.code == 2
-    assert re.search(r"ranks=2,backend=nccl: SKIPPED: backend nccl: .*\n  nothing was tried", refused.out)
+    assert re.search(
+        r"ranks=2,backend=nccl: SKIPPED: backend nccl: .*\n  nothing was tried", refused.out
+    )
     typo = rankproof("run", str(folder / "typo.yaml"), "--try")
     assert typo.code == 64
     assert 'has no function "meat"' in typo.err
@@ -123,19 +142,30 @@ def test_what_cannot_be_tried_is_told(scenario: Write, rankproof: Run) -> None:
         ("fail", False, 1),
     ],
 )
-def test_the_exit_code_is_of_both_trials(candidate: str, control: bool | None, expected: int) -> None:
+def test_the_exit_code_is_of_both_trials(
+    candidate: str, control: bool | None, expected: int
+) -> None:
     """0 only where the candidate passed and its control, if it has one, failed as stated."""
 
     def tried(arm: str, outcome: str, as_stated: bool | None) -> TriedArm:
         trial = Trial.model_validate(
-            {"index": 0, "seed": "0", "evidence": "", "ms": 1.0, "outcome": outcome, "as_stated": as_stated}
+            {
+                "index": 0,
+                "seed": "0",
+                "evidence": "",
+                "ms": 1.0,
+                "outcome": outcome,
+                "as_stated": as_stated,
+            }
         )
         history = History([], size=1)
         nothing = {"findings": [], "history": history, "logs": {}, "stacks": {}, "kept": {}}
         return TriedArm(arm=arm, trial=trial, seconds=1.0, **nothing)  # type: ignore[arg-type]
 
     arms = [tried("candidate", candidate, None)]
-    arms += [tried("control", "fail" if control else "pass", control)] if control is not None else []
+    arms += (
+        [tried("control", "fail" if control else "pass", control)] if control is not None else []
+    )
     cell = Cell(id="one", slug="one", ranks=1, backend="none")
     assert exit_code(Tried(cell=cell, skipped={}, arms=arms)) == expected
     assert exit_code(Tried(cell=None, skipped={"one": "no"})) == 2

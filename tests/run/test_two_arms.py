@@ -99,30 +99,45 @@ def test_b_is_compared_with_a_rank_for_rank(ran: Ran, place: Path) -> None:
     assert all(strike.proved for strike in strikes)
     assert len({strike.description for strike in strikes}) > 4  # each trial has its own element
     assert ran.record.changed == ['-with: {"fast":false}', '+with: {"fast":true}']
-    assert "No trial of b with the defect failed the check ids: nothing here shows that it can fail." in (
-        ran.record.judgement.unshown
+    assert (
+        "No trial of b with the defect failed the check ids: nothing here shows that it can fail."
+        in (ran.record.judgement.unshown)
     )
     assert (
-        "B gave the bits of a in every trial that passed, by the checks loss, logits, ids: nothing shows that what "
-        "they compare depends on what differs between a and b."
-    ) in ran.record.judgement.unshown
+        "B gave the bits of a in every trial that passed, by the checks loss, logits, ids: nothing"
+        " shows that what they compare depends on what differs between a and b."
+        in ran.record.judgement.unshown
+    )
     text = (ran.folder / "report.md").read_text()
-    for words in ("Compared with a, rank for rank", "From a to b:", "b: failed / counted", "| with | "):
+    for words in (
+        "Compared with a, rank for rank",
+        "From a to b:",
+        "b: failed / counted",
+        "| with | ",
+    ):
         assert words in text
     for line in text.splitlines():
         said = line.replace("candidate/", "").replace("candidate-", "").replace("control-", "")
         assert "the candidate" not in said, line
         assert "the control" not in said, line
     verified = verify(place, ran.folder / "report.md")
-    assert (verified.code, "comparisons of arrays worked out again" in verified.out) == (0, True), verified.out
+    assert (verified.code, "comparisons of arrays worked out again" in verified.out) == (
+        0,
+        True,
+    ), verified.out
 
 
 def test_a_try_compares_too(tmp_path: Path) -> None:
     """One trial of b, and one with the defects; b that differs fails."""
-    for way, code, words in (("plain", 0, "b with the defect: failed as stated"), ("wrong", 1, "b: FAILED")):
+    for way, code, words in (
+        ("plain", 0, "b with the defect: failed as stated"),
+        ("wrong", 1, "b: FAILED"),
+    ):
         folder = tmp_path / way
         folder.mkdir()
-        (folder / "scenario.yaml").write_text(SCENARIO.replace("fast: true", f"fast: true, way: {way}"))
+        (folder / "scenario.yaml").write_text(
+            SCENARIO.replace("fast: true", f"fast: true, way: {way}")
+        )
         (folder / "subject.py").write_text(SUBJECT)
         tried = run_command(tmp_path, "run", str(folder), "--try")
         assert (tried.code, words in tried.out) == (code, True), tried.out + tried.err
@@ -143,8 +158,14 @@ def test_bits_are_told_of_trials_that_passed(tmp_path: Path) -> None:
     candidate = told.record.judgement.cells[0].candidate
     assert candidate is not None
     assert candidate.failed == 1
-    said = [sentence for sentence in told.record.judgement.unshown if sentence.startswith("B gave the bits of a")]
-    assert [sentence.partition(",")[0] for sentence in said] == ["B gave the bits of a in every trial that passed"]
+    said = [
+        sentence
+        for sentence in told.record.judgement.unshown
+        if sentence.startswith("B gave the bits of a")
+    ]
+    assert [sentence.partition(",")[0] for sentence in said] == [
+        "B gave the bits of a in every trial that passed"
+    ]
 
 
 @pytest.mark.whole
@@ -161,9 +182,18 @@ def test_bits_are_told_of_trials_that_passed(tmp_path: Path) -> None:
             "absolute: 0.0625",
             2,
             VerdictCode.CONTROL_NOT_AS_STATED,
-            "check loss held on every rank: it allows atol 0.125, and an element of score.loss was changed by 0.0625",
+            (
+                "check loss held on every rank: it allows atol 0.125, and an element of score.loss"
+                " was changed by 0.0625"
+            ),
         ),
-        ("ulp: 4", "ulp: 2", 2, VerdictCode.CONTROL_NOT_AS_STATED, "it allows 2 ulp, and an element of logits was"),
+        (
+            "ulp: 4",
+            "ulp: 2",
+            2,
+            VerdictCode.CONTROL_NOT_AS_STATED,
+            "it allows 2 ulp, and an element of logits was",
+        ),
         # nothing in the value can be changed so
         (
             "value: score.loss, ranks: nonzero, absolute: 0.25",
@@ -184,7 +214,9 @@ def test_bits_are_told_of_trials_that_passed(tmp_path: Path) -> None:
         (WITH_B, "{with: {fast: false}}", 2, VerdictCode.ARMS_ALIKE, "a and b are the same code"),
     ],
 )
-def test_a_slip_is_not_a_pass(tmp_path: Path, old: str, new: str, code: int, reason: VerdictCode, words: str) -> None:
+def test_a_slip_is_not_a_pass(
+    tmp_path: Path, old: str, new: str, code: int, reason: VerdictCode, words: str
+) -> None:
     """What differs FAILs; a comparison that shows nothing is INCONCLUSIVE, for its own reason."""
     assert old in SCENARIO
     text = SCENARIO.replace(old, new)
@@ -205,14 +237,19 @@ def test_a_slip_is_not_a_pass(tmp_path: Path, old: str, new: str, code: int, rea
     [
         (
             "nothing",
-            "a gave nothing that check loss could compare with on rank 0: score.loss: the value is not a number",
+            (
+                "a gave nothing that check loss could compare with on rank 0: score.loss: the value"
+                " is not a number"
+            ),
         ),
         ("empty", "a gave nothing that check ids could compare with on rank 0: score.ids is empty"),
     ],
 )
 def test_nothing_is_not_equal_to_nothing(tmp_path: Path, way: str, words: str) -> None:
     """A value that is null or empty in both ends the run before its first trial."""
-    text = SCENARIO.replace("fast: true", f"fast: true, way: {way}").replace("fast: false", f"fast: false, way: {way}")
+    text = SCENARIO.replace("fast: true", f"fast: true, way: {way}").replace(
+        "fast: false", f"fast: false, way: {way}"
+    )
     ran = run(tmp_path, scenario=text)
     assert ran.code == 2
     assert words in ran.out + ran.err
@@ -234,7 +271,11 @@ def events(folder: Path, trial: str, change: Callable[[dict[str, Any]], object])
 def other_reference(folder: Path) -> None:
     """A reported something else than the trials were compared with."""
     for run_of in ("reference-00000", "reference-00001"):
-        events(folder, run_of, lambda event: event["name"] == "score" and event["values"].update(loss=[9.0, 9.0, 9.0]))
+        events(
+            folder,
+            run_of,
+            lambda event: event["name"] == "score" and event["values"].update(loss=[9.0, 9.0, 9.0]),
+        )
 
 
 def without_a_defect_trial(folder: Path) -> None:
@@ -246,7 +287,9 @@ def larger_defect(folder: Path) -> None:
     events(
         folder,
         "control-00000",
-        lambda event: event["values"].get("of") == "score.loss" and event["values"].update(after=99.0),
+        lambda event: (
+            event["values"].get("of") == "score.loss" and event["values"].update(after=99.0)
+        ),
     )
 
 
@@ -255,7 +298,9 @@ def other_before(folder: Path) -> None:
     events(
         folder,
         "control-00000",
-        lambda event: event["values"].get("of") == "score.loss" and event["values"].update(before=0.0),
+        lambda event: (
+            event["values"].get("of") == "score.loss" and event["values"].update(before=0.0)
+        ),
     )
 
 
@@ -302,7 +347,9 @@ CHEATS = [
 
 
 @pytest.mark.parametrize("cheat", CHEATS)
-def test_a_forged_comparison_is_refused(ran: Ran, place: Path, tmp_path: Path, cheat: Callable[[Path], Any]) -> None:
+def test_a_forged_comparison_is_refused(
+    ran: Ran, place: Path, tmp_path: Path, cheat: Callable[[Path], Any]
+) -> None:
     """Under a good signature too: the verdict follows from a's events, b's, and what each defect did."""
     folder = tmp_path / ran.folder.parent.name / ran.folder.name
     shutil.copytree(ran.folder, folder)
@@ -339,7 +386,9 @@ def test_two_releases_are_compared(tmp_path: Path, offered: dict[str, str]) -> N
     """Each in an environment of its own: what b says otherwise is named beside what a said, and the versions differ."""
     folder = tmp_path / "scenario"
     folder.mkdir()
-    arms = [f'{{environment: {{packages: {{greeting: "{version}"}}}}}}' for version in ("1.0", "2.0")]
+    arms = [
+        f'{{environment: {{packages: {{greeting: "{version}"}}}}}}' for version in ("1.0", "2.0")
+    ]
     (folder / "scenario.yaml").write_text(SHORT.replace("{A}", arms[0]).replace("{B}", arms[1]))
     subject = "import greeting\n\ndef say(context):\n    context.emit('said', text=greeting.TEXT)\n"
     (folder / "subject.py").write_text(subject)
@@ -364,7 +413,10 @@ def test_two_releases_are_compared(tmp_path: Path, offered: dict[str, str]) -> N
 def test_two_revisions_are_compared_and_reproduced(tmp_path: Path) -> None:
     """The code of each is laid out from its commit; two names of one tree are the same code; it can be run again."""
     top = repositories.make(tmp_path / "repo")
-    subject = "from proj import greeting\n\ndef say(context):\n    context.emit('said', text=greeting(0))\n"
+    subject = (
+        "from proj import greeting\n\ndef say(context):\n    context.emit('said',"
+        " text=greeting(0))\n"
+    )
     yaml = SHORT.replace("{A}", "{rev: broken}").replace("{B}", "{rev: fixed}")
     repositories.commit(top, {"check/scenario.yaml": yaml, "check/subject.py": subject})
     ran = run_command(tmp_path, "run", str(top / "check"))
@@ -378,11 +430,17 @@ def test_two_revisions_are_compared_and_reproduced(tmp_path: Path) -> None:
     assert "| a | broken: " in (ran.folder / "report.md").read_text()
     key = str(tmp_path / "home/.local/share/rankproof/signing_key")
     signer = ("--signer", find_signer(explicit=key).fingerprint)
-    again = run_command(tmp_path, "reproduce", str(ran.folder / "report.md"), *signer, "--repo", str(top))
+    again = run_command(
+        tmp_path, "reproduce", str(ran.folder / "report.md"), *signer, "--repo", str(top)
+    )
     assert (again.code, "REPRODUCED" in again.out) == (0, True), again.out + again.err
-    alike = run_command(tmp_path, "run", str(top / "check"), "--set", "subject.compare.a.rev=fixed~0")
+    alike = run_command(
+        tmp_path, "run", str(top / "check"), "--set", "subject.compare.a.rev=fixed~0"
+    )
     assert alike.code == 2, alike.out + alike.err
-    assert [reason.code for cell in alike.record.judgement.cells for reason in cell.reasons] == [VerdictCode.ARMS_ALIKE]
+    assert [reason.code for cell in alike.record.judgement.cells for reason in cell.reasons] == [
+        VerdictCode.ARMS_ALIKE
+    ]
 
 
 LEFT = """

@@ -21,16 +21,25 @@ THREAD = """
     worker.start()
     worker.join()
 """
-UNCHANGED = "changed nothing that ranks reported in the first trial of each cell: nothing shows that it was used."
+UNCHANGED = (
+    "changed nothing that ranks reported in the first trial of each cell: nothing shows that it was"
+    " used."
+)
 SILENT = "Nothing recorded whether the ranks exchanged anything"
 
 
 @pytest.mark.slow
 def test_what_a_pass_does_not_show_is_told(scenario: Write, rankproof: Run) -> None:
     """An axis that `**kw` takes, ranks that nobody asks, a thread's traceback: told once, and the report verifies."""
-    text = SCENARIO.replace("matrix: {", "matrix: {speed: [1, 2], ").replace("event, ranks: every", "event, ranks: [0]")
-    text = text.replace("  - {id: nobody-left, kind: no-survivors}\n", "").replace("ranks: nonzero", "ranks: [0]")
-    subject = SUBJECT.replace("*, broken", "broken, **kw").replace("broken and context.rank", "broken")
+    text = SCENARIO.replace("matrix: {", "matrix: {speed: [1, 2], ").replace(
+        "event, ranks: every", "event, ranks: [0]"
+    )
+    text = text.replace("  - {id: nobody-left, kind: no-survivors}\n", "").replace(
+        "ranks: nonzero", "ranks: [0]"
+    )
+    subject = SUBJECT.replace("*, broken", "broken, **kw").replace(
+        "broken and context.rank", "broken"
+    )
     subject = f"{subject}{THREAD}"
     ran = rankproof("run", str(scenario({"scenario.yaml": text, "subject.py": subject})))
     assert ran.code == 0, ran.out + ran.err
@@ -46,7 +55,9 @@ def test_what_a_pass_does_not_show_is_told(scenario: Write, rankproof: Run) -> N
         ]
     )
     assert "no check asks" not in ran.out, "lint's note says what the run has said"
-    assert re.search(r"candidate 0, rank 0 printed:\n +Exception in thread .*\n +Traceback", ran.out)
+    assert re.search(
+        r"candidate 0, rank 0 printed:\n +Exception in thread .*\n +Traceback", ran.out
+    )
     assert "        KeyError: 'weights'" in ran.out
     report = (ran.folder / "report.md").read_text()
     section = report.partition("## What this does not show")[2].partition("\n## ")[0]
@@ -64,8 +75,14 @@ def test_an_argument_that_only_kw_takes_is_told(scenario: Write, rankproof: Run)
     subject = SUBJECT.replace("*, broken", "broken=False, **kw")
     ran = rankproof("run", str(scenario({"scenario.yaml": text, "subject.py": subject})))
     assert ran.code == 2
-    assert "no trial of the control failed any check: nothing shows that these checks can fail" in ran.out
-    assert "not shown: The argument brokn of the control is not a parameter of the entry, which takes it" in ran.out
+    assert (
+        "no trial of the control failed any check: nothing shows that these checks can fail"
+        in ran.out
+    )
+    assert (
+        "not shown: The argument brokn of the control is not a parameter of the entry, which"
+        " takes it" in ran.out
+    )
 
 
 @pytest.mark.slow
@@ -78,10 +95,16 @@ def test_advice_of_lint_is_printed_by_run(scenario: Write, rankproof: Run) -> No
 
 @pytest.mark.slow
 @pytest.mark.whole
-def test_what_no_control_fails_and_what_never_varies_is_told(scenario: Write, rankproof: Run) -> None:
+def test_what_no_control_fails_and_what_never_varies_is_told(
+    scenario: Write, rankproof: Run
+) -> None:
     """Of each cell, also where the control holds as stated; nor does a control show much that reports null."""
-    text = SCENARIO.replace("must_fail: {check: met, ranks: nonzero, error: AssertionError, source: assert thing}", "M")
-    text = text.replace("M}", "").replace("    M\n", "    must_fail: {check: same, ranks: [1], cells: {ranks: [2]}}\n")
+    text = SCENARIO.replace(
+        "must_fail: {check: met, ranks: nonzero, error: AssertionError, source: assert thing}", "M"
+    )
+    text = text.replace("M}", "").replace(
+        "    M\n", "    must_fail: {check: same, ranks: [1], cells: {ranks: [2]}}\n"
+    )
     text = text.replace("matrix: {ranks: [2]", "matrix: {ranks: [2, 3]")
     text += "  - {id: same, kind: equal, ranks: [1], value: said.it, against: 0}\n"
     text += "  - {id: alike, kind: agree, ranks: every, value: said.word}\n"
@@ -94,14 +117,18 @@ def meet(context, *, broken):
     ran = rankproof("run", str(scenario({"scenario.yaml": text, "subject.py": subject})))
     assert ran.code == 0, ran.out + ran.err
     told = ran.record.judgement.unshown
-    never = "No trial of the control failed the checks {}: nothing here shows that they can fail ({})."
+    never = (
+        "No trial of the control failed the checks {}: nothing here shows that they can fail ({})."
+    )
     assert never.format("met, ended, nobody-left, alike", "ranks=2,backend=none") in told, told
-    assert never.format("met, ended, nobody-left, same, alike", "ranks=3,backend=none") in told, told
+    assert never.format("met, ended, nobody-left, same, alike", "ranks=3,backend=none") in told, (
+        told
+    )
     assert (
-        "The control failed the check same only because it gave nothing to compare: nothing here shows that it sees a "
-        "wrong value (ranks=2,backend=none)."
-    ) in told
+        "The control failed the check same only because it gave nothing to compare: nothing here"
+        " shows that it sees a wrong value (ranks=2,backend=none)." in told
+    )
     assert (
-        "What the check alike compares was one value in every report of this run: a subject that always gives this one "
-        "would pass."
-    ) in told
+        "What the check alike compares was one value in every report of this run: a subject that"
+        " always gives this one would pass." in told
+    )

@@ -31,9 +31,17 @@ from tests.run.conftest import HOSTILE, Pair, Ran
 
 pytestmark = pytest.mark.slow
 
-CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
+CHROMIUM = (
+    shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
+)
 QUIET = [
-    *("--headless", "--no-sandbox", "--disable-gpu", "--disable-background-networking", "--disable-component-update"),
+    *(
+        "--headless",
+        "--no-sandbox",
+        "--disable-gpu",
+        "--disable-background-networking",
+        "--disable-component-update",
+    ),
     *("--disable-sync", "--no-first-run", "--allow-file-access-from-files"),
 ]
 FOREIGN = {"script", "iframe", "object", "embed", "link", "base", "form", "img", "video", "audio"}
@@ -151,8 +159,14 @@ def test_the_page_says_what_it_is(pair: Pair) -> None:
     text = (pair.bad / "report.html").read_text(encoding="utf-8")
     page = Page(text)
     first = text[text.index("<body>") :]
-    assert first.index('<p class="verdict">FAIL</p>') < first.index("<h1>") < first.index("Do all ranks meet?")
-    digest = subprocess.run(["sha256sum", pair.bad / "results.json"], capture_output=True, text=True, check=True)
+    assert (
+        first.index('<p class="verdict">FAIL</p>')
+        < first.index("<h1>")
+        < first.index("Do all ranks meet?")
+    )
+    digest = subprocess.run(
+        ["sha256sum", pair.bad / "results.json"], capture_output=True, text=True, check=True
+    )
     assert digest.stdout.split()[0] in page.text
     assert "is a view" in page.text
     assert "details" in {tag for tag, _ in page.tags}
@@ -179,15 +193,25 @@ def test_hostile_text_stays_text_on_the_page(pair: Pair) -> None:
 
 def test_hostile_paths_are_links_inside_the_folder() -> None:
     """A path that looks like an address is a file of the folder for the browser too."""
-    shown = render_html([Paragraph(Claim("x", (Evidence("a/javascript:alert(1)/%22'><b>", 3),)))], pictures={})
+    shown = render_html(
+        [Paragraph(Claim("x", (Evidence("a/javascript:alert(1)/%22'><b>", 3),)))], pictures={}
+    )
     assert shown == '<p><a href="./a/javascript%3Aalert%281%29/%2522%27%3E%3Cb%3E#L3">x</a></p>\n'
 
 
-def test_the_page_is_the_same_everywhere(pair: Pair, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_page_is_the_same_everywhere(
+    pair: Pair, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """The same record draws the same bytes, and a verifier with another clock, folder or language draws them too."""
     found = Record.decode((pair.good / "results.json").read_bytes())
     drawn = [
-        render_page(Basis(record=found, manifest_digest="1" * 64, read=lambda name: (pair.good / name).read_bytes()))
+        render_page(
+            Basis(
+                record=found,
+                manifest_digest="1" * 64,
+                read=lambda name: (pair.good / name).read_bytes(),
+            )
+        )
         for _ in range(2)
     ]
     assert drawn[0] == drawn[1]
@@ -199,7 +223,12 @@ def test_nothing_overflows(pair: Pair, tmp_path: Path, which: str) -> None:
     """From 320 to 1400 pixels, with everything unfolded, the page is as wide as its window and the verdict on top."""
     shutil.copy(getattr(pair, which) / "report.html", tmp_path / "report.html")
     (tmp_path / "ruler.html").write_text(RULER.replace("WIDTHS", json.dumps(WIDTHS)))
-    command = [str(CHROMIUM), *QUIET, f"--user-data-dir={tmp_path / 'profile'}", "--virtual-time-budget=20000"]
+    command = [
+        str(CHROMIUM),
+        *QUIET,
+        f"--user-data-dir={tmp_path / 'profile'}",
+        "--virtual-time-budget=20000",
+    ]
     done = subprocess.run(
         [*command, "--dump-dom", (tmp_path / "ruler.html").as_uri()],
         capture_output=True,
@@ -215,10 +244,14 @@ def test_nothing_overflows(pair: Pair, tmp_path: Path, which: str) -> None:
         assert not seen["wide"], (width, seen)
         assert seen["head"] < 300, "the verdict is on the first screen"
         if int(width) == 900:
-            assert seen["terms"] < 500, "what was asked, what came out, how the control failed, who says so"
+            assert seen["terms"] < 500, (
+                "what was asked, what came out, how the control failed, who says so"
+            )
             assert seen["row"] < 700, "and the worst cell, on the first screen"
         if int(width) <= 400:
-            assert not seen["scrolled"], "tables are lists on a narrow screen, nobody scrolls sideways"
+            assert not seen["scrolled"], (
+                "tables are lists on a narrow screen, nobody scrolls sideways"
+            )
 
 
 def suite(data: bytes) -> ET.Element:
@@ -232,11 +265,16 @@ def suite(data: bytes) -> ET.Element:
 
 def basis(made: Record) -> Basis:
     """What a view of a record without evidence is rendered from."""
-    return Basis(record=made, manifest_digest="1" * 64, read=lambda _: b"", report="results/x/report.md")
+    return Basis(
+        record=made, manifest_digest="1" * 64, read=lambda _: b"", report="results/x/report.md"
+    )
 
 
 def properties(element: ET.Element) -> dict[str, str]:
-    return {each.get("name", ""): each.get("value", "") for each in element.findall("properties/property")}
+    return {
+        each.get("name", ""): each.get("value", "")
+        for each in element.findall("properties/property")
+    }
 
 
 def test_junit_of_a_run(pair: Pair) -> None:
@@ -270,7 +308,8 @@ def test_junit_holds_hostile_text(pair: Pair) -> None:
     assert "candidate 0: " in (failure.text or "")
     assert not set("\x1b\u202e\x00\x0b\ufffe") & set(data.decode())
     hostile = record(
-        cell(candidate=["fail"] * 5, reasons=[HOSTILE, "\ud800"], name=HOSTILE), scenario={"title": HOSTILE}
+        cell(candidate=["fail"] * 5, reasons=[HOSTILE, "\ud800"], name=HOSTILE),
+        scenario={"title": HOSTILE},
     )
     (case,) = suite(render_junit(basis(hostile))).findall("testcase")
     assert "<script>alert(1)</script>" in (case.get("name") or "")
@@ -295,20 +334,30 @@ def test_junit_words(
     made = record(cell(verdict=verdict, reasons=["because"]), scenario=scenario)
     code = "verdict:too-few-trials"
     made = made.model_copy(
-        update={"judgement": made.judgement.model_copy(update={"as_expected": bool(scenario.get("expects"))})}
+        update={
+            "judgement": made.judgement.model_copy(
+                update={"as_expected": bool(scenario.get("expects"))}
+            )
+        }
     )
     found = suite(render_junit(basis(made)))
     assert tuple(int(found.get(name, "")) for name in ("failures", "errors", "skipped")) == counted
     (case,) = found.findall("testcase")
-    assert [child.tag for child in case if child.tag != "properties"] == ([element] if element else [])
+    assert [child.tag for child in case if child.tag != "properties"] == (
+        [element] if element else []
+    )
     if element:
-        assert (case.find(element) or case.findall(element)[0]).get("message") == f"{verdict}: because"
+        assert (case.find(element) or case.findall(element)[0]).get(
+            "message"
+        ) == f"{verdict}: because"
         assert case.findall(element)[0].get("type") == (None if element == "skipped" else code)
     codes = [one.get("value") for one in case.iter("property") if one.get("name") == "codes"]
     assert codes == [code]
 
 
-def test_step_summary(rankproof: Callable[..., Ran], scenario: Callable[..., Path], tmp_path: Path) -> None:
+def test_step_summary(
+    rankproof: Callable[..., Ran], scenario: Callable[..., Path], tmp_path: Path
+) -> None:
     """In a CI job a run appends verdict and cells to the job's summary; elsewhere and on trouble it only runs."""
     summary = tmp_path / "summary.md"
     summary.write_text("before\n")
@@ -319,14 +368,18 @@ def test_step_summary(rankproof: Callable[..., Ran], scenario: Callable[..., Pat
     assert ran.folder.name in text
     assert "](" not in text, "a link into the results folder leads nowhere there"
     assert "attestation.dsse.json, report.html, junit.xml" in ran.out
-    again = rankproof("run", str(scenario()), *few, env={"GITHUB_STEP_SUMMARY": str(tmp_path / "no" / "such")})
+    again = rankproof(
+        "run", str(scenario()), *few, env={"GITHUB_STEP_SUMMARY": str(tmp_path / "no" / "such")}
+    )
     assert again.code == ran.code
     assert "cannot be written" in again.err
 
 
 def test_step_summary_is_short_and_harmless() -> None:
     """Whatever a title, a cell or a reason says, the summary stays small and its text stays text."""
-    cells = [cell(f"{HOSTILE} {i}", candidate=["fail"] * 5, reasons=[HOSTILE * 10]) for i in range(200)]
+    cells = [
+        cell(f"{HOSTILE} {i}", candidate=["fail"] * 5, reasons=[HOSTILE * 10]) for i in range(200)
+    ]
     made = record(*cells, scenario={"title": HOSTILE * 20})
     text = render_step_summary(basis(made)).decode()
     assert len(text.encode()) < 100_000

@@ -44,7 +44,9 @@ def write(
         **({f"{name}.py": text.encode()} if text is not None else {}),
         **(more or {}),
         f"{about}/METADATA": ("\n".join(metadata) + "\n").encode(),
-        f"{about}/WHEEL": f"Wheel-Version: 1.0\nGenerator: test\nRoot-Is-Purelib: true\nTag: {tags}\n".encode(),
+        f"{about}/WHEEL": (
+            f"Wheel-Version: 1.0\nGenerator: test\nRoot-Is-Purelib: true\nTag: {tags}\n".encode()
+        ),
     }
     if script:
         files[f"{about}/entry_points.txt"] = f"[console_scripts]\n{script} = {name}:main\n".encode()

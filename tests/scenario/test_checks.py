@@ -31,7 +31,10 @@ def with_check(good: str, check: str, *, fault: str = KILL) -> str:
         NOTICED,
         ENDS,
         f"{ENDS}, error: RuntimeError, message: closed by peer",
-        "kind: environment-agrees, ranks: every, parts: [threads, clock], but: [threads.cores], clock: 20ms",
+        (
+            "kind: environment-agrees, ranks: every, parts: [threads, clock], but: [threads.cores],"
+            " clock: 20ms"
+        ),
     ],
 )
 def test_each_kind_is_read(good: str, problems: Any, check: str) -> None:
@@ -48,11 +51,21 @@ def test_each_kind_is_read(good: str, problems: Any, check: str) -> None:
         (NOTICED.replace("dies", "dyes"), "fault", "must be the id of a fault"),
         (NOTICED.replace("1s", "2min"), "limit", "nobody is late"),
         (ENDS.replace("2s", "3s"), "limit", "world.after_failure (2s)"),
-        ("kind: environment-agrees, ranks: every, but: [TZ]", "but[0]", "must be a part and a name"),
-        ("kind: environment-agrees, ranks: every, parts: [weather]", "parts[0]", "must be versions"),
+        (
+            "kind: environment-agrees, ranks: every, but: [TZ]",
+            "but[0]",
+            "must be a part and a name",
+        ),
+        (
+            "kind: environment-agrees, ranks: every, parts: [weather]",
+            "parts[0]",
+            "must be versions",
+        ),
     ],
 )
-def test_a_check_that_cannot_be_judged_is_an_error(good: str, problems: Any, check: str, key: str, words: str) -> None:
+def test_a_check_that_cannot_be_judged_is_an_error(
+    good: str, problems: Any, check: str, key: str, words: str
+) -> None:
     """Each mistake is named at its key, and it is the only one."""
     found = [one for one in problems(with_check(good, check)) if one.kind == "error"]
     assert [one.key for one in found] == [f"checks[0].{key}"]
@@ -61,7 +74,9 @@ def test_a_check_that_cannot_be_judged_is_an_error(good: str, problems: Any, che
 
 def test_a_fault_of_one_arm_cannot_be_noticed_by_both(good: str, tmp_path: Path) -> None:
     """A check that asks both arms about a fault of one of them fails in the other, which is said; it may be meant."""
-    text = with_check(good, NOTICED, fault=f"{KILL}, arm: candidate").replace("role: claim", "role: upstream")
+    text = with_check(good, NOTICED, fault=f"{KILL}, arm: candidate").replace(
+        "role: claim", "role: upstream"
+    )
     (tmp_path / "scenario.yaml").write_text(text)
     notes = load_scenario(tmp_path).notes
     assert any(one.key == "checks[0].fault" and "in the other arm" in one.message for one in notes)
@@ -74,8 +89,13 @@ def test_a_program_has_no_runtime_that_tells(good: str, problems: Any) -> None:
     )
     words = [(one.key, one.message) for one in problems(with_check(text, PROGRESS))]
     assert any(key == "checks[0].from" and "no subject.begin" in message for key, message in words)
-    words = [(one.key, one.message) for one in problems(with_check(text, "kind: environment-agrees, ranks: every"))]
-    assert any(key == "checks[0].kind" and "nothing of ours inside" in message for key, message in words)
+    words = [
+        (one.key, one.message)
+        for one in problems(with_check(text, "kind: environment-agrees, ranks: every"))
+    ]
+    assert any(
+        key == "checks[0].kind" and "nothing of ours inside" in message for key, message in words
+    )
 
 
 @pytest.mark.parametrize(
@@ -107,9 +127,21 @@ REFERENCE = "  reference: {with: {}}\n"
 @pytest.mark.parametrize(
     ("check", "key", "words"),
     [
-        ("kind: equivalent, margin: 100, sees: 0.01", "margin", "allows 100 times the reference's noise (margin"),
-        ("kind: equivalent, middle: 3, sees: 0.01", "middle", "allows 3 times the reference's noise (middle"),
-        ("kind: equivalent, layers: 4, sees: 0.01", "layers", "allows 4 times the reference's noise (layers"),
+        (
+            "kind: equivalent, margin: 100, sees: 0.01",
+            "margin",
+            "allows 100 times the reference's noise (margin",
+        ),
+        (
+            "kind: equivalent, middle: 3, sees: 0.01",
+            "middle",
+            "allows 3 times the reference's noise (middle",
+        ),
+        (
+            "kind: equivalent, layers: 4, sees: 0.01",
+            "layers",
+            "allows 4 times the reference's noise (layers",
+        ),
         ("kind: equivalent", "", "states no size of defect that has to be seen (sees)"),
         ('kind: shards-cover, replicated: [norm, "*"]', "replicated[1]", "matches every tensor"),
         ('kind: shards-cover, replicated: ["?*"]', "replicated[0]", "matches every tensor"),
@@ -120,8 +152,12 @@ def test_a_comparison_that_would_let_anything_pass_is_told(
 ) -> None:
     """A margin of a hundred, noise that nothing holds to account, a pattern that asks nobody for a split."""
     place = f"checks[0].{key}".rstrip(".")
-    assert (place, words) in [(one, message[: len(words)]) for one, message in _said(good, tmp_path, check)]
-    usual = _said(good, tmp_path, "kind: equivalent, sees: 0.01, margin: 2, middle: 1.25, layers: 3")
+    assert (place, words) in [
+        (one, message[: len(words)]) for one, message in _said(good, tmp_path, check)
+    ]
+    usual = _said(
+        good, tmp_path, "kind: equivalent, sees: 0.01, margin: 2, middle: 1.25, layers: 3"
+    )
     assert not any(one.startswith("checks[0]") for one, _ in usual)
 
 

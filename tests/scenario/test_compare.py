@@ -40,14 +40,24 @@ def test_a_comparison_is_a_candidate_a_control_and_a_reference(problems: Problem
     assert found.subject.candidate.with_ == {"fast": True}
     assert list(found.subject.arms) == ["candidate", "control", "reference"]
     (fault,) = found.faults
-    assert (fault.id, fault.kind, fault.arm, str(fault.ranks)) == ("defect", "perturb", "control", "nonzero")
+    assert (fault.id, fault.kind, fault.arm, str(fault.ranks)) == (
+        "defect",
+        "perturb",
+        "control",
+        "nonzero",
+    )
     assert found.subject.control is not None
     expected = found.subject.control.must_fail.expected(3)
     held = "it allows atol 0.125, and an element of score.loss was changed by 0.25 (absolute)"
     assert expected == (("loss", (1, 2), held),)
     plan = reference_of(found, cells(found)[1])
     assert plan is not None
-    assert (plan.arm, plan.size, plan.arguments, plan.offered) == ("reference", 3, {"fast": False, "width": 8}, False)
+    assert (plan.arm, plan.size, plan.arguments, plan.offered) == (
+        "reference",
+        3,
+        {"fast": False, "width": 8},
+        False,
+    )
 
 
 def test_each_defect_is_a_fault_of_its_own(problems: Problems) -> None:
@@ -59,43 +69,127 @@ def test_each_defect_is_a_fault_of_its_own(problems: Problems) -> None:
     found = scenario(text)
     assert [fault.id for fault in found.faults] == ["defect-1", "defect-2"]
     assert found.subject.control is not None
-    assert [one[:2] for one in found.subject.control.must_fail.expected(2)] == [("loss", (1,)), ("ids", (0, 1))]
+    assert [one[:2] for one in found.subject.control.must_fail.expected(2)] == [
+        ("loss", (1,)),
+        ("ids", (0, 1)),
+    ]
 
 
 @pytest.mark.parametrize(
     ("old", "new", "key", "words"),
     [
-        ("fast: true", "fast: false", "subject.compare", "a and b are the same code with the same arguments"),
-        ("  compare:", "  candidate: {}\n  compare:", "subject.candidate", "cannot stand beside compare"),
-        ("  compare:", "  reference: {}\n  compare:", "subject.reference", "cannot stand beside compare"),
-        ("  entry: subject:score", "  program: [sh, rank.sh]", "subject.compare", "nothing of ours inside"),
-        ("value: score.loss, ranks", "value: score.los, ranks", "subject.compare.defect.value", "no check could see"),
-        ("value: score.loss, ranks", "artefact: loss, ranks", "subject.compare.defect.artefact", "no check could see"),
+        (
+            "fast: true",
+            "fast: false",
+            "subject.compare",
+            "a and b are the same code with the same arguments",
+        ),
+        (
+            "  compare:",
+            "  candidate: {}\n  compare:",
+            "subject.candidate",
+            "cannot stand beside compare",
+        ),
+        (
+            "  compare:",
+            "  reference: {}\n  compare:",
+            "subject.reference",
+            "cannot stand beside compare",
+        ),
+        (
+            "  entry: subject:score",
+            "  program: [sh, rank.sh]",
+            "subject.compare",
+            "nothing of ours inside",
+        ),
+        (
+            "value: score.loss, ranks",
+            "value: score.los, ranks",
+            "subject.compare.defect.value",
+            "no check could see",
+        ),
+        (
+            "value: score.loss, ranks",
+            "artefact: loss, ranks",
+            "subject.compare.defect.artefact",
+            "no check could see",
+        ),
         ("absolute: 0.25", "one: character", "subject.compare.defect.one", "is for texts"),
         ("absolute: 0.25", "absolute: 0", "subject.compare.defect.absolute", "is not allowed"),
         (", absolute: 0.25", "", "subject.compare.defect", "nothing about the size"),
-        ("absolute: 0.25", "absolute: 0.25, ulp: 1", "subject.compare.defect.ulp", "beside absolute"),
+        (
+            "absolute: 0.25",
+            "absolute: 0.25, ulp: 1",
+            "subject.compare.defect.ulp",
+            "beside absolute",
+        ),
         ("absolute: 0.25", "absolut: 0.25", "subject.compare.defect.absolut", "not a known key"),
-        ("value: score.loss, ranks: nonzero", "ranks: every", "subject.compare.defect", "nothing about what"),
-        ("ranks: nonzero", "ranks: [2]", "subject.compare.defect.ranks[0]", "not a rank of the smallest world"),
-        ("close, ranks: every", "close, ranks: [0]", "subject.compare.defect.ranks", "are none of those that"),
-        ("value: score.loss, against: a", "value: score.loss, against: reference", "checks[0].against", "called a"),
-        ("checks:", "faults: [{id: x, kind: kill, ranks: [1], at: score}]\nchecks:", "faults", "cannot stand beside"),
-        ("checks:", "measure: [{id: m, probe: rss, against: control}]\nchecks:", "measure[0].against", "b again"),
-        ("b: {with: {fast: true}}", "b: {with: {fast: true, width: 9}}", "subject.compare.b.with.width", "an axis"),
-        ("b: {with: {fast: true}}", "b: {file: ../other.py}", "subject.compare.b.file", "inside the scenario's"),
+        (
+            "value: score.loss, ranks: nonzero",
+            "ranks: every",
+            "subject.compare.defect",
+            "nothing about what",
+        ),
+        (
+            "ranks: nonzero",
+            "ranks: [2]",
+            "subject.compare.defect.ranks[0]",
+            "not a rank of the smallest world",
+        ),
+        (
+            "close, ranks: every",
+            "close, ranks: [0]",
+            "subject.compare.defect.ranks",
+            "are none of those that",
+        ),
+        (
+            "value: score.loss, against: a",
+            "value: score.loss, against: reference",
+            "checks[0].against",
+            "called a",
+        ),
+        (
+            "checks:",
+            "faults: [{id: x, kind: kill, ranks: [1], at: score}]\nchecks:",
+            "faults",
+            "cannot stand beside",
+        ),
+        (
+            "checks:",
+            "measure: [{id: m, probe: rss, against: control}]\nchecks:",
+            "measure[0].against",
+            "b again",
+        ),
+        (
+            "b: {with: {fast: true}}",
+            "b: {with: {fast: true, width: 9}}",
+            "subject.compare.b.with.width",
+            "an axis",
+        ),
+        (
+            "b: {with: {fast: true}}",
+            "b: {file: ../other.py}",
+            "subject.compare.b.file",
+            "inside the scenario's",
+        ),
     ],
 )
-def test_slips_are_named_at_their_key(old: str, new: str, key: str, words: str, problems: Problems) -> None:
+def test_slips_are_named_at_their_key(
+    old: str, new: str, key: str, words: str, problems: Problems
+) -> None:
     """What could only end INCONCLUSIVE, or with a PASS that says nothing, is said before anything runs."""
     assert old in GOOD
     found = problems(GOOD.replace(old, new, 1))
-    assert [str(one) for one in found if one.key == key and words in one.message], [str(one) for one in found]
+    assert [str(one) for one in found if one.key == key and words in one.message], [
+        str(one) for one in found
+    ]
 
 
 def test_a_comparison_of_nothing_is_refused(problems: Problems) -> None:
     """No check says against: a."""
-    text = GOOD[: GOOD.index("checks:")] + "checks: [{id: ended, kind: exit, ranks: every, code: 0}]\n"
+    text = (
+        GOOD[: GOOD.index("checks:")] + "checks: [{id: ended, kind: exit, ranks: every, code: 0}]\n"
+    )
     assert [one.message for one in problems(text) if one.key == "subject.compare"] == [
         "compares nothing: no check says against: a"
     ]
@@ -103,7 +197,9 @@ def test_a_comparison_of_nothing_is_refused(problems: Problems) -> None:
 
 def test_a_check_says_whom_it_is_compared_with(problems: Problems) -> None:
     """`a` is for a comparison; what is compared by content has one thing to equal."""
-    plain = GOOD.replace("  compare:\n    a: {with: {fast: false}}\n    b: {with: {fast: true}}\n", "")
+    plain = GOOD.replace(
+        "  compare:\n    a: {with: {fast: false}}\n    b: {with: {fast: true}}\n", ""
+    )
     plain = plain.replace("    defect: {value: score.loss, ranks: nonzero, absolute: 0.25}\n", "")
     found = [one for one in problems(plain) if one.key == "checks[0].against"]
     assert [one.message for one in found] == ["is for subject.compare, which is not there"]
@@ -119,4 +215,7 @@ def test_a_defect_within_the_tolerance_is_noted(tmp_path: Any) -> None:
 
     (tmp_path / "scenario.yaml").write_text(GOOD.replace("absolute: 0.25", "absolute: 0.125"))
     notes = [str(one) for one in load_scenario(tmp_path).notes]
-    assert any("is within what the check loss allows (atol 0.125), so it cannot be seen" in one for one in notes), notes
+    assert any(
+        "is within what the check loss allows (atol 0.125), so it cannot be seen" in one
+        for one in notes
+    ), notes

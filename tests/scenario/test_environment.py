@@ -25,7 +25,12 @@ checks: [{id: ran, kind: event, ranks: every, event: ran}]
 
 
 def text(*, subject: str = "path: .", candidate: str = "", control: str = "with: {}") -> bytes:
-    return SCENARIO.replace("SUBJECT", subject).replace("CANDIDATE", candidate).replace("CONTROL", control).encode()
+    return (
+        SCENARIO.replace("SUBJECT", subject)
+        .replace("CANDIDATE", candidate)
+        .replace("CONTROL", control)
+        .encode()
+    )
 
 
 def messages(given: bytes, overrides: tuple[str, ...] = ()) -> list[str]:
@@ -33,7 +38,11 @@ def messages(given: bytes, overrides: tuple[str, ...] = ()) -> list[str]:
     try:
         parse_scenario(given, name="s.yaml", overrides=overrides)
     except ScenarioError as error:
-        return [f"{problem.key}: {problem.message}" for problem in error.problems if problem.kind != "note"]
+        return [
+            f"{problem.key}: {problem.message}"
+            for problem in error.problems
+            if problem.kind != "note"
+        ]
     return []
 
 
@@ -45,8 +54,12 @@ def test_an_arms_environment_takes_the_place_of_the_subjects() -> None:
     )
     subject = parse_scenario(given, name="s.yaml").subject
     assert subject.control is not None
-    assert subject.environment_of(subject.candidate) == Environment(python="3.13", packages={"zope-interface": "5.0"})
-    assert subject.environment_of(subject.control) == Environment(packages={"zope-interface": "4.0"})
+    assert subject.environment_of(subject.candidate) == Environment(
+        python="3.13", packages={"zope-interface": "5.0"}
+    )
+    assert subject.environment_of(subject.control) == Environment(
+        packages={"zope-interface": "4.0"}
+    )
 
 
 @pytest.mark.parametrize(
@@ -69,7 +82,10 @@ def test_an_arms_environment_takes_the_place_of_the_subjects() -> None:
         ('{packages: {it: "1", "it[cpu]": "1"}}', "is named twice"),
         ("{packages: {it: [1]}}", "environment.packages.it: must be a text"),
         ("{packages: {it: {rev: v1}}}", "environment.packages.it.path: is missing; add it here"),
-        ("{packages: {it: {path: ../it, rv: v1}}}", "environment.packages.it.rv: is not a known key here"),
+        (
+            "{packages: {it: {path: ../it, rv: v1}}}",
+            "environment.packages.it.rv: is not a known key here",
+        ),
         ("{packages: {it: {path: /it}}}", "must be a path relative to the scenario's folder"),
         ('{packages: {it: {path: ../it, rev: "--all"}}}', "none begins with a hyphen"),
         ('{requirements: r.txt, packages: {it: "1"}}', "names it beside a file of requirements"),
@@ -87,7 +103,9 @@ def test_what_is_not_exact_is_refused(environment: str, why: str) -> None:
     assert why in found
 
 
-@pytest.mark.parametrize("version", ["1", "5.5.0", "1!2.0", "2.0rc1", "1.0.post1", "1.0.dev3", "2.13.0+cpu"])
+@pytest.mark.parametrize(
+    "version", ["1", "5.5.0", "1!2.0", "2.0rc1", "1.0.post1", "1.0.dev3", "2.13.0+cpu"]
+)
 def test_every_form_of_a_version_is_understood(version: str) -> None:
     """Epochs, pre-, post- and development releases and local versions are exact versions too."""
     assert not messages(text(control=f'environment: {{packages: {{it: "{version}"}}}}'))
@@ -120,9 +138,15 @@ def test_an_override_of_a_version_is_a_text() -> None:
 
 def test_an_override_finds_the_package_as_the_file_writes_it() -> None:
     """Its extras stay, another spelling is the same package, a revision is a text, a checkout can be given whole."""
-    given = text(control='environment: {packages: {"MLX[cpu]": "1.0", own: {path: ../own}, more: "1"}}')
+    given = text(
+        control='environment: {packages: {"MLX[cpu]": "1.0", own: {path: ../own}, more: "1"}}'
+    )
     place = "subject.control.environment.packages"
-    overrides = (f"{place}.mlx=0.30", f"{place}.own.rev=7254e20", f"{place}.more={{path: ../more, rev: v1}}")
+    overrides = (
+        f"{place}.mlx=0.30",
+        f"{place}.own.rev=7254e20",
+        f"{place}.more={{path: ../more, rev: v1}}",
+    )
     subject = parse_scenario(given, name="s.yaml", overrides=overrides).subject
     assert subject.control is not None
     assert subject.control.environment is not None
@@ -135,7 +159,9 @@ def test_an_override_finds_the_package_as_the_file_writes_it() -> None:
 
 def test_programs_have_no_environment() -> None:
     """A program brings its own interpreter: an environment would say what is not so."""
-    given = text(control='environment: {packages: {it: "1"}}').replace(b"entry: subject:check", b"program: [sh, x.sh]")
+    given = text(control='environment: {packages: {it: "1"}}').replace(
+        b"entry: subject:check", b"program: [sh, x.sh]"
+    )
     (found,) = messages(given)
     assert found.startswith("subject.control.environment: is for functions of Python")
 
@@ -154,7 +180,9 @@ def test_names_and_versions_are_compared_by_meaning() -> None:
 
 def test_what_is_not_there_is_named_with_what_was_asked_for() -> None:
     """Each word tells the package, the version that was asked for, and the one that is there."""
-    asked = Environment(python="3.13", packages={"it[x]": "1.0", "own": Checkout(path="../own")}, torch="cpu")
+    asked = Environment(
+        python="3.13", packages={"it[x]": "1.0", "own": Checkout(path="../own")}, torch="cpu"
+    )
 
     def unmet(python: str = "3.13.2", **packages: str) -> list[str]:
         return list(asked.unmet(python=python, packages=packages))
@@ -167,9 +195,18 @@ def test_what_is_not_there_is_named_with_what_was_asked_for() -> None:
         "own was asked for, from a checkout, and no own is there",
     ]
     assert unmet(it="1", own="0", torch="2.13.0+cpu", numpy="2") == []
-    brought = {"torch": "2.14.1", "nvidia-cublas": "13", "triton": "3", "cuda-toolkit": "13", "nvidia-nvtx": "1"}
+    brought = {
+        "torch": "2.14.1",
+        "nvidia-cublas": "13",
+        "triton": "3",
+        "cuda-toolkit": "13",
+        "nvidia-nvtx": "1",
+    }
     assert unmet(it="1", own="0", **brought) == [
-        "torch for the CPU was asked for, and cuda-toolkit 13, nvidia-cublas 13, nvidia-nvtx 1 and 1 more is there"
+        (
+            "torch for the CPU was asked for, and cuda-toolkit 13, nvidia-cublas 13, nvidia-nvtx 1 and"
+            " 1 more is there"
+        )
     ]
     assert unmet(it="1", own="0", torch="2.13.0+cu126") == [
         "torch for the CPU was asked for, and torch 2.13.0+cu126 is there"
@@ -180,6 +217,8 @@ def test_what_is_not_there_is_named_with_what_was_asked_for() -> None:
 
 def test_extras_are_written_in_one_way() -> None:
     """Case, order and separators of extras make no other environment; other extras do."""
-    assert Environment(packages={"MLX[CPU, b_c,b-c]": "1"}) == Environment(packages={"mlx[b-c,cpu]": "1"})
+    assert Environment(packages={"MLX[CPU, b_c,b-c]": "1"}) == Environment(
+        packages={"mlx[b-c,cpu]": "1"}
+    )
     assert Environment(packages={"mlx[cpu]": "1"}) != Environment(packages={"mlx": "1"})
     assert Environment(packages={"mlx[cpu]": "1"}).versions == {"mlx": "1"}

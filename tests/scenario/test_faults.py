@@ -50,7 +50,15 @@ def test_every_kind_is_in_this_version(good: str, problems: Any, fault: str) -> 
 
 
 CALLS = (
-    *("skip-call", "repeat-call", "reorder-calls", "stale-payload", "swapped-halves", "other-shape", "other-dtype"),
+    *(
+        "skip-call",
+        "repeat-call",
+        "reorder-calls",
+        "stale-payload",
+        "swapped-halves",
+        "other-shape",
+        "other-dtype",
+    ),
     *("lost-contribution", "doubled-contribution"),
 )
 
@@ -59,11 +67,16 @@ CALLS = (
 def test_every_fault_of_a_call_takes_a_ledger(good: str, problems: Any, kind: str) -> None:
     """Such a fault is read where calls are observed; without that, or for no such operation, lint says what to do."""
     fault = f"id: f, ranks: [1], kind: {kind}, operation: all_reduce, line: 'subject.py:7', nth: 3"
-    good = good.replace("[gloo, mlx-ring]", "[gloo]").replace("  exclude: [{backend: mlx-ring, ranks: 4}]\n", "")
+    good = good.replace("[gloo, mlx-ring]", "[gloo]").replace(
+        "  exclude: [{backend: mlx-ring, ranks: 4}]\n", ""
+    )
     observed = good.replace("world: {", "observe: [collectives]\nworld: {")
     assert problems(with_faults(observed, fault)) == ()
     (problem,) = problems(with_faults(good, fault))
-    assert (problem.key, "add observe: [collectives]" in problem.message) == ("faults[0].kind", True)
+    assert (problem.key, "add observe: [collectives]" in problem.message) == (
+        "faults[0].kind",
+        True,
+    )
     (problem,) = problems(with_faults(observed, fault.replace("all_reduce", "all_reduces")))
     assert (problem.key, problem.suggestion) == ("faults[0].operation", "all_reduce")
 
@@ -73,7 +86,10 @@ def test_calls_that_run_later_do_not_change_places(good: str, problems: Any) -> 
     observed = good.replace("world: {", "observe: [collectives]\nworld: {")
     (problem,) = problems(with_faults(observed, "id: f, ranks: [1], kind: reorder-calls"))
     assert problem.key == "faults[0].kind"
-    assert "cannot be done to calls of mlx-ring: MLX runs a call when something is evaluated" in problem.message
+    assert (
+        "cannot be done to calls of mlx-ring: MLX runs a call when something is evaluated"
+        in problem.message
+    )
 
 
 LINKS = (
@@ -115,7 +131,9 @@ def test_every_link_fault_takes_test_hosts(good: str, problems: Any, link: str) 
         ("kind: flip, byte: 4096", "byte", "4096"),
     ],
 )
-def test_a_link_fault_that_could_do_nothing_is_told(good: str, problems: Any, link: str, key: str, words: str) -> None:
+def test_a_link_fault_that_could_do_nothing_is_told(
+    good: str, problems: Any, link: str, key: str, words: str
+) -> None:
     """No link, no time, no bit: said at its place."""
     hosted = good.replace("world: {", "world: {hosts: 3, ")
     (problem,) = problems(with_faults(hosted, f"id: f, ranks: [1], at: a, {link}"))
@@ -130,12 +148,22 @@ def test_a_link_fault_that_could_do_nothing_is_told(good: str, problems: Any, li
         ("hosts: 65", "world.hosts", "64"),
         ("placement: blocks", "world.placement", "there are none; add hosts"),
         ("hosts: 2, placement: block", "world.placement", "must be round-robin, blocks, or a list"),
-        ("hosts: 2, placement: [0, 1, 2, 0]", "world.placement", "names host 2, and the hosts are 0 to 1"),
-        ("hosts: 2, placement: [0, 1, 1]", "world.placement", "has no host for rank 3 of a world of 4"),
+        (
+            "hosts: 2, placement: [0, 1, 2, 0]",
+            "world.placement",
+            "names host 2, and the hosts are 0 to 1",
+        ),
+        (
+            "hosts: 2, placement: [0, 1, 1]",
+            "world.placement",
+            "has no host for rank 3 of a world of 4",
+        ),
         ("hosts: 2, placement: [0, one]", "world.placement[1]", "must be a host"),
     ],
 )
-def test_a_rank_without_a_host_is_told(good: str, problems: Any, world: str, key: str, words: str) -> None:
+def test_a_rank_without_a_host_is_told(
+    good: str, problems: Any, world: str, key: str, words: str
+) -> None:
     """Hosts that are not there, and ranks that have none: said at their place."""
     (problem,) = problems(good.replace("world: {", f"world: {{{world}, "))
     assert problem.key == key
@@ -153,31 +181,84 @@ def test_ranks_are_placed_as_it_is_written() -> None:
 @pytest.mark.parametrize(
     ("faults", "key", "words"),
     [
-        (["id: f, kind: kill, ranks: [1], at: Tokenizer.Load"], "at", "is not an event a rank can emit"),
-        (["id: f, kind: kill, ranks: [1], at: a, arm: control"], "arm", "its control must fail for its code"),
-        (["id: f, kind: kill, ranks: [1], at: rank.exited"], "at", "is told about a rank, not by it"),
-        (["id: f, kind: kill, ranks: [1], at: world.start"], "at", "rank.begin, which comes before the rank joins"),
-        (["id: f, kind: kill, ranks: [7], at: a"], "ranks[0]", "is not a rank of the smallest world"),
+        (
+            ["id: f, kind: kill, ranks: [1], at: Tokenizer.Load"],
+            "at",
+            "is not an event a rank can emit",
+        ),
+        (
+            ["id: f, kind: kill, ranks: [1], at: a, arm: control"],
+            "arm",
+            "its control must fail for its code",
+        ),
+        (
+            ["id: f, kind: kill, ranks: [1], at: rank.exited"],
+            "at",
+            "is told about a rank, not by it",
+        ),
+        (
+            ["id: f, kind: kill, ranks: [1], at: world.start"],
+            "at",
+            "rank.begin, which comes before the rank joins",
+        ),
+        (
+            ["id: f, kind: kill, ranks: [7], at: a"],
+            "ranks[0]",
+            "is not a rank of the smallest world",
+        ),
         (["id: f, kind: pause, ranks: [1], at: a, for: 2min"], "for", "less than world.deadline"),
         (["id: f, kind: pause, ranks: [1], at: a"], "for", "is missing"),
-        (["id: f, kind: pause, ranks: [1], at: a, for: 1s, signal: KILL"], "signal", "is not a known key"),
-        (["id: f, kind: raise, ranks: [1], at: a, error: NoSuchError"], "error", "must be a built-in exception"),
-        (["id: f, kind: raise, ranks: [1], at: a, error: SystemExit"], "error", "must be a built-in exception"),
-        (["id: f, kind: raise, ranks: [1], at: a, error: UnicodeDecodeError"], "error", "is made of a message"),
-        (["id: f, kind: raise, ranks: [1], at: a, message: " + "x" * 1001], "message", "at most 1000 characters"),
-        (["id: f, kind: start-late, ranks: every, for: 1s"], "ranks", "leaves no rank that starts in time"),
         (
-            ["id: f, kind: start-late, ranks: [0], for: 1s", "id: g, kind: start-late, ranks: nonzero, for: 1s"],
+            ["id: f, kind: pause, ranks: [1], at: a, for: 1s, signal: KILL"],
+            "signal",
+            "is not a known key",
+        ),
+        (
+            ["id: f, kind: raise, ranks: [1], at: a, error: NoSuchError"],
+            "error",
+            "must be a built-in exception",
+        ),
+        (
+            ["id: f, kind: raise, ranks: [1], at: a, error: SystemExit"],
+            "error",
+            "must be a built-in exception",
+        ),
+        (
+            ["id: f, kind: raise, ranks: [1], at: a, error: UnicodeDecodeError"],
+            "error",
+            "is made of a message",
+        ),
+        (
+            ["id: f, kind: raise, ranks: [1], at: a, message: " + "x" * 1001],
+            "message",
+            "at most 1000 characters",
+        ),
+        (
+            ["id: f, kind: start-late, ranks: every, for: 1s"],
             "ranks",
             "leaves no rank that starts in time",
         ),
         (
-            ["id: f, kind: kill, ranks: [1], at: a", "id: g, kind: pause, ranks: every, at: a, for: 1s"],
+            [
+                "id: f, kind: start-late, ranks: [0], for: 1s",
+                "id: g, kind: start-late, ranks: nonzero, for: 1s",
+            ],
+            "ranks",
+            "leaves no rank that starts in time",
+        ),
+        (
+            [
+                "id: f, kind: kill, ranks: [1], at: a",
+                "id: g, kind: pause, ranks: every, at: a, for: 1s",
+            ],
             "at",
             "meets the fault f",
         ),
         (
-            ["id: f, kind: env, ranks: [1], set: {A: b}", "id: g, kind: env, ranks: [1], set: {A: c}"],
+            [
+                "id: f, kind: env, ranks: [1], set: {A: b}",
+                "id: g, kind: env, ranks: [1], set: {A: c}",
+            ],
             "set",
             "sets the same variable",
         ),
@@ -194,20 +275,56 @@ def test_ranks_are_placed_as_it_is_written() -> None:
             "value",
             "changes the same",
         ),
-        (["id: f, kind: perturb, ranks: [1], value: a.b, ulp: 1, one: token"], "one", "cannot stand beside ulp"),
+        (
+            ["id: f, kind: perturb, ranks: [1], value: a.b, ulp: 1, one: token"],
+            "one",
+            "cannot stand beside ulp",
+        ),
         (["id: f, kind: env, ranks: [1], set: {RANKPROOF_X: a}"], "set.RANKPROOF_X", "is reserved"),
         (["id: f, kind: starve, ranks: [1], at: a, for: 1s, burners: 1"], "burners", "at least 2"),
         (["id: f, kind: starve, ranks: [1], at: a"], "for", "is missing"),
-        (["id: f, kind: open-files, ranks: [1], at: a, to: 0, for: 2min"], "for", "less than world.deadline"),
+        (
+            ["id: f, kind: open-files, ranks: [1], at: a, to: 0, for: 2min"],
+            "for",
+            "less than world.deadline",
+        ),
         (["id: f, kind: start-order, ranks: [0, 1], gap: 1s"], "ranks", "must be every"),
         (["id: f, kind: start-order, ranks: every, gap: 30s"], "gap", "before world.deadline"),
-        (["id: f, kind: read-only, ranks: [1], at: a, folder: /tmp"], "folder", "must be shared, home, temporary"),
-        (["id: f, kind: read-only, ranks: [1], at: a, folder: home/../x"], "folder", "must be shared, home, temporary"),
-        (["id: f, kind: read-only, ranks: [1], at: a, folder: inputs/none"], "folder", "is not an input"),
-        (["id: f, kind: no-space, ranks: [1], at: a, folder: home, left: 1KiB"], "left", "at least 4096B"),
-        (["id: f, kind: permission-denied, ranks: [1], at: a, folder: inputs/tokenizer"], "folder", "of yours"),
-        (["id: f, kind: truncated, ranks: [1], at: a, file: inputs/tokenizer/a"], "file", "of yours"),
-        (["id: f, kind: replaced, ranks: [1], at: a, file: inputs/tokenizer/a"], "file", "of yours"),
+        (
+            ["id: f, kind: read-only, ranks: [1], at: a, folder: /tmp"],
+            "folder",
+            "must be shared, home, temporary",
+        ),
+        (
+            ["id: f, kind: read-only, ranks: [1], at: a, folder: home/../x"],
+            "folder",
+            "must be shared, home, temporary",
+        ),
+        (
+            ["id: f, kind: read-only, ranks: [1], at: a, folder: inputs/none"],
+            "folder",
+            "is not an input",
+        ),
+        (
+            ["id: f, kind: no-space, ranks: [1], at: a, folder: home, left: 1KiB"],
+            "left",
+            "at least 4096B",
+        ),
+        (
+            ["id: f, kind: permission-denied, ranks: [1], at: a, folder: inputs/tokenizer"],
+            "folder",
+            "of yours",
+        ),
+        (
+            ["id: f, kind: truncated, ranks: [1], at: a, file: inputs/tokenizer/a"],
+            "file",
+            "of yours",
+        ),
+        (
+            ["id: f, kind: replaced, ranks: [1], at: a, file: inputs/tokenizer/a"],
+            "file",
+            "of yours",
+        ),
     ],
 )
 def test_a_fault_that_could_not_land_is_an_error(
@@ -231,7 +348,9 @@ def test_faults_on_other_ranks_or_at_other_events_do_not_meet(good: str, problem
     assert problems(text) == ()
 
 
-def test_two_faults_of_the_hub_with_one_id_are_a_mistake_of_the_file(good: str, problems: Any) -> None:
+def test_two_faults_of_the_hub_with_one_id_are_a_mistake_of_the_file(
+    good: str, problems: Any
+) -> None:
     """Rules of the hub never meet, and two with one id are refused like any two faults, at the second one's id."""
     hub = "\ninputs: {files: {layouts: [gpt2]}}\nhub: {serve: files}\n"
     fault = "kind: hub, ranks: [1], answer: {kind: reset}"

@@ -15,7 +15,8 @@ from harness.forms.source import SIZE_LIMIT
 from harness.scenario import ScenarioError, load_scenario
 
 BOMB = "a: &a [x, x, x, x, x, x, x, x, x]\n" + "".join(
-    f"{name}: &{name} [{', '.join([f'*{before}'] * 9)}]\n" for before, name in zip("abcdefgh", "bcdefghi", strict=True)
+    f"{name}: &{name} [{', '.join([f'*{before}'] * 9)}]\n"
+    for before, name in zip("abcdefgh", "bcdefghi", strict=True)
 )
 
 
@@ -57,7 +58,9 @@ def refusal(path: Path) -> str:
         pytest.param(b'"' + b"\\n" * 130_000, "not valid YAML", id="an endless quoted text"),
         pytest.param(b"%a b\n" * 50_000, "not valid YAML", id="directives"),
         pytest.param(b"!" * 200_000, "tag", id="a long tag"),
-        pytest.param(b"a: " + b"9" * 250_000, "quote it", id="a number of a quarter million digits"),
+        pytest.param(
+            b"a: " + b"9" * 250_000, "quote it", id="a number of a quarter million digits"
+        ),
         pytest.param(b"#\n" * 130_000, "must be a mapping", id="comments"),
         pytest.param("schema: 1\n".encode("utf-16"), "UTF-16", id="UTF-16 with a mark"),
         pytest.param("schema: 1\n".encode("utf-16-le"), "UTF-16", id="UTF-16 without a mark"),
@@ -104,7 +107,9 @@ def test_a_link_to_a_fifo_is_refused(tmp_path: Path) -> None:
     assert "not a regular file" in refusal(tmp_path / "scenario.yaml")
 
 
-def test_a_file_that_grows_while_it_is_read_is_bounded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_file_that_grows_while_it_is_read_is_bounded(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Reading stops one byte after the limit, whatever the size was before."""
     path = tmp_path / "scenario.yaml"
     path.write_bytes(b"#" * (SIZE_LIMIT * 3))

@@ -13,10 +13,36 @@ from harness.forms.document import parse_document
 from harness.forms.problem import ScenarioError
 
 ROOT = Path(__file__).parents[2]
-FILES = sorted(path for top in ("scenarios", "docs", "tests") for path in (ROOT / top).rglob("*.yaml"))
-SOUND = ("a: b", "- a", "{a: b}", "'q'", '"d"', "|\n  x", "a:\n", "  b: 1", "#c", "[a: b, c]", "{a:}")
+FILES = sorted(
+    path for top in ("scenarios", "docs", "tests") for path in (ROOT / top).rglob("*.yaml")
+)
+SOUND = (
+    "a: b",
+    "- a",
+    "{a: b}",
+    "'q'",
+    '"d"',
+    "|\n  x",
+    "a:\n",
+    "  b: 1",
+    "#c",
+    "[a: b, c]",
+    "{a:}",
+)
 REFUSED = ("&a x", "*a", "!t v", "<<: x", '"\\U00110000"', "%YAML 1.1", "...", "---  ", "{", "]")
-DISPUTED = ("[a, b?]", "? x", "{a:  , b: 1}", "|#", ">#}", "\t", "a :b", '"\\/"', "\x85", "\ufeff", "{? a: b}")
+DISPUTED = (
+    "[a, b?]",
+    "? x",
+    "{a:  , b: 1}",
+    "|#",
+    ">#}",
+    "\t",
+    "a :b",
+    '"\\/"',
+    "\x85",
+    "\ufeff",
+    "{? a: b}",
+)
 PIECES = st.sampled_from((*SOUND, *REFUSED, *DISPUTED))
 needs_libyaml = pytest.mark.skipif(not yaml.__with_libyaml__, reason="this PyYAML has no libyaml")
 
@@ -54,7 +80,9 @@ def test_every_file_of_ours_reads_alike() -> None:
 @example("a: {b: c?}")
 @example("a: [b:  , c]")
 @given(
-    st.lists(PIECES, max_size=5).flatmap(lambda some: st.sampled_from(("\n", " ", "")).map(lambda by: by.join(some)))
+    st.lists(PIECES, max_size=5).flatmap(
+        lambda some: st.sampled_from(("\n", " ", "")).map(lambda by: by.join(some))
+    )
 )
 def test_hostile_texts_read_alike(text: str) -> None:
     """Whatever the text is, both ways give the same tree, the same places and the same messages."""

@@ -19,7 +19,9 @@ SCENARIOS = Path(__file__).parents[2] / "scenarios"
 @pytest.fixture
 def folder(tmp_path: Path, good: str) -> Path:
     """Return a folder with the example, which has an input."""
-    text = good.replace("subject:\n", "inputs:\n  tokenizer: {path: tok, sha256: " + "0" * 64 + "}\n\nsubject:\n", 1)
+    text = good.replace(
+        "subject:\n", "inputs:\n  tokenizer: {path: tok, sha256: " + "0" * 64 + "}\n\nsubject:\n", 1
+    )
     path = tmp_path / "scenarios" / "one"
     path.mkdir(parents=True)
     (path / "scenario.yaml").write_text(text, encoding="utf-8")
@@ -38,7 +40,15 @@ def test_a_folder_means_its_scenario_file(folder: Path) -> None:
 
 def test_scenario_files_are_found_in_order_and_hidden_ones_skipped(tmp_path: Path) -> None:
     """Every file of a tree that ends in .yaml is listed, sorted; hidden files and folders are not."""
-    for name in ("b/scenario.yaml", "b/other.yaml", "a/x.yaml", "a/x.yml", ".git/c.yaml", "a/.y.yaml", "b/n.txt"):
+    for name in (
+        "b/scenario.yaml",
+        "b/other.yaml",
+        "a/x.yaml",
+        "a/x.yml",
+        ".git/c.yaml",
+        "a/.y.yaml",
+        "b/n.txt",
+    ):
         (tmp_path / name).parent.mkdir(exist_ok=True)
         (tmp_path / name).touch()
     names = [str(path.relative_to(tmp_path)) for path in scenario_files(tmp_path)]
@@ -81,10 +91,14 @@ def test_an_override_changes_one_value(folder: Path) -> None:
         ("a/b/c@main", None, "a/b/c@main"),
     ],
 )
-def test_an_input_can_be_a_hub_id_or_a_path(given: str, hub: str | None, path: str | None, folder: Path) -> None:
+def test_an_input_can_be_a_hub_id_or_a_path(
+    given: str, hub: str | None, path: str | None, folder: Path
+) -> None:
     """A text with a revision is a hub id, unless it is written as a path; the pinned digest goes with the old input."""
     text = (folder / "scenario.yaml").read_bytes()
-    source = parse_scenario(text, name="s", overrides=[f"inputs.tokenizer={given}"]).inputs["tokenizer"]
+    source = parse_scenario(text, name="s", overrides=[f"inputs.tokenizer={given}"]).inputs[
+        "tokenizer"
+    ]
     assert (source.hub, source.path, source.sha256) == (hub, path, None)
 
 
@@ -107,9 +121,13 @@ def test_a_checkout_given_on_the_command_line_starts_at_the_current_folder(
     monkeypatch.chdir(tmp_path)
     key = "subject.control.environment.packages.mlx-lm.path"
     for given in ("engines/mlx-lm", str(tmp_path / "engines" / "mlx-lm")):
-        environment = load_scenario(folder, overrides=[f"{key}={given}"]).scenario.subject.control.environment
+        environment = load_scenario(
+            folder, overrides=[f"{key}={given}"]
+        ).scenario.subject.control.environment
         assert environment is not None
-        assert (folder / environment.checkouts["mlx-lm"].path).resolve() == (tmp_path / "engines/mlx-lm").resolve()
+        assert (folder / environment.checkouts["mlx-lm"].path).resolve() == (
+            tmp_path / "engines/mlx-lm"
+        ).resolve()
 
 
 @pytest.mark.parametrize(
@@ -150,7 +168,11 @@ def test_a_wrong_override_is_a_problem_of_its_own(
 
 def test_an_override_repairs_a_wrong_value(folder: Path, problems: Any) -> None:
     """What an override replaces is not complained about."""
-    text = (folder / "scenario.yaml").read_text(encoding="utf-8").replace("deadline: 60s", "deadline: *x")
+    text = (
+        (folder / "scenario.yaml")
+        .read_text(encoding="utf-8")
+        .replace("deadline: 60s", "deadline: *x")
+    )
     found = problems(text, overrides=["world.deadline=9s"])
     assert [problem.message.split(";")[0] for problem in found] == ["is an alias"]
 
@@ -188,13 +210,19 @@ def test_lint_says_what_a_run_will_not_show(folder: Path) -> None:
         ("faults[0].at", "comes when the subject has returned"),
         ("checks", "no check asks rank 1 of 2 for anything but how it ended"),
     ]
-    wide = NARROW.replace("[0], event", "every, event").replace("[1, 2]", "[2]").replace("subject.end", "done")
+    wide = (
+        NARROW.replace("[0], event", "every, event")
+        .replace("[1, 2]", "[2]")
+        .replace("subject.end", "done")
+    )
     (folder / "scenario.yaml").write_text(wide)
     assert load_scenario(folder).notes == ()
 
 
 @pytest.mark.parametrize(("against", "told"), [("", True), (", against: 0", False)])
-def test_of_two_ranks_that_differ_both_do(against: str, told: bool, good: str, folder: Path) -> None:
+def test_of_two_ranks_that_differ_both_do(
+    against: str, told: bool, good: str, folder: Path
+) -> None:
     """A control that must fail an `agree` check on one of two ranks never will, unless it is compared with a rank."""
     text = good.replace("kind: agree", f"kind: agree{against}")
     text = text.replace("check: tokenizer-ready", "check: same-identity")

@@ -57,14 +57,18 @@ def test_ten_mistakes_are_ten_problems(problems: Any) -> None:
 def test_a_message_says_where_what_and_what_to_do(problems: Any) -> None:
     """A problem reads as one line: place, key, what is allowed, what was found, what was meant."""
     lines = [str(problem) for problem in problems(TEN)]
-    assert lines[7] == (
-        's.yaml:16:19: world.deadline: must carry a unit (ms, s, min, h or d, like 60s); found 60; did you mean "60s"?'
+    assert (
+        lines[7]
+        == "s.yaml:16:19: world.deadline: must carry a unit (ms, s, min, h or d, like 60s); found"
+        ' 60; did you mean "60s"?'
     )
-    assert lines[9] == (
-        "s.yaml:19:33: checks[0].kind: must be one of event, agree, equal, close, distribution, at-most, at-least, "
-        "exit, no-survivors, within, progress, detected-within, survivors-end, host-lost, environment-agrees, "
-        "requests, ledger-agrees, collective-correct, transfers-intact, equivalent, influence or shards-cover; "
-        'found "evnt"; did you mean "event"?'
+    assert (
+        lines[9]
+        == "s.yaml:19:33: checks[0].kind: must be one of event, agree, equal, close, distribution,"
+        " at-most, at-least, exit, no-survivors, within, progress, detected-within,"
+        " survivors-end, host-lost, environment-agrees, requests, ledger-agrees,"
+        " collective-correct, transfers-intact, equivalent, influence or shards-cover; found"
+        ' "evnt"; did you mean "event"?'
     )
 
 
@@ -79,7 +83,9 @@ def test_duplicate_keys_do_not_hide_other_mistakes(problems: Any) -> None:
 
 def test_an_alias_is_one_problem(good: str, problems: Any) -> None:
     """What an alias stood for is unknown, so nothing else is said about it."""
-    assert [p.key for p in problems(good.replace("deadline: 60s", "deadline: *d"))] == ["world.deadline"]
+    assert [p.key for p in problems(good.replace("deadline: 60s", "deadline: *d"))] == [
+        "world.deadline"
+    ]
 
 
 @pytest.mark.parametrize(
@@ -105,19 +111,44 @@ def test_an_alias_is_one_problem(good: str, problems: Any) -> None:
         ("{memory: 2GiB}", "{nix: yes}", "needs.nix", "true or false"),
         ("{memory: 2GiB}", "[2GiB]", "needs", "mapping"),
         ("entry: subject:warm_up", "path: .", "subject", "one of entry, program or use"),
-        ("entry: subject:warm_up", "entry: a:b\n  use: torch", "subject.use", "cannot stand beside entry"),
+        (
+            "entry: subject:warm_up",
+            "entry: a:b\n  use: torch",
+            "subject.use",
+            "cannot stand beside entry",
+        ),
         ("entry: subject:warm_up", "entry: a:b\n  path: /x", "subject.path", "relative"),
         ("entry: subject:warm_up", "use: torch-pipelin", "subject.use", "is not a ready subject"),
         ("entry: subject:warm_up", "program: [sh]", "matrix.backend[0]", "joins no group"),
         ("entry: subject:warm_up", "program: []", "subject.program", "at least one"),
         ("{with: {loader: every-rank}}", "{rev: -x}", "subject.candidate.rev", "hyphen"),
-        ("{with: {loader: every-rank}}", "{repo: 'a:b'}", "subject.candidate.repo", "nothing is fetched"),
+        (
+            "{with: {loader: every-rank}}",
+            "{repo: 'a:b'}",
+            "subject.candidate.repo",
+            "nothing is fetched",
+        ),
         ("{with: {loader: every-rank}}", "{repo: /x}", "subject.candidate.repo", "another machine"),
         ("{with: {loader: every-rank}}", "{file: ../x.py}", "subject.candidate.file", "'..'"),
-        ("{with: {loader: every-rank}}", "{with: {a b: 1}}", "subject.candidate.with.a b", "letters"),
-        ("source: assert tokenizer", "sourc: x", "subject.control.must_fail.sourc", "not a known key"),
+        (
+            "{with: {loader: every-rank}}",
+            "{with: {a b: 1}}",
+            "subject.candidate.with.a b",
+            "letters",
+        ),
+        (
+            "source: assert tokenizer",
+            "sourc: x",
+            "subject.control.must_fail.sourc",
+            "not a known key",
+        ),
         ("share: every", 'share: ">=0%"', "subject.control.must_fail.share", "more than 0%"),
-        ("ranks: nonzero", "ranks: [1, 2]", "subject.control.must_fail.ranks[1]", "not a rank of the smallest world"),
+        (
+            "ranks: nonzero",
+            "ranks: [1, 2]",
+            "subject.control.must_fail.ranks[1]",
+            "not a rank of the smallest world",
+        ),
         ("ranks: [2, 3, 4]", "ranks: [1, 2]", "subject.control.must_fail.ranks", "no rank at all"),
         ("ranks: [2, 3, 4]", "ranks: [2, 65]", "matrix.ranks[1]", "at most 64"),
         ("ranks: [2, 3, 4]", "ranks: []", "matrix.ranks", "at least one"),
@@ -128,20 +159,50 @@ def test_an_alias_is_one_problem(good: str, problems: Any) -> None:
         ("ranks: [2, 3, 4]", "ranks: [4]\n  Bad: [2]", "matrix.Bad", "not a name for an axis"),
         ("ranks: [2, 3, 4]", "ranks: [4]\n  x: [[2]]", "matrix.x[0]", "a text, a number"),
         ("ranks: [2, 3, 4]", "ranks: [4]\n  x: [a, a]", "matrix.x[1]", "twice"),
-        ("ranks: [2, 3, 4]", "ranks: [4]\n  loader: [a]", "subject.candidate.with.loader", "axis of the matrix too"),
-        ("[gloo, mlx-ring]", "[glo, mlx-ring]", "matrix.backend[0]", "gloo, mlx-ring, nccl or none"),
+        (
+            "ranks: [2, 3, 4]",
+            "ranks: [4]\n  loader: [a]",
+            "subject.candidate.with.loader",
+            "axis of the matrix too",
+        ),
+        (
+            "[gloo, mlx-ring]",
+            "[glo, mlx-ring]",
+            "matrix.backend[0]",
+            "gloo, mlx-ring, nccl or none",
+        ),
         ("ranks: 4}]", "rank: 4}]", "matrix.exclude[0].rank", "not an axis"),
         ("ranks: 4}]", "ranks: 5}]", "matrix.exclude[0].ranks", "not a value of the axis"),
         ("ranks: 4}]", 'ranks: "4"}]', "matrix.exclude[0].ranks", "not a value of the axis"),
-        ("ranks: 4}]", "ranks: 4}, {backend: gloo}, {backend: mlx-ring}]", "matrix.exclude", "leaves no cell"),
+        (
+            "ranks: 4}]",
+            "ranks: 4}, {backend: gloo}, {backend: mlx-ring}]",
+            "matrix.exclude",
+            "leaves no cell",
+        ),
         ("deadline: 60s", "deadline: 2h", "world.deadline", "at most 1h"),
-        ("  control:  ", "  reference: {deadline: 2h}\n  control:  ", "subject.reference.deadline", "at most 1h"),
-        ("  control:  ", "  reference: {deadline: 0s}\n  control:  ", "subject.reference.deadline", "more than 0s"),
+        (
+            "  control:  ",
+            "  reference: {deadline: 2h}\n  control:  ",
+            "subject.reference.deadline",
+            "at most 1h",
+        ),
+        (
+            "  control:  ",
+            "  reference: {deadline: 0s}\n  control:  ",
+            "subject.reference.deadline",
+            "more than 0s",
+        ),
         ("deadline: 60s", "deadline: 1s", "world.after_failure", "shorter"),
         ("deadline: 60s", "deadline: 0s", "world.deadline", "more than 0s"),
         ('{OMP_NUM_THREADS: "1"}', "{OMP_NUM_THREADS: 1}", "world.env.OMP_NUM_THREADS", "quotes"),
         ('{OMP_NUM_THREADS: "1"}', "{A-B: x}", "world.env.A-B", "environment variable"),
-        ('{OMP_NUM_THREADS: "1"}', "{RANKPROOF_EVENTS: x}", "world.env.RANKPROOF_EVENTS", "reserved"),
+        (
+            '{OMP_NUM_THREADS: "1"}',
+            "{RANKPROOF_EVENTS: x}",
+            "world.env.RANKPROOF_EVENTS",
+            "reserved",
+        ),
         ('{OMP_NUM_THREADS: "1"}', '{A: "x\\0y"}', "world.env.A", "NUL"),
         ('seed: "20260103"', "seed: 20260103", "seed", "quotes"),
         ('seed: "20260103"', "seed: 18446744073709551615", "seed", "quote it"),
@@ -150,30 +211,67 @@ def test_an_alias_is_one_problem(good: str, problems: Any) -> None:
         ("candidate: 59", "candidate: 100001", "trials.candidate", "at most 100000"),
         ("candidate: 59", "candidate: 59.0", "trials.candidate", "whole number"),
         ("candidate: 59", 'candidate: "59"', "trials.candidate", "whole number"),
-        ("failure_rate_below: 5%", "failure_rate_below: 0.05", "trials.accept.failure_rate_below", "unit"),
+        (
+            "failure_rate_below: 5%",
+            "failure_rate_below: 0.05",
+            "trials.accept.failure_rate_below",
+            "unit",
+        ),
         ("id: same-identity", "id: tokenizer-ready", "checks[1].id", "id of another one"),
         ("kind: agree, ", "", "checks[1].kind", "nothing about its kind"),
-        ("kind: agree", "kind: agree, against: 2", "checks[1].against", "not a rank of the smallest world"),
+        (
+            "kind: agree",
+            "kind: agree, against: 2",
+            "checks[1].against",
+            "not a rank of the smallest world",
+        ),
         ("kind: agree", "kind: agree, empty: forbidden", "checks[1].empty", "must be allowed"),
         ("kind: agree", "knd: agree", "checks[1].knd", "nothing about its kind"),
         ("kind: agree", "kind: 3", "checks[1].kind", "one of event"),
         ("value: decode.text", "value: decode", "checks[2].value", "joined by a dot"),
         ("event: tokenizer.ready}", "event: 5}", "checks[0].event", "must be a text"),
         ("code: 0", "code: 256", "checks[3].code", "at most 255"),
-        ("kind: exit,  ranks: every", "kind: exit,  ranks: [0, 2]", "checks[3].ranks[1]", "not a rank of the smallest"),
-        ("check: tokenizer-ready", "check: all", "subject.control.must_fail.check", "id of a check"),
-        ("kind: event, ranks: every", "kind: event, ranks: [0]", "subject.control.must_fail.ranks", "does not ask"),
-        ("kind: no-survivors}", "kind: within, ranks: every, event: a, limit: 2min}", "checks[4].limit", "deadline"),
+        (
+            "kind: exit,  ranks: every",
+            "kind: exit,  ranks: [0, 2]",
+            "checks[3].ranks[1]",
+            "not a rank of the smallest",
+        ),
+        (
+            "check: tokenizer-ready",
+            "check: all",
+            "subject.control.must_fail.check",
+            "id of a check",
+        ),
+        (
+            "kind: event, ranks: every",
+            "kind: event, ranks: [0]",
+            "subject.control.must_fail.ranks",
+            "does not ask",
+        ),
+        (
+            "kind: no-survivors}",
+            "kind: within, ranks: every, event: a, limit: 2min}",
+            "checks[4].limit",
+            "deadline",
+        ),
         ("subject:\n", "inputs: {a: {}}\nsubject:\n", "inputs.a", "path, hub, layouts or made"),
         ("subject:\n", "inputs: {a: {made: lama}}\nsubject:\n", "inputs.a.made", "there are llama"),
-        ("subject:\n", "inputs: {a: {path: x, hub: m@v}}\nsubject:\n", "inputs.a.hub", "beside path"),
+        (
+            "subject:\n",
+            "inputs: {a: {path: x, hub: m@v}}\nsubject:\n",
+            "inputs.a.hub",
+            "beside path",
+        ),
         ("subject:\n", "inputs: {a: {path: /x}}\nsubject:\n", "inputs.a.path", "relative"),
         ("subject:\n", "inputs: {a: {hub: org/model}}\nsubject:\n", "inputs.a.hub", "revision"),
         ("subject:\n", "inputs: {A: {path: x}}\nsubject:\n", "inputs.A", "lower-case"),
         ("subject:\n", "inputs: {a: {path: x, sha256: 9f2c}}\nsubject:\n", "inputs.a.sha256", "64"),
     ],
 )
-def test_each_mistake_is_named_at_its_key(old: str, new: str, key: str, words: str, good: str, problems: Any) -> None:
+def test_each_mistake_is_named_at_its_key(
+    old: str, new: str, key: str, words: str, good: str, problems: Any
+) -> None:
     """One change that makes the example wrong gives a problem with that key, on the line of the change."""
     assert good.count(old) >= 1
     found = problems(good.replace(old, new, 1))
@@ -199,7 +297,9 @@ def test_an_empty_mapping_lacks_what_is_required(problems: Any) -> None:
 
 def test_found_values_are_cut_and_escaped() -> None:
     """A message never carries control characters, bidi marks or more than sixty characters of a value."""
-    problem = Problem("s.yaml", 1, 1, "k\x1b[2J", "\x1b]0;x\x07\u202e" + "a" * 500, "is wrong", "\x9b")
+    problem = Problem(
+        "s.yaml", 1, 1, "k\x1b[2J", "\x1b]0;x\x07\u202e" + "a" * 500, "is wrong", "\x9b"
+    )
     text = str(problem)
     assert text.isprintable()
     assert "\\x1b]0;x\\x07\\u202e" in text
@@ -234,7 +334,9 @@ def test_the_error_shows_every_problem(problems: Any) -> None:
 def test_checks_that_are_not_a_list_are_one_problem(problems: Any) -> None:
     """Rules that count the checks have nothing to count."""
     for value in ("true", "7", "{}", '"x"'):
-        found = [str(problem) for problem in problems(f"{TEN[: TEN.index('checks:')]}checks: {value}\n")]
+        found = [
+            str(problem) for problem in problems(f"{TEN[: TEN.index('checks:')]}checks: {value}\n")
+        ]
         assert any(".checks" in one or " checks" in one for one in found), found
 
 
@@ -266,12 +368,37 @@ checks:
             "needs the ranks' ledgers; add observe: [collectives]",
         ),
         ("observe: [collectives]", "observe: [colectives]", "observe[0]", "must be collectives"),
-        ("observe: [collectives]", "observe: [digests]", "observe", "are part of a ledger; add collectives"),
-        ("[collectives]", "[collectives, digests, eager-digests]", "observe", "are digests already"),
-        ("ledger-agrees", "transfers-intact", "checks[0].kind", "add observe: [collectives, digests]"),
+        (
+            "observe: [collectives]",
+            "observe: [digests]",
+            "observe",
+            "are part of a ledger; add collectives",
+        ),
+        (
+            "[collectives]",
+            "[collectives, digests, eager-digests]",
+            "observe",
+            "are digests already",
+        ),
+        (
+            "ledger-agrees",
+            "transfers-intact",
+            "checks[0].kind",
+            "add observe: [collectives, digests]",
+        ),
         ("[gloo]", "[gloo, nccl]", "matrix.backend[1]", "has not been tried on GPUs"),
-        ('{entry: "subject:steps"}', "{program: [sh, rank.sh]}", "observe", "nothing of ours is inside a program"),
-        ("ledger-agrees, ranks: every", "ledger-agrees, ranks: [1]", "checks[0].ranks", "asks one rank alone"),
+        (
+            '{entry: "subject:steps"}',
+            "{program: [sh, rank.sh]}",
+            "observe",
+            "nothing of ours is inside a program",
+        ),
+        (
+            "ledger-agrees, ranks: every",
+            "ledger-agrees, ranks: [1]",
+            "checks[0].ranks",
+            "asks one rank alone",
+        ),
         ("ranks: [2]", "ranks: [1]", "checks[0].ranks", "asks one rank alone"),
     ],
 )
@@ -280,14 +407,20 @@ def test_what_cannot_be_observed_is_refused_with_the_reason(
 ) -> None:
     """A check without ledgers, programs, a backend that was not tried, a rank that agrees with itself."""
     assert problems(OBSERVED) == ()
-    assert not [one for one in problems(OBSERVED.replace("ranks: [2]", "ranks: [1, 2]")) if "checks" in one.key]
+    assert not [
+        one
+        for one in problems(OBSERVED.replace("ranks: [2]", "ranks: [1, 2]"))
+        if "checks" in one.key
+    ]
     found = [str(problem) for problem in problems(OBSERVED.replace(old, new)) if problem.key == key]
     assert any(words in text for text in found), problems(OBSERVED.replace(old, new))
 
 
 def test_digests_of_a_lazy_library_are_asked_for_by_name(problems: Any) -> None:
     """With MLX among the backends `digests` alone is refused, and `eager-digests` is what both are given by."""
-    both = OBSERVED.replace("[gloo]", "[gloo, mlx-ring]").replace("ledger-agrees", "transfers-intact")
+    both = OBSERVED.replace("[gloo]", "[gloo, mlx-ring]").replace(
+        "ledger-agrees", "transfers-intact"
+    )
     (problem,) = problems(both.replace("[collectives]", "[collectives, digests]"))
     assert "needs eager-digests, which evaluate: MLX runs a call when" in problem.message
     assert problems(both.replace("[collectives]", "[collectives, eager-digests]")) == ()
@@ -298,19 +431,32 @@ def test_digests_of_a_lazy_library_are_asked_for_by_name(problems: Any) -> None:
     [
         ("share: every", "share: 0.3", "subject.control.must_fail.share", 'did you mean ">=30%"'),
         ("share: every", "share: 30", "subject.control.must_fail.share", 'did you mean ">=30%"'),
-        ("failure_rate_below: 5%", "failure_rate_below: 0.05", "trials.accept.failure_rate_below", 'did you mean "5%"'),
+        (
+            "failure_rate_below: 5%",
+            "failure_rate_below: 0.05",
+            "trials.accept.failure_rate_below",
+            'did you mean "5%"',
+        ),
         ("confidence: 95%", "confidence: 95", "trials.accept.confidence", 'did you mean "95%"'),
-        ("{memory: 2GiB}", "[2GiB]", "needs", "must be a mapping of keys to values, like {os: …, cores: …}"),
+        (
+            "{memory: 2GiB}",
+            "[2GiB]",
+            "needs",
+            "must be a mapping of keys to values, like {os: …, cores: …}",
+        ),
     ],
 )
-def test_a_hint_is_what_was_meant(good: str, problems: Any, old: str, new: str, key: str, said: str) -> None:
+def test_a_hint_is_what_was_meant(
+    good: str, problems: Any, old: str, new: str, key: str, said: str
+) -> None:
     """A number without a unit and a list for a mapping are answered with what would be right."""
     found = [str(problem) for problem in problems(good.replace(old, new, 1)) if problem.key == key]
     assert any(said in text for text in found), problems(good.replace(old, new, 1))
 
 
 @pytest.mark.parametrize(
-    ("hosts", "said"), [("hosts: 5,", "(host 4)"), ("hosts: 3, placement: [0, 0, 1, 1],", "(host 2)")]
+    ("hosts", "said"),
+    [("hosts: 5,", "(host 4)"), ("hosts: 3, placement: [0, 0, 1, 1],", "(host 2)")],
 )
 def test_a_host_without_a_rank_is_noted(good: str, tmp_path: Path, hosts: str, said: str) -> None:
     """A note and no error: whoever narrows a run to fewer ranks has such hosts on purpose."""
@@ -322,5 +468,8 @@ def test_a_host_without_a_rank_is_noted(good: str, tmp_path: Path, hosts: str, s
 
 def test_a_place_without_keys_says_so(good: str, problems: Any) -> None:
     """No list of allowed keys is shown where there is none."""
-    found = [str(one) for one in problems(good.replace("kind: no-survivors}", "kind: no-survivors, x: {y: 1}}"))]
+    found = [
+        str(one)
+        for one in problems(good.replace("kind: no-survivors}", "kind: no-survivors, x: {y: 1}}"))
+    ]
     assert not [text for text in found if "allowed: ;" in text or text.endswith("allowed: ")]

@@ -41,7 +41,13 @@ def test_the_example_reads_as_it_is_written(scenario: Scenario) -> None:
     )
     assert must_fail.ranks == RankSet("nonzero")
     assert must_fail.share == Share(every=True, at_least=1.0)
-    assert [check.kind for check in scenario.checks] == ["event", "agree", "equal", "exit", "no-survivors"]
+    assert [check.kind for check in scenario.checks] == [
+        "event",
+        "agree",
+        "equal",
+        "exit",
+        "no-survivors",
+    ]
 
 
 def test_a_value_is_split_at_its_last_dot(scenario: Scenario) -> None:
@@ -51,13 +57,17 @@ def test_a_value_is_split_at_its_last_dot(scenario: Scenario) -> None:
     assert isinstance(equal, EqualCheck)
     assert (agree.event, agree.key) == ("tokenizer", "identity")
     assert (equal.event, equal.key, equal.to) == ("decode", "text", "Hello world")
-    long = AgreeCheck.model_validate({"id": "a", "kind": "agree", "ranks": "every", "value": "a.b.c"})
+    long = AgreeCheck.model_validate(
+        {"id": "a", "kind": "agree", "ranks": "every", "value": "a.b.c"}
+    )
     assert (long.event, long.key) == ("a.b", "c")
 
 
 def test_a_time_limit_starts_at_the_beginning_of_the_rank(good: str) -> None:
     """A check with a time limit measures from rank.begin unless it says otherwise."""
-    text = good + "  - {id: fast, kind: within, ranks: [0, 1], event: tokenizer.ready, limit: 2min}\n"
+    text = (
+        good + "  - {id: fast, kind: within, ranks: [0, 1], event: tokenizer.ready, limit: 2min}\n"
+    )
     text = text.replace("60s", "5min")
     check: Check = parse_scenario(text.encode(), name="s.yaml").checks[-1]
     assert isinstance(check, WithinCheck)
@@ -97,8 +107,16 @@ def test_what_is_left_out_has_the_defaults_of_the_design() -> None:
     """
     scenario = parse_scenario(text.encode(), name="s.yaml")
     assert (scenario.role, scenario.seed, scenario.subject.path) == ("claim", "0", ".")
-    assert (scenario.trials.candidate, scenario.trials.control, scenario.trials.max_voids) == (59, 5, 2)
-    assert (scenario.world.start, scenario.world.deadline, scenario.world.after_failure) == ("warm", 60.0, 2.0)
+    assert (scenario.trials.candidate, scenario.trials.control, scenario.trials.max_voids) == (
+        59,
+        5,
+        2,
+    )
+    assert (scenario.world.start, scenario.world.deadline, scenario.world.after_failure) == (
+        "warm",
+        60.0,
+        2.0,
+    )
     assert scenario.matrix.backend == ("gloo",)
 
 
@@ -106,7 +124,9 @@ def test_what_is_left_out_has_the_defaults_of_the_design() -> None:
     ("ranks", "size", "expected"),
     [("every", 3, (0, 1, 2)), ("nonzero", 3, (1, 2)), ("nonzero", 1, ()), ((2, 0), 3, (0, 2))],
 )
-def test_a_set_of_ranks_is_known_beforehand(ranks: Any, size: int, expected: tuple[int, ...]) -> None:
+def test_a_set_of_ranks_is_known_beforehand(
+    ranks: Any, size: int, expected: tuple[int, ...]
+) -> None:
     """Every set of ranks becomes a fixed list for a world size."""
     assert RankSet(ranks).of(size) == expected
 

@@ -31,7 +31,10 @@ def problems(must_fail: str, subject: str = ENTRY) -> list[str]:
     try:
         parse_scenario(text.encode(), name="s")
     except ScenarioError as error:
-        return [f"{problem.key.rpartition('must_fail')[2]}: {problem.message}" for problem in error.problems]
+        return [
+            f"{problem.key.rpartition('must_fail')[2]}: {problem.message}"
+            for problem in error.problems
+        ]
     return []
 
 
@@ -63,18 +66,50 @@ def test_what_can_be_stated(must_fail: str, subject: str) -> None:
     ("must_fail", "subject", "told"),
     [
         ("ranks: [1]", ENTRY, "give check, or hang"),
-        ("check: same, ranks: [1], missing: true, shape: true", ENTRY, ".shape: cannot stand beside missing"),
+        (
+            "check: same, ranks: [1], missing: true, shape: true",
+            ENTRY,
+            ".shape: cannot stand beside missing",
+        ),
         ("check: same, ranks: [1], missing: allowed", ENTRY, ".missing: must be true or false"),
         ("check: same, ranks: [1], nonfinit: true", ENTRY, ".nonfinit: is not a known key"),
-        ("hang: {function: f}, ranks: [1], shape: true", ENTRY, ".shape: is for a check, and a hang fails none"),
-        ("check: same, ranks: [1], code: 3, missing: true", ENTRY, ".missing: is not asked of ranks that end"),
-        ("check: works, ranks: [1], missing: true", ENTRY, ".missing: is never why works (kind: event) fails"),
-        ("check: ids, ranks: [1], shape: true", ENTRY, ".shape: is never why ids (kind: agree) fails"),
-        ("check: ids, ranks: [1], nonfinite: true", ENTRY, ".nonfinite: is never why ids (kind: agree) fails"),
-        ("check: works, hang: {function: f}, ranks: [1]", ENTRY, ".hang: cannot stand beside check"),
+        (
+            "hang: {function: f}, ranks: [1], shape: true",
+            ENTRY,
+            ".shape: is for a check, and a hang fails none",
+        ),
+        (
+            "check: same, ranks: [1], code: 3, missing: true",
+            ENTRY,
+            ".missing: is not asked of ranks that end",
+        ),
+        (
+            "check: works, ranks: [1], missing: true",
+            ENTRY,
+            ".missing: is never why works (kind: event) fails",
+        ),
+        (
+            "check: ids, ranks: [1], shape: true",
+            ENTRY,
+            ".shape: is never why ids (kind: agree) fails",
+        ),
+        (
+            "check: ids, ranks: [1], nonfinite: true",
+            ENTRY,
+            ".nonfinite: is never why ids (kind: agree) fails",
+        ),
+        (
+            "check: works, hang: {function: f}, ranks: [1]",
+            ENTRY,
+            ".hang: cannot stand beside check",
+        ),
         ("check: works, ranks: [1], error: ValueError", ENTRY, ".error: is not enough"),
         ("check: works, ranks: [1], also: [{ranks: [0], error: OSError}]", ENTRY, "is not enough"),
-        ("check: works, ranks: [1], also: [{ranks: [0]}]", ENTRY, "says nothing about how those ranks end"),
+        (
+            "check: works, ranks: [1], also: [{ranks: [0]}]",
+            ENTRY,
+            "says nothing about how those ranks end",
+        ),
         ("check: ended, ranks: [1]", ENTRY, "fails only by one"),
         ("check: ended, ranks: [1], signal: segv", ENTRY, "like SIGSEGV"),
         ("check: ended, ranks: [1], code: 3, signal: SIGSEGV", ENTRY, "cannot stand beside"),
@@ -82,8 +117,16 @@ def test_what_can_be_stated(must_fail: str, subject: str) -> None:
         ("check: works, ranks: [1], within: 5s", ENTRY, ".within: is for a hang"),
         ("hang: {}, ranks: [1]", ENTRY, "give source or function"),
         ("hang: {function: f, source: f()}, ranks: [1]", ENTRY, "cannot stand beside"),
-        ("hang: {function: f, fails: works}, ranks: [1]", ENTRY, "is not a check that compares what ranks left"),
-        ("hang: {function: f}, ranks: [1], error: OSError, message: x", ENTRY, "does not end a rank that hangs"),
+        (
+            "hang: {function: f, fails: works}, ranks: [1]",
+            ENTRY,
+            "is not a check that compares what ranks left",
+        ),
+        (
+            "hang: {function: f}, ranks: [1], error: OSError, message: x",
+            ENTRY,
+            "does not end a rank that hangs",
+        ),
         ("hang: {after: asked}, ranks: [1]", ENTRY, "is for programs"),
         ("hang: {function: f}, ranks: [1]", PROGRAM, "cannot be seen in a program"),
         ("hang: {function: f}, ranks: [1], within: 500ms", ENTRY, "is too short"),

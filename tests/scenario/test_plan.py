@@ -14,7 +14,9 @@ def of_matrix(good: str, matrix: str) -> Scenario:
     lines = good.splitlines(keepends=True)
     start = lines.index("matrix:\n")
     end = lines.index("\n", start)
-    return parse_scenario("".join([*lines[:start], f"matrix: {matrix}\n", *lines[end:]]).encode(), name="s.yaml")
+    return parse_scenario(
+        "".join([*lines[:start], f"matrix: {matrix}\n", *lines[end:]]).encode(), name="s.yaml"
+    )
 
 
 def test_cells_are_the_product_without_what_is_excluded(scenario: Scenario) -> None:
@@ -40,29 +42,52 @@ def test_hosts_say_what_a_world_is(good: str) -> None:
     assert found[1].values == {"ranks": 3, "hosts": 3, "backend": "gloo"}
     with pytest.raises(ScenarioError, match="one of which would have none"):
         of_matrix(good, "{ranks: [2, 3], hosts: [1, 3]}")
-    assert len(cells(of_matrix(good, "{ranks: [2, 3], hosts: [1, 3], exclude: [{ranks: 2, hosts: 3}]}"))) == 3
+    assert (
+        len(
+            cells(
+                of_matrix(good, "{ranks: [2, 3], hosts: [1, 3], exclude: [{ranks: 2, hosts: 3}]}")
+            )
+        )
+        == 3
+    )
 
 
 def test_values_are_told_apart_by_type(good: str) -> None:
     """1, 1.0, true and "1" are four values: each has a cell, an id and a file name of its own."""
-    scenario = of_matrix(good, '{ranks: [2], x: [1, 1.0, true, "1", A, a, "a b", "a-b", "中"], exclude: [{x: 1.0}]}')
+    scenario = of_matrix(
+        good, '{ranks: [2], x: [1, 1.0, true, "1", A, a, "a b", "a-b", "中"], exclude: [{x: 1.0}]}'
+    )
     found = cells(scenario)
     assert [cell.axes["x"] for cell in found] == [1, True, "1", "A", "a", "a b", "a-b", "中"]
-    assert len({cell.id for cell in found}) == len({cell.slug.lower() for cell in found}) == len(found)
-    assert all(cell.slug.isascii() and cell.slug == cell.slug.lower() and len(cell.slug) <= 80 for cell in found)
+    assert (
+        len({cell.id for cell in found}) == len({cell.slug.lower() for cell in found}) == len(found)
+    )
+    assert all(
+        cell.slug.isascii() and cell.slug == cell.slug.lower() and len(cell.slug) <= 80
+        for cell in found
+    )
     assert all(set(cell.slug) <= set("abcdefghijklmnopqrstuvwxyz0123456789-") for cell in found)
 
 
 def test_too_many_combinations_are_refused(good: str) -> None:
     """A matrix that would take days is refused before a cell is made."""
     with pytest.raises(Exception, match="at most 256"):
-        of_matrix(good, f"{{ranks: [2, 3], a: {list(range(50))}, b: {list(range(50))}, c: {list(range(50))}}}")
+        of_matrix(
+            good,
+            f"{{ranks: [2, 3], a: {list(range(50))}, b: {list(range(50))}, c: {list(range(50))}}}",
+        )
 
 
 def test_seeds_are_what_they_always_were() -> None:
     """Derived seeds never change: an old report can be run again."""
-    assert derive_seed("20260103", "tokenizer-on-every-rank", "ranks=2,backend=gloo", 0) == 9187211130543718118
-    assert derive_seed("20260103", "tokenizer-on-every-rank", "ranks=2,backend=gloo", 0, 1) == 16724270901128152303
+    assert (
+        derive_seed("20260103", "tokenizer-on-every-rank", "ranks=2,backend=gloo", 0)
+        == 9187211130543718118
+    )
+    assert (
+        derive_seed("20260103", "tokenizer-on-every-rank", "ranks=2,backend=gloo", 0, 1)
+        == 16724270901128152303
+    )
     assert doctest.testmod(plan).failed == 0
 
 

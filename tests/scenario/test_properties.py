@@ -14,12 +14,16 @@ from harness.forms.text import visible_lines
 from harness.scenario import Scenario, ScenarioError, cells, parse_scenario
 
 QUICK = settings(
-    max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow]
+    max_examples=60,
+    deadline=None,
+    suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow],
 )
 
 JSON = st.recursive(
     st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False) | st.text(max_size=20),
-    lambda inner: st.lists(inner, max_size=4) | st.dictionaries(st.text(max_size=8), inner, max_size=4),
+    lambda inner: (
+        st.lists(inner, max_size=4) | st.dictionaries(st.text(max_size=8), inner, max_size=4)
+    ),
     max_leaves=8,
 )
 
@@ -93,7 +97,10 @@ def test_any_value_anywhere_loads_or_is_refused_in_words(good: str, data: st.Dat
 
 
 @QUICK
-@given(st.text(max_size=30), st.sampled_from(["trials.candidate", "matrix.x", "checks[0].id", "world.env.A", ""]))
+@given(
+    st.text(max_size=30),
+    st.sampled_from(["trials.candidate", "matrix.x", "checks[0].id", "world.env.A", ""]),
+)
 def test_any_override_applies_or_is_refused_in_words(good: str, value: str, key: str) -> None:
     """No override raises anything but ScenarioError."""
     outcome(good.encode(), overrides=(f"{key}={value}", value))
@@ -114,7 +121,13 @@ def test_marks_point_at_what_they_mark(tree: dict[str, Any]) -> None:
 
 def walk(tree: Any, here: tuple[str | int, ...]) -> Any:
     """Yield the paths of all values below the top."""
-    pairs = tree.items() if isinstance(tree, dict) else enumerate(tree) if isinstance(tree, list) else ()
+    pairs = (
+        tree.items()
+        if isinstance(tree, dict)
+        else enumerate(tree)
+        if isinstance(tree, list)
+        else ()
+    )
     for key, value in pairs:
         yield (*here, key)
         yield from walk(value, (*here, key))

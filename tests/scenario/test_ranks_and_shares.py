@@ -30,7 +30,9 @@ from harness.scenario.arm import share
         (rank_set, ["0"], None),
     ],
 )
-def test_what_is_no_share_or_set_is_refused_with_advice(read: Any, value: Any, meant: str | None) -> None:
+def test_what_is_no_share_or_set_is_refused_with_advice(
+    read: Any, value: Any, meant: str | None
+) -> None:
     """A wrong share or set is never guessed at: it is an error, which names what was probably meant."""
     with pytest.raises(PydanticCustomError) as caught:
         read(value)
@@ -42,5 +44,9 @@ def test_what_is_no_share_or_set_is_refused_with_advice(read: Any, value: Any, m
 
 def test_a_share_says_how_it_was_written() -> None:
     """A share turns back into its text."""
-    assert [str(share(text)) for text in ("every", ">=20%", ">=0.5%")] == ["every", ">=20%", ">=0.5%"]
+    assert [str(share(text)) for text in ("every", ">=20%", ">=0.5%")] == [
+        "every",
+        ">=20%",
+        ">=0.5%",
+    ]
     assert share(">=20%").at_least == 0.2

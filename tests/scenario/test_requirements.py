@@ -21,13 +21,17 @@ uvicorn[standard]==0.30 --hash=sha256:{ONE}  # a remark
 def test_what_a_compiler_writes_is_read() -> None:
     """Continued lines, remarks, markers, extras and several hashes are understood, and come out in one form."""
     numpy, uvicorn = parse_requirements(COMPILED.encode(), name="r.txt")
-    assert (numpy.name, numpy.version, numpy.marker) == ("numpy", "2.3.1", 'python_version >= "3.11"')
+    assert (numpy.name, numpy.version, numpy.marker) == (
+        "numpy",
+        "2.3.1",
+        'python_version >= "3.11"',
+    )
     assert numpy.hashes == {ONE, TWO}
     assert str(uvicorn) == f"uvicorn[standard]==0.30 --hash=sha256:{ONE}"
     assert parse_requirements(f"{numpy}\n{uvicorn}\n".encode(), name="r.txt") == (numpy, uvicorn)
-    assert parse_requirements(b"\xef\xbb\xbf" + str(uvicorn).encode().replace(b" ", b" \\\r\n "), name="r.txt") == (
-        uvicorn,
-    )
+    assert parse_requirements(
+        b"\xef\xbb\xbf" + str(uvicorn).encode().replace(b" ", b" \\\r\n "), name="r.txt"
+    ) == (uvicorn,)
 
 
 @pytest.mark.parametrize(

@@ -36,7 +36,11 @@ def test_every_key_has_a_description() -> None:
 def test_every_mapping_is_closed() -> None:
     """No object of the schema lets unknown keys pass, but for those whose keys are names."""
     schema = json_schema()
-    opened = [name for name, node in schema["$defs"].items() if node.get("additionalProperties", True) is not False]
+    opened = [
+        name
+        for name, node in schema["$defs"].items()
+        if node.get("additionalProperties", True) is not False
+    ]
     assert sorted(opened) == ["JsonValue", "Matrix"]
     assert schema["additionalProperties"] is False
 
@@ -51,13 +55,19 @@ def test_the_example_is_valid(full: str) -> None:
     """The example of the design satisfies the schema as a validator of JSON Schema sees it."""
     jsonschema = pytest.importorskip("jsonschema")
     jsonschema.Draft202012Validator.check_schema(json_schema())
-    jsonschema.Draft202012Validator(json_schema()).validate(parse_document(full.encode(), name="s").tree)
+    jsonschema.Draft202012Validator(json_schema()).validate(
+        parse_document(full.encode(), name="s").tree
+    )
 
 
 @pytest.mark.parametrize(
     ("path", "good", "bad"),
     [
-        (("World", "deadline"), ["60s", "200ms", "2min", "1h", "1.5s"], ["60", "60 s", "m", "5m", "010s", "1.s"]),
+        (
+            ("World", "deadline"),
+            ["60s", "200ms", "2min", "1h", "1.5s"],
+            ["60", "60 s", "m", "5m", "010s", "1.s"],
+        ),
         (("Accept", "confidence"), ["95%", "99.9%"], ["95", "%", "0.95"]),
         (("MustFail", "share"), ["every", ">=20%"], ["20%", "all"]),
     ],

@@ -18,7 +18,11 @@ from tests.machines.machine_room import Room
 
 WITHIN = 400.0
 # On a busy machine Ray's processes take long to find each other.
-PATIENT = {"RAY_raylet_start_wait_time_s": "300", "RAY_USAGE_STATS_ENABLED": "0", "RAY_ENABLE_UV_RUN_RUNTIME_ENV": "0"}
+PATIENT = {
+    "RAY_raylet_start_wait_time_s": "300",
+    "RAY_USAGE_STATS_ENABLED": "0",
+    "RAY_ENABLE_UV_RUN_RUNTIME_ENV": "0",
+}
 
 
 @dataclass(frozen=True)
@@ -56,12 +60,18 @@ class Nodes:
 
 def address(room: Room, index: int) -> str:
     """Of a machine."""
-    (name,) = (one.partition(" ")[2].strip() for one in _lines(room.config, "HostName")[index : index + 1])
+    (name,) = (
+        one.partition(" ")[2].strip() for one in _lines(room.config, "HostName")[index : index + 1]
+    )
     return name
 
 
 def _lines(path: Path, word: str) -> list[str]:
-    return [line.strip() for line in path.read_text().splitlines() if line.strip().startswith(f"{word} ")]
+    return [
+        line.strip()
+        for line in path.read_text().splitlines()
+        if line.strip().startswith(f"{word} ")
+    ]
 
 
 def _called(process: psutil.Process) -> str:
@@ -76,10 +86,20 @@ def nodes(folder: Path, count: int, *, cores: int = 2) -> Iterator[Nodes]:
     with machine_room.room(folder, count, slots=cores) as room, contextlib.ExitStack() as made:
         processes: list[subprocess.Popen[bytes]] = []
         for index, pid in enumerate(room.pids):
-            where = ["--address", f"{address(room, 0)}:6379"] if index else ["--head", "--port", "6379"]
+            where = (
+                ["--address", f"{address(room, 0)}:6379"] if index else ["--head", "--port", "6379"]
+            )
             words = ["nsenter", "-t", str(pid), "-n", "-m", "-u", "-T", "--"]
             words += [sys.executable, "-m", "ray.scripts.scripts"]
-            words += ["start", *where, "--node-ip-address", address(room, index), "--num-cpus", str(cores), "--block"]
+            words += [
+                "start",
+                *where,
+                "--node-ip-address",
+                address(room, index),
+                "--num-cpus",
+                str(cores),
+                "--block",
+            ]
             # The client server of this Ray is told 0 otherwise.
             words += ["--runtime-env-agent-port", "6400"]
             words += ["--object-store-memory", "80000000", "--disable-usage-stats"]
@@ -87,7 +107,9 @@ def nodes(folder: Path, count: int, *, cores: int = 2) -> Iterator[Nodes]:
             log = folder / f"ray-{index}.log"
             env = {**os.environ, **PATIENT, "TMPDIR": "/tmp"}  # noqa: S108 - the machine's own
             with log.open("wb") as output:
-                process = subprocess.Popen(words, stdout=output, stderr=output, stdin=subprocess.DEVNULL, env=env)
+                process = subprocess.Popen(
+                    words, stdout=output, stderr=output, stdin=subprocess.DEVNULL, env=env
+                )
             made.callback(_end, process)
             processes.append(process)
             until = time.monotonic() + WITHIN

@@ -21,14 +21,27 @@ def written(folder: Path, text: str) -> Path:
 
 def test_lines(tmp_path: Path) -> None:
     """A name a line, with slots where there are several; comments and empty lines are nothing."""
-    found = read(written(tmp_path, "# ours\nnode-1 slots=2\n\nuser@10.0.0.2  # one slot\nnode-3 slots=4 max_slots=8\n"))
-    assert [(one.name, one.slots) for one in found] == [("node-1", 2), ("user@10.0.0.2", 1), ("node-3", 4)]
+    found = read(
+        written(
+            tmp_path,
+            "# ours\nnode-1 slots=2\n\nuser@10.0.0.2  # one slot\nnode-3 slots=4 max_slots=8\n",
+        )
+    )
+    assert [(one.name, one.slots) for one in found] == [
+        ("node-1", 2),
+        ("user@10.0.0.2", 1),
+        ("node-3", 4),
+    ]
 
 
 @pytest.mark.parametrize("wrapped", [False, True])
 def test_the_json_of_mlx(tmp_path: Path, wrapped: bool) -> None:
     """Both forms of mlx.launch's hostfile are read, and a host that stands twice has two slots."""
-    hosts = [{"ssh": "a", "ips": ["10.0.0.1"], "rdma": [None]}, {"ssh": "b"}, {"ssh": "a", "ips": ["10.0.1.1"]}]
+    hosts = [
+        {"ssh": "a", "ips": ["10.0.0.1"], "rdma": [None]},
+        {"ssh": "b"},
+        {"ssh": "a", "ips": ["10.0.1.1"]},
+    ]
     whole = {"backend": "ring", "envs": [], "hosts": hosts} if wrapped else hosts
     found = read(written(tmp_path, json.dumps(whole)))
     assert found == (

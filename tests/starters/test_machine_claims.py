@@ -125,7 +125,18 @@ def folder(tmp_path: Path) -> Iterator[Path]:
     machine_claims.sweep()
 
 
-STAGES = ("step-1", "step-2", "step-3", "step-5", "step-6", "step-8", "listed-2", "listed-5", "listed-12", "made")
+STAGES = (
+    "step-1",
+    "step-2",
+    "step-3",
+    "step-5",
+    "step-6",
+    "step-8",
+    "listed-2",
+    "listed-5",
+    "listed-12",
+    "made",
+)
 
 
 @pytest.mark.parametrize("stage", STAGES)
@@ -169,7 +180,10 @@ def test_the_machines_of_a_living_run_are_never_touched(folder: Path, tmp_path: 
             pass
         assert left(mark) == before
         asked = ["ssh", "-F", str(first.config), "machine-0", "hostname"]
-        assert subprocess.run(asked, check=True, capture_output=True, text=True).stdout == "machine-0\n"
+        assert (
+            subprocess.run(asked, check=True, capture_output=True, text=True).stdout
+            == "machine-0\n"
+        )
 
 
 def test_what_only_has_the_name_is_left_alone(folder: Path) -> None:

@@ -23,7 +23,10 @@ from tests.run.conftest import SCENARIO, SUBJECT, Ran, command, environment, ran
 __all__ = ["rankproof", "scenario"]  # fixtures
 
 pytest.importorskip("ray", reason="Ray is not installed here: nox -s farm")
-pytestmark = [pytest.mark.whole, pytest.mark.skipif(sys.platform != "linux", reason="looks for processes in /proc")]
+pytestmark = [
+    pytest.mark.whole,
+    pytest.mark.skipif(sys.platform != "linux", reason="looks for processes in /proc"),
+]
 
 # Nodes of one machine: processes of a process, which ends them when nobody holds its standard input any more.
 CLUSTER = """
@@ -37,7 +40,9 @@ print(json.dumps({"address": cluster.address, "raylets": raylets}), flush=True)
 sys.stdin.read()
 cluster.shutdown()
 """
-MANY = SCENARIO.replace("trials: {candidate: 5, control: 2", "trials: {candidate: 20, control: 3, max_voids: 1")
+MANY = SCENARIO.replace(
+    "trials: {candidate: 5, control: 2", "trials: {candidate: 20, control: 3, max_voids: 1"
+)
 
 
 @dataclass(frozen=True)
@@ -52,7 +57,9 @@ class Nodes:
         """Under which a command of ours finds it."""
         return {
             "RAY_ADDRESS": self.address,
-            "PYTHONPATH": os.pathsep.join([str(Path(__file__).parents[2]), os.environ.get("PYTHONPATH", "")]),
+            "PYTHONPATH": os.pathsep.join(
+                [str(Path(__file__).parents[2]), os.environ.get("PYTHONPATH", "")]
+            ),
         }
 
     def left(self) -> list[int]:
@@ -60,7 +67,10 @@ class Nodes:
         found = []
         for process in psutil.process_iter():
             try:
-                if any("rankproof-farm-" in word and str(self.temporary) in word for word in process.cmdline()):
+                if any(
+                    "rankproof-farm-" in word and str(self.temporary) in word
+                    for word in process.cmdline()
+                ):
                     found.append(process.pid)
             except psutil.Error:
                 continue
@@ -71,10 +81,19 @@ class Nodes:
 def nodes() -> Iterator[Nodes]:
     """Three nodes, whose temporary folder is short: Ray makes sockets there. The last test ends one of them."""
     temporary = Path(tempfile.mkdtemp(prefix="f"))
-    env = {**os.environ, "TMPDIR": str(temporary), "RAY_USAGE_STATS_ENABLED": "0", "RAY_ENABLE_UV_RUN_RUNTIME_ENV": "0"}
+    env = {
+        **os.environ,
+        "TMPDIR": str(temporary),
+        "RAY_USAGE_STATS_ENABLED": "0",
+        "RAY_ENABLE_UV_RUN_RUNTIME_ENV": "0",
+    }
     env |= {"RAY_raylet_start_wait_time_s": "300"}  # a busy machine takes long over three nodes
     with subprocess.Popen(
-        [sys.executable, "-c", CLUSTER], stdin=subprocess.PIPE, stdout=subprocess.PIPE, env=env, text=True
+        [sys.executable, "-c", CLUSTER],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        env=env,
+        text=True,
     ) as process:
         assert process.stdout is not None
         assert process.stdin is not None
@@ -94,7 +113,12 @@ def began(tmp_path: Path, scenario: Callable[..., Path]) -> Iterator[int]:
     if not context.rank:
         os.write(os.open({str(fifo)!r}, os.O_WRONLY), b"x")
 """
-    scenario({"scenario.yaml": MANY, "subject.py": SUBJECT.replace("    thing =", says + "    thing =", 1)})
+    scenario(
+        {
+            "scenario.yaml": MANY,
+            "subject.py": SUBJECT.replace("    thing =", says + "    thing =", 1),
+        }
+    )
     descriptor = os.open(fifo, os.O_RDWR)
     yield descriptor
     os.close(descriptor)
@@ -115,12 +139,19 @@ def start(place: Path, nodes: Nodes) -> subprocess.Popen[str]:
     words = ["run", str(place / "scenario"), "--on", "ray", "--results", str(place / "results")]
     env = environment(place / "home", **nodes.env())
     return subprocess.Popen(
-        command(*words), env=env, cwd=place, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
+        command(*words),
+        env=env,
+        cwd=place,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
     )
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGKILL])
-def test_nothing_is_left_on_any_node(number: signal.Signals, tmp_path: Path, nodes: Nodes, began: int) -> None:
+def test_nothing_is_left_on_any_node(
+    number: signal.Signals, tmp_path: Path, nodes: Nodes, began: int
+) -> None:
     """However control ends, no process of the farm and no folder of it is left on any node."""
     with start(tmp_path, nodes) as process:
         await_trials(began, count=4, of=process)
@@ -128,12 +159,16 @@ def test_nothing_is_left_on_any_node(number: signal.Signals, tmp_path: Path, nod
         assert len(there) >= 3
         process.send_signal(number)
         process.communicate(timeout=60)
-    _, left = psutil.wait_procs([psutil.Process(pid) for pid in there if psutil.pid_exists(pid)], timeout=20)
+    _, left = psutil.wait_procs(
+        [psutil.Process(pid) for pid in there if psutil.pid_exists(pid)], timeout=20
+    )
     assert (left, nodes.left()) == ([], [])
     assert not list(nodes.temporary.glob("rankproof-farm-*"))
 
 
-def test_a_killed_node_costs_one_void(tmp_path: Path, nodes: Nodes, began: int, rankproof: Callable[..., Ran]) -> None:
+def test_a_killed_node_costs_one_void(
+    tmp_path: Path, nodes: Nodes, began: int, rankproof: Callable[..., Ran]
+) -> None:
     """What a node that is killed midway takes along is void and made again; the run passes, and verifies."""
     with start(tmp_path, nodes) as process:
         await_trials(began, count=6, of=process)
@@ -145,7 +180,9 @@ def test_a_killed_node_costs_one_void(tmp_path: Path, nodes: Nodes, began: int, 
     ran = Ran(0, said, "", tmp_path / "results")
     farm, cell = ran.record.run.farm, ran.record.judgement.cells[0]
     assert farm is not None
-    voids = {one.node for tally in cell.arms.values() for one in tally.trials if one.void is not None}
+    voids = {
+        one.node for tally in cell.arms.values() for one in tally.trials if one.void is not None
+    }
     assert voids == {node.number for node in farm.nodes if node.lost is not None}
     assert [tally.counted for tally in cell.arms.values()] == [20, 3]
     signer = said.rpartition("--signer ")[2].split()[0]

@@ -19,7 +19,15 @@ from harness.world.machines.agent_channel import LEASE, boot
 from harness.world.machines.fleet import Reached
 from harness.world.machines.machine_server import MachinePool
 from harness.world.starters.ray import Cluster
-from tests.machines.test_worlds import SCENARIO, SUBJECT, code, fingerprint, named, once_stepping, world
+from tests.machines.test_worlds import (
+    SCENARIO,
+    SUBJECT,
+    code,
+    fingerprint,
+    named,
+    once_stepping,
+    world,
+)
 from tests.starters import ray_room
 from tests.starters.ray_room import Nodes
 
@@ -62,7 +70,9 @@ def test_ranks_on_three_nodes_meet(fleet: MachinePool, code: Path) -> None:
     """Six ranks, two on each node, meet by gloo and by MLX's ring, and nobody is left; one actor is on each node."""
     for backend in ("gloo", "mlx-ring"):
         capture = world(fleet, code, "meet", size=6, backend=backend).run()
-        assert [event.values["ranks"] for event in named(capture, "met")] == [list("012345")] * 6, capture.events
+        assert [event.values["ranks"] for event in named(capture, "met")] == [list("012345")] * 6, (
+            capture.events
+        )
         assert sorted(event.values["code"] for event in named(capture, "rank.exited")) == [0] * 6
         assert all(f"rank {rank} was here\n".encode() in capture.logs[rank] for rank in range(6))
 
@@ -94,7 +104,10 @@ def test_a_killed_actor_ends_its_ranks(fleet: MachinePool, code: Path, nodes: No
     assert max(exited[0].ns, exited[2].ns) < lost.ns + 2e9
     (collected,) = named(capture, "machine.collected")
     assert collected.values["why"] == ""
-    last = [max(event.values["step"] for event in named(capture, "step") if event.rank == rank) for rank in range(3)]  # type: ignore[type-var]
+    last = [
+        max(event.values["step"] for event in named(capture, "step") if event.rank == rank)
+        for rank in range(3)
+    ]  # type: ignore[type-var]
     assert max(last) - min(last) <= 1  # type: ignore[operator]
     assert len(named(world(fleet, code, "meet").run(), "met")) == 3
 
@@ -107,7 +120,9 @@ def test_a_scenario_over_the_nodes(tmp_path: Path, nodes: Nodes) -> None:
     (tmp_path / "subject.py").write_text(SUBJECT)
     # As many as the placement says.
     (tmp_path / "scenario.yaml").write_text(SCENARIO.replace("hosts: [3], ", ""))
-    subprocess.run(["ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-f", str(tmp_path / "key")], check=True)
+    subprocess.run(
+        ["ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-f", str(tmp_path / "key")], check=True
+    )
     run = [sys.executable, "-m", "harness.cli", "run", str(tmp_path), "--hosts", nodes.address]
     run += ["--key", str(tmp_path / "key"), "--results", str(tmp_path / "results")]
     where = ["--placement", "0=machine-2,1=machine-0,2=machine-0"]
@@ -118,12 +133,17 @@ def test_a_scenario_over_the_nodes(tmp_path: Path, nodes: Nodes) -> None:
     told = json.loads((report.parent / "evidence/run.json").read_text())["machines"]
     assert (told["starter"], told["placement"]) == ("ray", [2, 0, 0])
     words = ["verify", str(report), "--signer", fingerprint(tmp_path / "key.pub")]
-    judged = subprocess.run([sys.executable, "-m", "harness.cli", *words], check=False, capture_output=True, text=True)
+    judged = subprocess.run(
+        [sys.executable, "-m", "harness.cli", *words], check=False, capture_output=True, text=True
+    )
     assert judged.returncode == 0, judged.stdout + judged.stderr
     for path in report.parent.rglob("*"):
         if path.is_file():
             assert b"machine-1" not in path.read_bytes(), path
-    with (tmp_path / "said").open("wb") as said, subprocess.Popen(run, stdout=said, stderr=said) as killed:
+    with (
+        (tmp_path / "said").open("wb") as said,
+        subprocess.Popen(run, stdout=said, stderr=said) as killed,
+    ):
         while not any("node" in words for index in range(3) for words in nodes.room.living(index)):
             assert killed.poll() is None, (tmp_path / "said").read_text()
             time.sleep(0.05)
@@ -161,7 +181,9 @@ def await_nothing(nodes: Nodes) -> None:
     end = time.monotonic() + GONE_WITHIN
 
     def left() -> list[object]:
-        return [one for index in range(3) for one in (*nodes.room.living(index), *nodes.relays(index))]
+        return [
+            one for index in range(3) for one in (*nodes.room.living(index), *nodes.relays(index))
+        ]
 
     while left() and time.monotonic() < end:
         time.sleep(0.1)

@@ -82,7 +82,9 @@ def test_calls_that_overtake_each_other_are_put_in_order() -> None:
 
 def test_a_relay_ends_when_nobody_asks(tmp_path: Path) -> None:
     """What Ray leaves behind when control is gone ends by itself, and what it started hears of that."""
-    program = f"sys.stdin.read(); os.write(os.open({str(tmp_path / 'told')!r}, os.O_WRONLY), b'closed')"
+    program = (
+        f"sys.stdin.read(); os.write(os.open({str(tmp_path / 'told')!r}, os.O_WRONLY), b'closed')"
+    )
     os.mkfifo(tmp_path / "told")
     actor = (
         "import sys, time; from harness.world.starters import relay; relay.UNASKED = 0.2; "

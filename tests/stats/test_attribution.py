@@ -48,8 +48,13 @@ def finding(check: str, kind: str, reason: str = "", *, uncompared: bool = False
     return Finding(check=check, kind=kind, ranks=tuple(parts))
 
 
-def attributed(same: Finding, *, step: str = "", alike: str = "", history: History | None = None) -> Attribution | None:
-    others = [finding("in-step", "ledger-agrees", step), finding("alike", "environment-agrees", alike)]
+def attributed(
+    same: Finding, *, step: str = "", alike: str = "", history: History | None = None
+) -> Attribution | None:
+    others = [
+        finding("in-step", "ledger-agrees", step),
+        finding("alike", "environment-agrees", alike),
+    ]
     return attribute(SCENARIO, 0, "events.jsonl", [same, *others], history or History([], size=2))
 
 
@@ -93,10 +98,24 @@ def counts(*, wrong: str = "", trials: int = 2) -> Tally:
     """Of an arm whose trials failed the check `wrong`."""
     failures = [Failure(check=wrong, ranks=[0], reasons=["rank 0: off"])] if wrong else []
     made = [
-        Trial(index=index, seed="1", evidence="", ms=1.0, outcome="fail" if wrong else "pass", failures=failures)
+        Trial(
+            index=index,
+            seed="1",
+            evidence="",
+            ms=1.0,
+            outcome="fail" if wrong else "pass",
+            failures=failures,
+        )
         for index in range(trials)
     ]
-    return Tally(trials=made, counted=trials, failed=trials if wrong else 0, voids=0, upper=1.0, upper_with_voids=1.0)
+    return Tally(
+        trials=made,
+        counted=trials,
+        failed=trials if wrong else 0,
+        voids=0,
+        upper=1.0,
+        upper_with_voids=1.0,
+    )
 
 
 @pytest.mark.parametrize(
@@ -128,7 +147,9 @@ def test_smaller_worlds_of_the_same_kind_say_where_it_begins(
     assert found is not None
     own = cell(3)
     compared = {
-        other.id: found.model_copy(update={"checks": [failure.check for failure in tally.trials[0].failures]})
+        other.id: found.model_copy(
+            update={"checks": [failure.check for failure in tally.trials[0].failures]}
+        )
         for other, tally in below.items()
         if tally is not None and tally.counted > 1 and tally.failed
     }
@@ -143,7 +164,10 @@ def test_a_world_of_one_that_crashed_is_not_wrong() -> None:
     arms = [{"control": counts(wrong="same")}, {"control": counts(wrong="same")}]
     one, two = climb([cell(1), cell(2)], [{}, {"control": found}], arms)
     assert one == {}
-    assert (words(two["control"])["wrong already in a world of one"], two["control"].first_rung) == ("open", None)
+    assert (
+        words(two["control"])["wrong already in a world of one"],
+        two["control"].first_rung,
+    ) == ("open", None)
 
 
 @pytest.mark.parametrize(
@@ -155,9 +179,14 @@ def test_a_world_of_one_that_crashed_is_not_wrong() -> None:
         ({1: [1, 2]}, ("open", "rank 0 told of none")),
     ],
 )
-def test_a_rank_that_told_no_tokens_generated_no_others(said: dict[int, list[int]], told: tuple[str, str]) -> None:
+def test_a_rank_that_told_no_tokens_generated_no_others(
+    said: dict[int, list[int]], told: tuple[str, str]
+) -> None:
     """It broke off before, or was not asked: that its tokens differ nobody knows."""
-    told_of = [Event(1, "rank", GENERATED, rank=rank, values={"prompt": 0, "ids": ids}) for rank, ids in said.items()]
+    told_of = [
+        Event(1, "rank", GENERATED, rank=rank, values={"prompt": 0, "ids": ids})
+        for rank, ids in said.items()
+    ]
     found = attributed(WRONG, history=History(told_of, size=2))
     assert found is not None
     assert [(one.word, one.why) for one in found.causes if one.what == TOKENS] == [told]

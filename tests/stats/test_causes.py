@@ -32,18 +32,29 @@ def fallen(moments: dict[int, float], *, size: int = 4, **errors: str) -> Histor
             event = event._replace(values={"code": 1, "signal": None})  # noqa: PLW2901
         events.append(event)
     for rank, at in moments.items():
-        values = {"type": errors.get(f"rank_{rank}", "AssertionError"), "message": "", "source": "x"}
+        values = {
+            "type": errors.get(f"rank_{rank}", "AssertionError"),
+            "message": "",
+            "source": "x",
+        }
         ns = int(at * MILLISECOND)
-        events.append(Event(ns=ns, by="rank", rank=rank, pid=200 + rank, name="rank.error", values=values))
+        events.append(
+            Event(ns=ns, by="rank", rank=rank, pid=200 + rank, name="rank.error", values=values)
+        )
     return History(sorted(events, key=lambda event: event.ns), size=size)
 
 
 def finding(*failed: int, check: str = "ready", size: int = 4) -> Finding:
-    ranks = tuple(RankFinding(rank=rank, passed=rank not in failed, reason="never said it") for rank in range(size))
+    ranks = tuple(
+        RankFinding(rank=rank, passed=rank not in failed, reason="never said it")
+        for rank in range(size)
+    )
     return Finding(check=check, kind="event", ranks=ranks)
 
 
-def judged(history: History, *findings: Finding, stated: dict[str, Any] | None = None) -> DeviationCode | None:
+def judged(
+    history: History, *findings: Finding, stated: dict[str, Any] | None = None
+) -> DeviationCode | None:
     found = deviation(
         MustFail.model_validate(stated or STATED),
         findings,
@@ -75,9 +86,12 @@ def test_the_evidence_of_a_control_is_whole(check: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("at", "code"), [(19.9, DeviationCode.CAUSE_ELSEWHERE), (20.0, None), (21.0, None), (23.0, None)]
+    ("at", "code"),
+    [(19.9, DeviationCode.CAUSE_ELSEWHERE), (20.0, None), (21.0, None), (23.0, None)],
 )
-def test_an_end_before_the_first_stated_one_is_a_cause(at: float, code: DeviationCode | None) -> None:
+def test_an_end_before_the_first_stated_one_is_a_cause(
+    at: float, code: DeviationCode | None
+) -> None:
     """What ends after the first of the stated ranks may be its consequence."""
     history = fallen({**BOTH, 3: at}, rank_3="RuntimeError")
     assert judged(history, finding(1, 2)) == code
@@ -101,12 +115,16 @@ def test_the_deadline_is_no_end_that_was_stated() -> None:
 def test_a_failure_of_the_harness_is_no_failure_of_the_control() -> None:
     """Nothing is counted as stated where the harness itself broke."""
     history = fallen(BOTH)
-    broken = Event(ns=1, by="harness", name="harness.error", values={"type": "OSError", "message": "m"})
+    broken = Event(
+        ns=1, by="harness", name="harness.error", values={"type": "OSError", "message": "m"}
+    )
     events = sorted([*(seen.event for seen in history.seen), broken], key=lambda event: event.ns)
     assert judged(History(events, size=4), finding(1, 2)) == DeviationCode.HARNESS_FAILED
 
 
-@pytest.mark.parametrize(("error", "code"), [("AssertionError", None), ("KeyError", DeviationCode.OTHER_ERROR)])
+@pytest.mark.parametrize(
+    ("error", "code"), [("AssertionError", None), ("KeyError", DeviationCode.OTHER_ERROR)]
+)
 def test_each_stated_rank_ends_as_stated(error: str, code: DeviationCode | None) -> None:
     """The last of them too."""
     assert judged(fallen(BOTH, rank_2=error), finding(1, 2)) == code
@@ -128,7 +146,10 @@ def test_an_end_that_belongs_to_the_bug_is_no_cause() -> None:
     """What `also` states of a rank excuses that end on that rank, and no other one."""
     history = fallen({**BOTH, 3: 19.0}, rank_3="RuntimeError")
     assert judged(history, finding(1, 2), stated=also_of(3)) is None
-    assert judged(history, finding(1, 2), stated=also_of(3, "OSError")) == DeviationCode.CAUSE_ELSEWHERE
+    assert (
+        judged(history, finding(1, 2), stated=also_of(3, "OSError"))
+        == DeviationCode.CAUSE_ELSEWHERE
+    )
     assert judged(history, finding(1, 2), stated=also_of(0)) == DeviationCode.CAUSE_ELSEWHERE
 
 
@@ -144,15 +165,22 @@ def test_what_is_said_of_a_check_that_failed_otherwise() -> None:
     assert text_of(fallen(BOTH), finding(1)) == "check ready failed on rank 1 instead of ranks 1, 2"
     assert text_of(fallen(BOTH), finding()) == "check ready held on every rank"
     other = finding(0, check="ended")
-    assert text_of(fallen(BOTH), finding(), other) == "check ready held on every rank; ended failed instead"
+    assert (
+        text_of(fallen(BOTH), finding(), other)
+        == "check ready held on every rank; ended failed instead"
+    )
 
 
 def on(machines: list[int], history: History) -> History:
     """The same world over machines, named by their numbers."""
     events = [
-        seen.event._replace(values={**seen.event.values, "backend": "gloo", "machines": {"of": machines}})
-        if seen.event.name == "world.begin"
-        else seen.event
+        (
+            seen.event._replace(
+                values={**seen.event.values, "backend": "gloo", "machines": {"of": machines}}
+            )
+            if seen.event.name == "world.begin"
+            else seen.event
+        )
         for seen in history.seen
     ]
     return History(events, size=history.size)
@@ -160,9 +188,16 @@ def on(machines: list[int], history: History) -> History:
 
 @pytest.mark.parametrize(
     ("machines", "code"),
-    [([0, 1, 2, 3], DeviationCode.CAUSE_ELSEWHERE), ([0, 1, 2, 1], None), ([0, 1, 2, 2], None), ([0, 1, 1, 1], None)],
+    [
+        ([0, 1, 2, 3], DeviationCode.CAUSE_ELSEWHERE),
+        ([0, 1, 2, 1], None),
+        ([0, 1, 2, 2], None),
+        ([0, 1, 1, 1], None),
+    ],
 )
-def test_times_of_two_machines_are_not_compared(machines: list[int], code: DeviationCode | None) -> None:
+def test_times_of_two_machines_are_not_compared(
+    machines: list[int], code: DeviationCode | None
+) -> None:
     """An end on another machine than all of the stated ranks may be a cause, whenever it was; on one of theirs not."""
     history = fallen({**BOTH, 3: 30.0}, rank_3="RuntimeError")
     assert judged(on(machines, history), finding(1, 2)) == code
@@ -171,7 +206,10 @@ def test_times_of_two_machines_are_not_compared(machines: list[int], code: Devia
 def test_the_stated_end_on_another_rank_is_the_bug_too() -> None:
     """A rank that the check does not ask may fail first, in the stated way."""
     assert judged(fallen({**BOTH, 3: 19.0}), finding(1, 2)) is None
-    assert judged(fallen({**BOTH, 3: 19.0}, rank_3="KeyError"), finding(1, 2)) == DeviationCode.CAUSE_ELSEWHERE
+    assert (
+        judged(fallen({**BOTH, 3: 19.0}, rank_3="KeyError"), finding(1, 2))
+        == DeviationCode.CAUSE_ELSEWHERE
+    )
 
 
 @pytest.mark.parametrize("what", ["silent", "stopped"])
@@ -179,11 +217,17 @@ def test_a_rank_that_did_not_end_by_itself_did_not_end_as_stated(what: str) -> N
     """Whatever it raised before: the harness had to stop it, or nobody saw its end."""
     events = []
     for seen in fallen(BOTH).seen:
-        if what == "silent" and seen.event.rank == 2 and seen.event.name in ("rank.error", "rank.exited"):
+        if (
+            what == "silent"
+            and seen.event.rank == 2
+            and seen.event.name in ("rank.error", "rank.exited")
+        ):
             continue
         events.append(seen.event)
     if what == "stopped":
-        events.append(Event(ns=events[-1].ns, by="harness", name="world.stopped", values={"ranks": [2]}))
+        events.append(
+            Event(ns=events[-1].ns, by="harness", name="world.stopped", values={"ranks": [2]})
+        )
     assert judged(History(events, size=4), finding(1, 2)) == DeviationCode.STOPPED
 
 
@@ -194,9 +238,11 @@ def gone(*ranks: int, history: History) -> History:
     """The same world in which these ranks say that their peer is gone."""
     message = {"type": "RuntimeError", "message": "gloo/transport/tcp: Connection closed by peer"}
     events = [
-        seen.event._replace(values=message)
-        if seen.event.name == "rank.error" and seen.event.rank in ranks
-        else seen.event
+        (
+            seen.event._replace(values=message)
+            if seen.event.name == "rank.error" and seen.event.rank in ranks
+            else seen.event
+        )
         for seen in history.seen
     ]
     return on([0] * history.size, History(events, size=history.size))
@@ -204,13 +250,24 @@ def gone(*ranks: int, history: History) -> History:
 
 def test_who_only_noticed_that_a_peer_was_gone_did_not_fail_first() -> None:
     """Without a stated end it is no failure of its own; if all of them did no more, nobody knows who failed."""
-    assert judged(gone(1, 2, history=fallen(BOTH)), finding(1, 2), stated=UNSAID) == DeviationCode.PEER_GONE_ONLY
-    assert judged(gone(1, history=fallen(BOTH)), finding(1, 2), stated=UNSAID) == DeviationCode.UNSTATED_END
+    assert (
+        judged(gone(1, 2, history=fallen(BOTH)), finding(1, 2), stated=UNSAID)
+        == DeviationCode.PEER_GONE_ONLY
+    )
+    assert (
+        judged(gone(1, history=fallen(BOTH)), finding(1, 2), stated=UNSAID)
+        == DeviationCode.UNSTATED_END
+    )
 
 
 def test_where_a_gone_peer_is_stated_whoever_ended_otherwise_is_the_cause() -> None:
     """Earlier or later: the stated error only says that another rank ended."""
-    stated = {"check": "ready", "ranks": [1, 2], "error": "RuntimeError", "message": "closed by peer"}
+    stated = {
+        "check": "ready",
+        "ranks": [1, 2],
+        "error": "RuntimeError",
+        "message": "closed by peer",
+    }
     assert judged(gone(1, 2, history=fallen(BOTH)), finding(1, 2), stated=stated) is None
     for at in (19.0, 30.0):
         history = gone(1, 2, history=fallen({**BOTH, 3: at}, rank_3="ValueError"))
@@ -238,7 +295,11 @@ WANT: dict[str, tuple[dict[str, Any], dict[str, Any], DeviationCode | None]] = {
     "another shape, as stated": ({"lacks": "shape"}, {"shape": True}, None),
     "NaN, as stated": ({"lacks": "nonfinite"}, {"nonfinite": True}, None),
     "no report, as stated": ({"missing": True}, {"missing": True}, None),
-    "another shape where NaN is stated": ({"lacks": "shape"}, {"nonfinite": True}, DeviationCode.NOT_COMPARED),
+    "another shape where NaN is stated": (
+        {"lacks": "shape"},
+        {"nonfinite": True},
+        DeviationCode.NOT_COMPARED,
+    ),
     "a number where another shape is stated": ({}, {"shape": True}, DeviationCode.NOT_COMPARED),
 }
 
@@ -247,17 +308,28 @@ WANT: dict[str, tuple[dict[str, Any], dict[str, Any], DeviationCode | None]] = {
 def test_a_control_fails_by_what_was_compared_or_as_stated(name: str) -> None:
     """A slip that leaves nothing to compare shows nothing of what the check can tell apart."""
     found, stated, code = WANT[name]
-    assert judged(History(healthy(4), size=4), compared(**found), stated={**UNSAID, **stated}) == code
+    assert (
+        judged(History(healthy(4), size=4), compared(**found), stated={**UNSAID, **stated}) == code
+    )
 
 
 def test_what_is_missing_because_the_rank_ended_is_told_by_its_end() -> None:
     """The end is what nobody stated, and not that something is missing."""
     assert judged(fallen(BOTH), compared(missing=True), stated=UNSAID) == DeviationCode.UNSTATED_END
-    never = [seen.event for seen in fallen(BOTH).seen if seen.event.name not in ("rank.error", "rank.exited")]
-    assert judged(History(never, size=4), compared(missing=True), stated=UNSAID) == DeviationCode.NOT_COMPARED
+    never = [
+        seen.event
+        for seen in fallen(BOTH).seen
+        if seen.event.name not in ("rank.error", "rank.exited")
+    ]
+    assert (
+        judged(History(never, size=4), compared(missing=True), stated=UNSAID)
+        == DeviationCode.NOT_COMPARED
+    )
 
 
-@pytest.mark.parametrize(("lacking", "words"), [({"lacks": "shape"}, "shape: true"), ({"uncompared": True}, "")])
+@pytest.mark.parametrize(
+    ("lacking", "words"), [({"lacks": "shape"}, "shape: true"), ({"uncompared": True}, "")]
+)
 def test_what_may_be_stated_of_a_control_is_named(lacking: dict[str, Any], words: str) -> None:
     """Of another shape it may; of what cannot be compared nothing may."""
     text = text_of(History(healthy(4), size=4), compared(**lacking), stated=UNSAID)
@@ -265,7 +337,9 @@ def test_what_may_be_stated_of_a_control_is_named(lacking: dict[str, Any], words
     assert words in text
 
 
-def fallen_silently(code: int | None, *, error: str | None = None, stopped: bool = False) -> History:
+def fallen_silently(
+    code: int | None, *, error: str | None = None, stopped: bool = False
+) -> History:
     """A world in which rank 1 ends with this code and, with a type, by an error."""
     events = []
     for event in healthy(4):
@@ -276,7 +350,9 @@ def fallen_silently(code: int | None, *, error: str | None = None, stopped: bool
         events.append(event)
     last = events[-1].ns
     if error is not None:
-        events.append(Event(ns=last, by="rank", rank=1, pid=201, name="rank.error", values={"type": error}))
+        events.append(
+            Event(ns=last, by="rank", rank=1, pid=201, name="rank.error", values={"type": error})
+        )
     if stopped:
         events.append(Event(ns=last, by="harness", name="world.stopped", values={"ranks": [1]}))
     return History(events, size=4)
@@ -289,7 +365,9 @@ def one_failed(kind: str) -> Finding:
 ONE = {"check": "ready", "ranks": [1]}
 
 
-def coded(code: int | None, *, error: str | None = None, kind: str = "event", stopped: bool = False) -> Any:
+def coded(
+    code: int | None, *, error: str | None = None, kind: str = "event", stopped: bool = False
+) -> Any:
     """What is judged of a check that rank 1 fails, which ends like this."""
     return judged(fallen_silently(code, error=error, stopped=stopped), one_failed(kind), stated=ONE)
 
@@ -321,7 +399,10 @@ def test_where_an_end_is_stated_the_end_is_asked(kind: str) -> None:
     """A rank that raised what is stated need not have given anything that could be compared."""
     history = fallen(BOTH)
     assert judged(history, compared(kind, uncompared=True)) is None
-    assert judged(history, compared(kind, uncompared=True), stated={**STATED, "source": "y"}) is not None
+    assert (
+        judged(history, compared(kind, uncompared=True), stated={**STATED, "source": "y"})
+        is not None
+    )
 
 
 @pytest.mark.parametrize(
@@ -333,7 +414,9 @@ def test_where_an_end_is_stated_the_end_is_asked(kind: str) -> None:
         ("exit", 1, DeviationCode.CAUSE_ELSEWHERE),
     ],
 )
-def test_the_moment_at_which_a_check_fails(kind: str, line: int | None, code: DeviationCode | None) -> None:
+def test_the_moment_at_which_a_check_fails(
+    kind: str, line: int | None, code: DeviationCode | None
+) -> None:
     """A wrong value fails at its event, if there is one; what is asked of an end fails at the end."""
     history = fallen({3: 19.0}, rank_3="RuntimeError")
     assert judged(history, compared(kind, line=line), stated=UNSAID) == code
@@ -341,7 +424,14 @@ def test_the_moment_at_which_a_check_fails(kind: str, line: int | None, code: De
 
 def test_beside_a_hang_nobody_may_have_ended() -> None:
     """Where a rank ended by what nobody stated the others may only wait for it."""
-    raised = Event(ns=7, by="rank", rank=1, pid=8, name="rank.error", values={"type": "KeyError", "message": "k"})
+    raised = Event(
+        ns=7,
+        by="rank",
+        rank=1,
+        pid=8,
+        name="rank.error",
+        values={"type": "KeyError", "message": "k"},
+    )
     must_fail = MustFail.model_validate({"hang": {"function": "check"}, "ranks": [0]})
 
     def code(*more: Event) -> DeviationCode | None:
@@ -358,15 +448,23 @@ def test_beside_a_hang_nobody_may_have_ended() -> None:
 # -- ends ----------------------------------------------------------------------------------------------
 
 
-def an_end(error: dict[str, Any] | None = None, *, code: int | None = 1, signal: str | None = None) -> RankEnd:
+def an_end(
+    error: dict[str, Any] | None = None, *, code: int | None = 1, signal: str | None = None
+) -> RankEnd:
     """The end of a rank that raises this, and ends with this code or signal."""
     events = [
-        event._replace(values={"code": code, "signal": signal}) if event.name == "rank.exited" else event
+        (
+            event._replace(values={"code": code, "signal": signal})
+            if event.name == "rank.exited"
+            else event
+        )
         for event in healthy(1)
         if event.name != "subject.end"
     ]
     if error is not None:
-        events.append(Event(ns=events[-1].ns, by="rank", rank=0, pid=200, name="rank.error", values=error))
+        events.append(
+            Event(ns=events[-1].ns, by="rank", rank=0, pid=200, name="rank.error", values=error)
+        )
     return ends(History(events, size=1), faults={})[0]
 
 
@@ -380,13 +478,21 @@ DIFFERS: dict[str, tuple[RankEnd, dict[str, Any], DeviationCode | None]] = {
     "a slip that is stated": (an_end(NAME), {"error": "NameError", "source": "x"}, None),
     "another text": (an_end(VALUE), {"message": "was not"}, DeviationCode.OTHER_MESSAGE),
     "another line": (an_end(VALUE), {"source": "y"}, DeviationCode.OTHER_SOURCE),
-    "another type": (an_end(VALUE), {"error": "KeyError", "source": "x"}, DeviationCode.OTHER_ERROR),
+    "another type": (
+        an_end(VALUE),
+        {"error": "KeyError", "source": "x"},
+        DeviationCode.OTHER_ERROR,
+    ),
     "nothing raised": (an_end(), {"source": "x"}, DeviationCode.OTHER_ERROR),
     "its own context": (an_end({**VALUE, "ours": True}), {"source": "x"}, DeviationCode.SLIP),
     "the code": (an_end(code=3), {"code": 3}, None),
     "another code": (an_end(code=3), {"code": 4}, DeviationCode.OTHER_EXIT_CODE),
     "the signal": (an_end(code=None, signal="SIGSEGV"), {"signal": "SIGSEGV"}, None),
-    "another signal": (an_end(code=None, signal="SIGSEGV"), {"signal": "SIGKILL"}, DeviationCode.OTHER_SIGNAL),
+    "another signal": (
+        an_end(code=None, signal="SIGSEGV"),
+        {"signal": "SIGKILL"},
+        DeviationCode.OTHER_SIGNAL,
+    ),
     "a code for a signal": (an_end(code=1), {"signal": "SIGKILL"}, DeviationCode.OTHER_SIGNAL),
 }
 
@@ -418,7 +524,9 @@ def test_how_a_rank_ended_whose_end_nobody_saw(name: str, words: str) -> None:
     history = History(
         [
             Event(ns=1, by="harness", name="world.begin", values=placed),
-            Event(ns=2, by="harness", name=name, values={"machine": "two", "why": "it fell silent"}),
+            Event(
+                ns=2, by="harness", name=name, values={"machine": "two", "why": "it fell silent"}
+            ),
         ],
         size=2,
     )
@@ -426,7 +534,9 @@ def test_how_a_rank_ended_whose_end_nobody_saw(name: str, words: str) -> None:
     assert how_it_ended(history, 0) == "its end was not seen"
 
 
-def ended_by(values: dict[str, Any], *, returned: bool = False, stopped: bool = False, lost: bool = False) -> str:
+def ended_by(
+    values: dict[str, Any], *, returned: bool = False, stopped: bool = False, lost: bool = False
+) -> str:
     """How a rank ended, in words, of one that its process tells this of."""
     placed = {"machines": {"of": [0], "called": ["one"]}} if lost else {}
     events = [Event(ns=1, by="harness", name="world.begin", values=placed)]
@@ -435,13 +545,23 @@ def ended_by(values: dict[str, Any], *, returned: bool = False, stopped: bool = 
     if stopped:
         events.append(Event(ns=3, by="harness", name="world.stopped", values={"ranks": [0]}))
     if lost:
-        events.append(Event(ns=4, by="harness", name="machine.lost", values={"machine": "one", "why": "it is cut off"}))
+        events.append(
+            Event(
+                ns=4,
+                by="harness",
+                name="machine.lost",
+                values={"machine": "one", "why": "it is cut off"},
+            )
+        )
     events.append(Event(ns=5, by="server", rank=0, pid=7, name="rank.exited", values=values))
     return how_it_ended(History(events, size=1), 0)
 
 
 KILLED = {"code": None, "signal": "SIGKILL"}
-FOREIGN = "SIGKILL, sent by nobody here (the kernel, out of memory, or another process) before the subject returned"
+FOREIGN = (
+    "SIGKILL, sent by nobody here (the kernel, out of memory, or another process) before the"
+    " subject returned"
+)
 
 
 @pytest.mark.parametrize(
@@ -452,7 +572,10 @@ FOREIGN = "SIGKILL, sent by nobody here (the kernel, out of memory, or another p
         ({"values": {"code": None, "signal": "SIGSEGV"}}, "SIGSEGV before the subject returned"),
         ({"values": KILLED}, FOREIGN),
         ({"values": KILLED, "stopped": True}, "SIGKILL before the subject returned"),
-        ({"values": KILLED, "lost": True}, "its machine one was lost: it is cut off; the rank ended with SIGKILL"),
+        (
+            {"values": KILLED, "lost": True},
+            "its machine one was lost: it is cut off; the rank ended with SIGKILL",
+        ),
     ],
 )
 def test_how_a_rank_ended_in_words(given: dict[str, Any], words: str) -> None:
@@ -465,7 +588,10 @@ def test_what_a_rank_raised_in_words() -> None:
 
     def said(**values: Any) -> str:
         return how_it_ended(
-            History([Event(ns=1, by="rank", rank=0, pid=7, name="rank.error", values=values)], size=1), 0
+            History(
+                [Event(ns=1, by="rank", rank=0, pid=7, name="rank.error", values=values)], size=1
+            ),
+            0,
         )
 
     assert said(type="E", message="m", source="x()") == "E: m at 'x()'"
@@ -475,14 +601,23 @@ def test_what_a_rank_raised_in_words() -> None:
 def test_a_program_says_nothing_of_a_return() -> None:
     """It has no subject that could return."""
     started = Event(ns=1, by="harness", name="world.begin", values={"program": True})
-    ended = Event(ns=2, by="server", rank=0, pid=7, name="rank.exited", values={"code": 1, "signal": None})
+    ended = Event(
+        ns=2, by="server", rank=0, pid=7, name="rank.exited", values={"code": 1, "signal": None}
+    )
     assert how_it_ended(History([started, ended], size=1), 0) == "code 1"
 
 
 @pytest.mark.parametrize(
     ("models", "in_home", "words"),
     [
-        (["a", "b"], True, "E (a, b: only in the user's own cache, name it under inputs, or set world.home: shared)"),
+        (
+            ["a", "b"],
+            True,
+            (
+                "E (a, b: only in the user's own cache, name it under inputs, or set world.home:"
+                " shared)"
+            ),
+        ),
         (["a"], False, "E (a: only in the user's own cache, name it under inputs)"),
         ("a", False, "E (: only in the user's own cache, name it under inputs)"),
     ],
@@ -491,7 +626,13 @@ def test_a_model_that_a_rank_did_not_find_is_named(models: Any, in_home: bool, w
     """With what to do about it."""
     events = [
         Event(ns=1, by="rank", rank=0, pid=7, name="rank.error", values={"type": "E"}),
-        Event(ns=2, by="harness", rank=0, name="cache.missed", values={"models": models, "in_home": in_home}),
+        Event(
+            ns=2,
+            by="harness",
+            rank=0,
+            name="cache.missed",
+            values={"models": models, "in_home": in_home},
+        ),
     ]
     assert how_it_ended(History(events, size=1), 0) == words
 
@@ -531,7 +672,9 @@ def test_a_clean_end_is_one_in_which_nothing_went_wrong(what: str) -> None:
     if what == "stopped":
         events.append(Event(ns=last, by="harness", name="world.stopped", values={"ranks": [0]}))
     if what == "error":
-        events.append(Event(ns=last, by="rank", rank=0, pid=200, name="rank.error", values={"type": "E"}))
+        events.append(
+            Event(ns=last, by="rank", rank=0, pid=200, name="rank.error", values={"type": "E"})
+        )
     found = ends(History(events, size=1), faults={})[0]
     assert found.is_clean is (what == "nothing")
 
@@ -571,11 +714,17 @@ def test_the_last_frame_in_a_librarys_file_counts() -> None:
     assert source_of(error, "v.py") is None
 
 
-@pytest.mark.parametrize(("code", "is_slip"), [(125, False), (126, True), (127, True), (128, False)])
+@pytest.mark.parametrize(
+    ("code", "is_slip"), [(125, False), (126, True), (127, True), (128, False)]
+)
 def test_a_program_that_is_not_there_is_a_slip(code: int, *, is_slip: bool) -> None:
     """A shell ends with 126 or 127 where it cannot start what it was given."""
     events = [
-        event._replace(values={"code": code, "signal": None}) if event.name == "rank.exited" else event
+        (
+            event._replace(values={"code": code, "signal": None})
+            if event.name == "rank.exited"
+            else event
+        )
         for event in healthy(1)
     ]
     assert ends(History(events, size=1), faults={})[0].is_slip is is_slip

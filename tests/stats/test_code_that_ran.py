@@ -10,7 +10,14 @@ import pytest
 
 from harness.events import Event
 from harness.history import History
-from harness.stats.counterparts import Counterparts, InstalledCopy, is_below, is_data, longest_alike, spread
+from harness.stats.counterparts import (
+    Counterparts,
+    InstalledCopy,
+    is_below,
+    is_data,
+    longest_alike,
+    spread,
+)
 from harness.stats.provenance import (
     ArmEnvironment,
     Checkout,
@@ -85,7 +92,9 @@ def test_a_rank_tells_after_its_subject_ended(ends_at: int, *, is_told: bool) ->
     """A list from before the end leaves out what was loaded later."""
     content = listing()
     unproved, _ = heard(trial(digest_of(content), ends_at=ends_at), content)
-    assert unproved == (set() if is_told else {"candidate: a rank did not tell at its end what it had loaded"})
+    assert unproved == (
+        set() if is_told else {"candidate: a rank did not tell at its end what it had loaded"}
+    )
 
 
 @pytest.mark.parametrize(("code", "ends_at"), [(1, 1), (0, None)])
@@ -94,7 +103,16 @@ def test_a_rank_that_broke_off_need_not_tell_at_its_end(code: int, ends_at: int 
     content = listing()
     said = trial(digest_of(content), ends_at=ends_at)
     events = [seen.event for seen in said.seen if seen.event.name != "rank.exited"]
-    events.append(Event(ns=99, by="server", rank=0, pid=7, name="rank.exited", values={"code": code, "signal": None}))
+    events.append(
+        Event(
+            ns=99,
+            by="server",
+            rank=0,
+            pid=7,
+            name="rank.exited",
+            values={"code": code, "signal": None},
+        )
+    )
     assert heard(History(events, size=1), content)[0] == set()
 
 
@@ -134,7 +152,9 @@ ENGINE = copy(**{"engine/__init__.py": OURS, "engine/core.py": OURS})
 REPOSITORY = {"src/engine/__init__.py": OURS, "src/engine/core.py": OURS}
 
 
-def source(installed: InstalledCopy = ENGINE, *, hidden: tuple[str, ...] = (), **more: Any) -> Source:
+def source(
+    installed: InstalledCopy = ENGINE, *, hidden: tuple[str, ...] = (), **more: Any
+) -> Source:
     roots = {"engine": [("", "src/")]}
     known = Counterparts(roots=roots, files=REPOSITORY, installed=[installed], hidden=hidden)
     return Source(**{"declared": (), "files": REPOSITORY, "counterparts": known, **more})
@@ -180,11 +200,15 @@ def test_the_content_of_an_input_needs_no_counterpart() -> None:
 
 def test_a_package_that_hides_a_folder_of_the_arm_is_named() -> None:
     """A folder without `__init__.py` loses against an installed package of its name."""
-    assert "of the arm's folder is hidden by the installed engine 1.0" in reasons(source(hidden=("engine",)))
+    assert "of the arm's folder is hidden by the installed engine 1.0" in reasons(
+        source(hidden=("engine",))
+    )
     part = InstalledCopy(name="engine", version="1.0", files={"engine/sub/mod.py": OURS})
     assert "hidden" not in reasons(source(part, hidden=("engine",)))
     for name, is_hidden in (("engine.py", True), ("other.py", False)):
-        whole = InstalledCopy(name="engine", version="1.0", files={"engine/sub/mod.py": OURS, name: OURS})
+        whole = InstalledCopy(
+            name="engine", version="1.0", files={"engine/sub/mod.py": OURS, name: OURS}
+        )
         assert ("hidden" in reasons(source(whole, hidden=("engine",)))) is is_hidden
 
 
@@ -217,8 +241,12 @@ def test_a_declared_name_without_a_place_proves_nothing() -> None:
     assert "the repository has it at no place that is known" in found
 
 
-@pytest.mark.parametrize(("others", "words"), [((OURS,), "core.py of the repository: set"), ((OTHER,), ", and 1 more")])
-def test_of_files_that_differ_one_is_named_and_the_others_counted(others: tuple[str], words: str) -> None:
+@pytest.mark.parametrize(
+    ("others", "words"), [((OURS,), "core.py of the repository: set"), ((OTHER,), ", and 1 more")]
+)
+def test_of_files_that_differ_one_is_named_and_the_others_counted(
+    others: tuple[str], words: str
+) -> None:
     """None is left out of the count, and where there is one nothing is counted."""
     other = copy(**{"engine/__init__.py": others[0], "engine/core.py": OTHER})
     found = reasons(source(other))
@@ -226,10 +254,18 @@ def test_of_files_that_differ_one_is_named_and_the_others_counted(others: tuple[
     assert "0 more" not in found
 
 
-def came(files: dict[str, str], *, record: str = "as", distribution: str | None = "engine") -> bytes:
+def came(
+    files: dict[str, str], *, record: str = "as", distribution: str | None = "engine"
+) -> bytes:
     """A list of files in question that were imported as `engine`."""
     version = distribution and "1.0"
-    other = {"package": "engine", "distribution": distribution, "version": version, "record": record, "files": files}
+    other = {
+        "package": "engine",
+        "distribution": distribution,
+        "version": version,
+        "record": record,
+        "files": files,
+    }
     return listing(other)
 
 
@@ -260,7 +296,9 @@ def test_of_an_editable_install_the_loaded_files_are_held(installed: list[Instal
     known = Counterparts(roots={"engine": [("", "src/")]}, files=REPOSITORY, installed=installed)
     given = Source(declared=("engine",), files=REPOSITORY, counterparts=known)
     assert reasons(given, came({"engine/core.py": OURS}, record="absent")) == ""
-    assert "engine/core.py came from" in reasons(given, came({"engine/core.py": OTHER}, record="absent"))
+    assert "engine/core.py came from" in reasons(
+        given, came({"engine/core.py": OTHER}, record="absent")
+    )
 
 
 def test_a_finder_among_the_packages_is_no_copy_of_them() -> None:
@@ -272,7 +310,9 @@ def test_a_finder_among_the_packages_is_no_copy_of_them() -> None:
 def test_what_was_told_file_by_file_is_held_as_a_whole_too() -> None:
     """Where a rank loaded one file of an installed copy the others have to be the commit's as well."""
     other = copy(**{"engine/__init__.py": OTHER, "engine/core.py": OURS})
-    assert "engine/__init__.py is not as src/engine" in reasons(source(other), came({"engine/core.py": OURS}))
+    assert "engine/__init__.py is not as src/engine" in reasons(
+        source(other), came({"engine/core.py": OURS})
+    )
 
 
 def test_what_the_scenario_names_is_no_copy_of_the_repository() -> None:
@@ -284,7 +324,8 @@ def test_what_the_scenario_names_is_no_copy_of_the_repository() -> None:
 
 
 @pytest.mark.parametrize(
-    ("sha256", "declared", "is_proved"), [(OURS, True, True), (OTHER, True, False), (OTHER, False, True)]
+    ("sha256", "declared", "is_proved"),
+    [(OURS, True, True), (OTHER, True, False), (OTHER, False, True)],
 )
 def test_the_rankproof_that_runs_is_held_where_it_is_the_subject(
     sha256: str, *, declared: bool, is_proved: bool
@@ -320,21 +361,28 @@ def test_a_copy_of_what_is_declared_and_unmapped_proves_nothing() -> None:
         "files": {"motor/core.py": OURS},
     }
     declared = Source(declared=("motor",), files=files, counterparts=known)
-    assert "motor/core.py came from an installed copy (motor 1.0)" in reasons(declared, listing(other))
+    assert "motor/core.py came from an installed copy (motor 1.0)" in reasons(
+        declared, listing(other)
+    )
     assert reasons(Source(declared=(), files=files, counterparts=known), listing(other)) == ""
 
 
 @pytest.mark.parametrize(("record", "told"), [("as", 0), ("absent", 1)])
 def test_an_editable_install_on_purpose_is_named(record: str, told: int) -> None:
     """Nothing proves its files, so that they stand in the report; those of a wheel its RECORD proves."""
-    found = judge(came({"engine/core.py": OTHER}, record=record), Source(declared=(), files={}, installed=True))
+    found = judge(
+        came({"engine/core.py": OTHER}, record=record),
+        Source(declared=(), files={}, installed=True),
+    )
     assert (found.unproven, len(found.beside)) == (frozenset(), told)
     assert all("of an editable install" in one for one in found.beside)
 
 
 def test_of_files_that_are_not_proved_one_is_named_and_the_others_counted() -> None:
     """Each of them is one of those that are not the code."""
-    found = reasons(NONE, came({"engine/a.py": OTHER, "engine/b.py": OTHER}, record="absent", distribution=None))
+    found = reasons(
+        NONE, came({"engine/a.py": OTHER, "engine/b.py": OTHER}, record="absent", distribution=None)
+    )
     assert found.startswith("engine/a.py and 1 more came from outside")
 
 
@@ -345,7 +393,9 @@ def test_data_that_nothing_records_is_named_unless_the_repository_has_it() -> No
     found = judge(came(table, record="absent"), Source(declared=(), files={}))
     assert (found.unproven, len(found.beside)) == (frozenset(), 1)
     assert "data beside what was loaded" in next(iter(found.beside))
-    assert "table.json came from" in reasons(Source(declared=("engine",), files={}), came(table, record="absent"))
+    assert "table.json came from" in reasons(
+        Source(declared=("engine",), files={}), came(table, record="absent")
+    )
     assert "(its own differs)" in reasons(given, came(table, record="absent", distribution=None))
 
 
@@ -378,8 +428,16 @@ def test_half_of_the_modules_make_a_root(ours: int, others: int, *, is_root: boo
 
 def test_only_modules_below_a_name_make_a_root() -> None:
     """Other packages and data of the same distribution are not counted against it."""
-    known = Counterparts(roots={"engine": [("", "src/")]}, files={"src/engine/a.py": OURS}, installed=())
-    others = ["other/a.py", "other/b.py", "engine/a.json", "engine/b.so", "engine-1.0.dist-info/RECORD"]
+    known = Counterparts(
+        roots={"engine": [("", "src/")]}, files={"src/engine/a.py": OURS}, installed=()
+    )
+    others = [
+        "other/a.py",
+        "other/b.py",
+        "engine/a.json",
+        "engine/b.so",
+        "engine-1.0.dist-info/RECORD",
+    ]
     assert known.places("engine", ["engine/a.py", *others]) == [("", "src/")]
     assert known.places("engine", others) == []
 
@@ -388,7 +446,12 @@ def test_a_module_that_the_repository_lacks_is_not_its_own() -> None:
     """A build may leave a compiled file or its version there, and no other module."""
     places = [("", "src/")]
     known = Counterparts(roots={"engine": places}, files={"src/engine/a.py": OURS}, installed=())
-    added = {"engine/a.py": OURS, "engine/more.py": OURS, "engine/_version.py": OURS, "engine/b.so": OURS}
+    added = {
+        "engine/a.py": OURS,
+        "engine/more.py": OURS,
+        "engine/_version.py": OURS,
+        "engine/b.so": OURS,
+    }
     assert list(known.differing(added, places, "engine")) == ["engine/more.py is not"]
     assert known.made(added, places, "engine").keys() == {"engine/_version.py", "engine/b.so"}
 
@@ -468,7 +531,11 @@ def test_what_a_name_imports(file: str, *, is_its: bool) -> None:
 
 def test_commands_are_no_data() -> None:
     """What an install writes into `bin` names its interpreter, and is like no file of the repository."""
-    places = {"../../../bin/engine": False, "../../../share/engine/table.json": True, "engine/table.json": False}
+    places = {
+        "../../../bin/engine": False,
+        "../../../share/engine/table.json": True,
+        "engine/table.json": False,
+    }
     assert {file: is_data(file) for file in places} == places
     assert not is_data("../../../share/engine/__pycache__/a.pyc")
 
@@ -476,7 +543,9 @@ def test_commands_are_no_data() -> None:
 def test_a_place_may_have_another_name_in_the_repository() -> None:
     """`package_dir` maps the beginning of a path, and the rest stays."""
     place = ("engine/", "python/impl/")
-    known = Counterparts(roots={"engine": [place]}, files={"python/impl/core.py": OURS}, installed=())
+    known = Counterparts(
+        roots={"engine": [place]}, files={"python/impl/core.py": OURS}, installed=()
+    )
     assert known.places("engine", ["engine/core.py"]) == [place]
     assert list(known.differing({"engine/core.py": OTHER}, [place], "engine")) == [
         "engine/core.py is not as python/impl/core.py"
@@ -485,7 +554,12 @@ def test_a_place_may_have_another_name_in_the_repository() -> None:
 
 def test_the_longest_ending_tells_which_data_it_is() -> None:
     """Of files with one name those count that share most of the path, and none that shares less."""
-    paths = ["x/table.json", "share/engine/table.json", "old/engine/table.json", "share/engine/other.json"]
+    paths = [
+        "x/table.json",
+        "share/engine/table.json",
+        "old/engine/table.json",
+        "share/engine/other.json",
+    ]
     wanted = "../../share/engine/table.json"
     assert longest_alike(wanted, paths) == ["share/engine/table.json"]
     assert longest_alike("../../engine/table.json", paths) == [
@@ -503,17 +577,28 @@ def test_a_folder_without_init_can_be_hidden() -> None:
 
 def test_each_folder_below_is_looked_for_by_itself() -> None:
     """Where no folder holds more than half of all the data each part of it may come from elsewhere."""
-    files = {"one/a.json": OURS, "one/b.json": OURS, "two/c.json": OURS, "two/d.json": OURS, "old/c.json": OTHER}
+    files = {
+        "one/a.json": OURS,
+        "one/b.json": OURS,
+        "two/c.json": OURS,
+        "two/d.json": OURS,
+        "old/c.json": OTHER,
+    }
     four = {"x/a.json": OURS, "x/b.json": OURS, "y/c.json": OURS, "y/d.json": OURS}
     assert data(four, files) == ([], set())
     assert data({**four, "y/c.json": OTHER}, files) == (["y/c.json is not as two/c.json"], set())
-    assert data({"a.json": OURS, "y/q.json": OURS, "y/z/r.json": OURS}, files) == ([], {"y/q.json", "y/z/r.json"})
+    assert data({"a.json": OURS, "y/q.json": OURS, "y/z/r.json": OURS}, files) == (
+        [],
+        {"y/q.json", "y/z/r.json"},
+    )
 
 
 @pytest.mark.parametrize(("record", "is_proved"), [("as", True), ("differs", False)])
 def test_a_compiled_file_is_as_its_build_wrote_it(record: str, *, is_proved: bool) -> None:
     """The repository has none; the RECORD says what the build wrote, and one that differs from it nobody wrote."""
-    built = InstalledCopy(name="motor", version="1.0", files={**ENGINE.files, "engine/_core.so": THIRD})
+    built = InstalledCopy(
+        name="motor", version="1.0", files={**ENGINE.files, "engine/_core.so": THIRD}
+    )
     other = {
         "package": "engine",
         "distribution": "motor",
@@ -524,14 +609,19 @@ def test_a_compiled_file_is_as_its_build_wrote_it(record: str, *, is_proved: boo
     found = judge(listing(other), source(built))
     assert (found.unproven == frozenset()) is is_proved
     assert found.beside == (
-        {f"engine/_core.so (sha256 {THIRD}, made by the build of motor)"} if is_proved else frozenset()
+        {f"engine/_core.so (sha256 {THIRD}, made by the build of motor)"}
+        if is_proved
+        else frozenset()
     )
 
 
 def test_what_no_distribution_brought_was_made_by_its_own_build() -> None:
     """In a package that the repository holds, the package is named."""
     found = judge(
-        came({"engine/core.py": OURS, "engine/_core.so": THIRD}, record="absent", distribution=None), source()
+        came(
+            {"engine/core.py": OURS, "engine/_core.so": THIRD}, record="absent", distribution=None
+        ),
+        source(),
     )
     assert found.beside == {f"engine/_core.so (sha256 {THIRD}, made by the build of engine)"}
 
@@ -547,8 +637,18 @@ BUILT: dict[str, tuple[str, str, str, str]] = {
         "",
         "made by the build of motor, in no file of commit cccccccc",
     ),
-    "not in the wheel": ("motor/core.py", OTHER, "is not in the wheel that was built of motor 1.0", ""),
-    "new, and not in the wheel": ("motor/new.py", OTHER, "is not in the wheel that was built of motor 1.0", ""),
+    "not in the wheel": (
+        "motor/core.py",
+        OTHER,
+        "is not in the wheel that was built of motor 1.0",
+        "",
+    ),
+    "new, and not in the wheel": (
+        "motor/new.py",
+        OTHER,
+        "is not in the wheel that was built of motor 1.0",
+        "",
+    ),
     "changed by the build": ("motor/core.py", THIRD, "is not as commit cccccccccccc has it", ""),
 }
 
@@ -557,8 +657,17 @@ BUILT: dict[str, tuple[str, str, str, str]] = {
 def test_a_package_from_a_checkout_is_as_its_wheel_and_its_commit(name: str) -> None:
     """Every file is of the wheel, and the commit's if that has such a one; what the build alone wrote is named."""
     file, sha256, words, beside = BUILT[name]
-    other = {"package": "motor", "distribution": "motor", "version": "1.0", "record": "as", "files": {file: sha256}}
-    found = judge(listing(other), Source(declared=(), files={}, named=("motor",), checkouts={"motor": CHECKOUT}))
+    other = {
+        "package": "motor",
+        "distribution": "motor",
+        "version": "1.0",
+        "record": "as",
+        "files": {file: sha256},
+    }
+    found = judge(
+        listing(other),
+        Source(declared=(), files={}, named=("motor",), checkouts={"motor": CHECKOUT}),
+    )
     assert [words in one for one in found.unproven] == ([True] if words else [])
     assert [beside in one for one in found.beside] == ([True] if beside else [])
 
@@ -580,7 +689,9 @@ def test_what_a_list_tells_of_distributions() -> None:
     assert told(content) == ([(name, "a.py", OURS) for name in records], 0)
 
 
-MADE = ArmEnvironment(digest=OURS, python="3.11.2", implementation="cpython", named={"motor": ("1.0", OURS)})
+MADE = ArmEnvironment(
+    digest=OURS, python="3.11.2", implementation="cpython", named={"motor": ("1.0", OURS)}
+)
 REPORTED: dict[str, Any] = {
     "apart": True,
     "python": "3.11.2",
@@ -590,10 +701,18 @@ REPORTED: dict[str, Any] = {
 ENVIRONMENTS: dict[str, tuple[ArmEnvironment | None, Any, str]] = {
     "its own": (MADE, REPORTED, ""),
     "none": (None, None, ""),
-    "one where there is none": (None, REPORTED, "in an environment of its own, and the arm has none"),
+    "one where there is none": (
+        None,
+        REPORTED,
+        "in an environment of its own, and the arm has none",
+    ),
     "nothing told": (MADE, None, "did not run in the arm's environment"),
     "Rankproof's": (MADE, {**REPORTED, "apart": False}, "did not run in the arm's environment"),
-    "another Python": (MADE, {**REPORTED, "python": "3.12.1"}, "ran in cpython 3.12.1, not in Python 3.11.2"),
+    "another Python": (
+        MADE,
+        {**REPORTED, "python": "3.12.1"},
+        "ran in cpython 3.12.1, not in Python 3.11.2",
+    ),
     "another interpreter": (MADE, {**REPORTED, "implementation": "pypy"}, "ran in pypy 3.11.2"),
     "another release": (
         MADE,
@@ -606,7 +725,11 @@ ENVIRONMENTS: dict[str, tuple[ArmEnvironment | None, Any, str]] = {
         "motor 1.0 was installed, a rank found 1.0 or other files of it",
     ),
     "no such package": (MADE, {**REPORTED, "packages": {}}, "a rank found no such package"),
-    "packages of another form": (MADE, {**REPORTED, "packages": ["motor"]}, "a rank found no such package"),
+    "packages of another form": (
+        MADE,
+        {**REPORTED, "packages": ["motor"]},
+        "a rank found no such package",
+    ),
 }
 
 
@@ -629,7 +752,9 @@ def test_arms_differ_by_each_of_three(what: str) -> None:
     changed = {
         "files": {"a.py": OTHER},
         "arguments": {"x": 2},
-        "environment": ArmEnvironment(digest=OTHER, python="3.11.2", implementation="cpython", named={}),
+        "environment": ArmEnvironment(
+            digest=OTHER, python="3.11.2", implementation="cpython", named={}
+        ),
     }
     one = ArmCode(**given)
     assert one.same_as(ArmCode(**given))

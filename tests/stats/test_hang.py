@@ -27,7 +27,12 @@ LINES = {("subject.py", 3): "dist.all_reduce(total)", ("subject.py", 5): "contex
 
 
 def frame(line: int, *, function: str = "check", subject: bool = True) -> dict[str, JSON]:
-    return {"file": "subject.py" if subject else "torch/x.py", "line": line, "function": function, "subject": subject}
+    return {
+        "file": "subject.py" if subject else "torch/x.py",
+        "line": line,
+        "function": function,
+        "subject": subject,
+    }
 
 
 def hung(
@@ -45,17 +50,32 @@ def hung(
     events = [
         Event(ns=0, by="harness", name="world.begin", values={"size": 2, "backend": "gloo"}),
         Event(ns=1, by="harness", name="world.start", values={"ranks": [0, 1]}),
-        *(Event(ns=2, by="rank", rank=rank, pid=7 + rank, name="subject.begin", values={}) for rank in (0, 1)),
+        *(
+            Event(ns=2, by="rank", rank=rank, pid=7 + rank, name="subject.begin", values={})
+            for rank in (0, 1)
+        ),
     ]
     ns = int(at * SECOND)
-    values: dict[str, JSON] = {"seconds": seconds, "after": 0.1, "ranks": [0, 1], "spins": spins, "busy": [*busy]}
+    values: dict[str, JSON] = {
+        "seconds": seconds,
+        "after": 0.1,
+        "ranks": [0, 1],
+        "spins": spins,
+        "busy": [*busy],
+    }
     events.append(Event(ns=ns, by="harness", name="world.still", values=values))
     for sample, stacks in ((1, first), (2, first if second is None else second)):
         for rank, lines in stacks.items():
             frames: list[JSON] = [frame(1, subject=False), *(frame(line) for line in lines)]
             told: dict[str, JSON] = {"sample": sample, "threads": [{"frames": frames}]}
-            events.append(Event(ns=ns + sample, by="harness", rank=rank, name="rank.stack", values=told))
-    events.append(Event(ns=ns + 5, by="harness", name="world.stopped", values={"ranks": [0, 1], "why": "hang"}))
+            events.append(
+                Event(ns=ns + sample, by="harness", rank=rank, name="rank.stack", values=told)
+            )
+    events.append(
+        Event(
+            ns=ns + 5, by="harness", name="world.stopped", values={"ranks": [0, 1], "why": "hang"}
+        )
+    )
     return History(sorted([*events, *more], key=lambda event: event.ns), size=2)
 
 
@@ -117,7 +137,16 @@ UNPROVED = {"code": "moving", "why": "process 7 went on"}
             DeviationCode.HANG_MOVING,
         ),
         (
-            hung(more=[Event(ns=4 * SECOND, by="harness", name="world.unproved", values={"code": "unreadable"})]),
+            hung(
+                more=[
+                    Event(
+                        ns=4 * SECOND,
+                        by="harness",
+                        name="world.unproved",
+                        values={"code": "unreadable"},
+                    )
+                ]
+            ),
             stated([0]),
             0.0,
             DeviationCode.HANG_UNREADABLE,
@@ -139,7 +168,9 @@ def test_what_is_no_such_hang_is_told_as_what_it_is(
 
 def test_a_program_hangs_after_its_last_event() -> None:
     """Programs have no stacks: the last event that a rank emitted says where it stands."""
-    ready = [Event(ns=3, by="rank", rank=rank, pid=7 + rank, name="ready", values={}) for rank in (0, 1)]
+    ready = [
+        Event(ns=3, by="rank", rank=rank, pid=7 + rank, name="ready", values={}) for rank in (0, 1)
+    ]
     asked = Event(ns=4, by="rank", rank=1, pid=8, name="asked", values={})
     history = hung({}, more=[*ready, asked])
     assert judged(history, stated([1], after="asked")) is None
@@ -164,15 +195,27 @@ def test_the_window_follows_the_candidates_silence() -> None:
 
 def test_where_ranks_stood_is_shown_with_their_source() -> None:
     """Each rank's calls, innermost first, with the text of the subject's lines from the arm's own files."""
-    found = hung_trial("control", hung(), index=3, evidence="x", line_of=lambda file, line: LINES.get((file, line)))
+    found = hung_trial(
+        "control", hung(), index=3, evidence="x", line_of=lambda file, line: LINES.get((file, line))
+    )
     assert found is not None
     assert found.proof == "The world stood still for 2.5 s."
-    looped = hung_trial("control", hung(spins=True, busy=[1]), index=3, evidence="x", line_of=lambda *_: None)
+    looped = hung_trial(
+        "control", hung(spins=True, busy=[1]), index=3, evidence="x", line_of=lambda *_: None
+    )
     assert looped is not None
-    said = "The world looped, busy for 90 % of the time or more and within the same lines, for 2.5 s."
+    said = (
+        "The world looped, busy for 90 % of the time or more and within the same lines, for 2.5 s."
+    )
     assert (looped.proof, BUSY_SHARE) == (said, 0.9)
-    assert found.ranks[0].calls == ["torch/x.py:1 in check", "subject.py:3 in check: dist.all_reduce(total)"]
-    assert hung_trial("control", History([], size=2), index=0, evidence="x", line_of=lambda *_: None) is None
+    assert found.ranks[0].calls == [
+        "torch/x.py:1 in check",
+        "subject.py:3 in check: dist.all_reduce(total)",
+    ]
+    assert (
+        hung_trial("control", History([], size=2), index=0, evidence="x", line_of=lambda *_: None)
+        is None
+    )
 
 
 def test_the_call_in_which_a_rank_stood_comes_first() -> None:
@@ -197,12 +240,17 @@ def test_a_hang_whose_ledgers_must_say_why_counts_only_where_they_do() -> None:
 
     def said(**part: Any) -> DeviationCode | None:
         ranks = (RankFinding(rank=0, passed=True), RankFinding(rank=1, **part))
-        found = does_not_say_why(hang, [Finding(check="in-step", kind="ledger-agrees", ranks=ranks)])
+        found = does_not_say_why(
+            hang, [Finding(check="in-step", kind="ledger-agrees", ranks=ranks)]
+        )
         return None if found is None else found.code
 
     assert said(passed=False, reason="rank 0 made barrier #1, rank 1 all_reduce #1") is None
     assert said(passed=True) is DeviationCode.CHECK_HELD
-    assert said(passed=False, reason="it left no ledger", uncompared=True) is DeviationCode.NOT_COMPARED
+    assert (
+        said(passed=False, reason="it left no ledger", uncompared=True)
+        is DeviationCode.NOT_COMPARED
+    )
     assert does_not_say_why(HangsAt(function="combine"), []) is None
 
 
@@ -212,7 +260,9 @@ def sampled(*lines: int) -> History:
     for number, line in enumerate(lines):
         frames: list[JSON] = [frame(line), frame(3)]
         values: dict[str, JSON] = {"sample": number + 1, "threads": [{"frames": frames}]}
-        stacks.append(Event(ns=SECOND + number, by="harness", rank=0, name="rank.stack", values=values))
+        stacks.append(
+            Event(ns=SECOND + number, by="harness", rank=0, name="rank.stack", values=values)
+        )
     history = hung({1: (5,)}, second={1: (5,)}, more=stacks, spins=True)
     for seen in history.noted("world.still"):
         seen.event.values["watched"] = True  # type: ignore[index]
@@ -238,9 +288,12 @@ def test_a_loop_comes_back_to_its_lines(lines: list[int], code: DeviationCode | 
 
 
 @pytest.mark.parametrize(
-    ("many", "call", "code"), [(7, "none", DeviationCode.HANG_MOVING), (8, "none", None), (2, "futex", None)]
+    ("many", "call", "code"),
+    [(7, "none", DeviationCode.HANG_MOVING), (8, "none", None), (2, "futex", None)],
 )
-def test_a_loop_that_was_hardly_asked_is_not_told(many: int, call: str, code: DeviationCode | None) -> None:
+def test_a_loop_that_was_hardly_asked_is_not_told(
+    many: int, call: str, code: DeviationCode | None
+) -> None:
     """With few samples nobody knows whether it left its lines; a main thread that waits is asked twice alone."""
     history = sampled(*[7] * many)
     for seen in history.noted("world.still"):
@@ -248,11 +301,15 @@ def test_a_loop_that_was_hardly_asked_is_not_told(many: int, call: str, code: De
     assert judged(history, stated([0])) == code
 
 
-@pytest.mark.parametrize(("kind", "by", "rank"), [("rank.exited", "server", 1), ("said", "rank", 1)])
+@pytest.mark.parametrize(
+    ("kind", "by", "rank"), [("rank.exited", "server", 1), ("said", "rank", 1)]
+)
 def test_who_goes_on_before_it_is_stopped_does_not_hang(kind: str, by: Any, rank: int) -> None:
     """An event or an end between the proof and the last stack is movement."""
     ns = 3 * SECOND + 4
-    history = hung(more=[Event(ns=ns, by=by, rank=rank, pid=8, name=kind, values={"code": 0, "signal": None})])
+    history = hung(
+        more=[Event(ns=ns, by=by, rank=rank, pid=8, name=kind, values={"code": 0, "signal": None})]
+    )
     assert judged(history, stated([0])) is None
     for seen in history.noted("world.still"):
         seen.event.values["watched"] = False  # type: ignore[index]
@@ -267,5 +324,10 @@ def test_the_time_of_a_watch_is_not_counted_for_within() -> None:
 
 def test_a_doubt_has_a_code_of_its_own() -> None:
     """A world that stood still and may go on by itself is told from one that moved."""
-    doubt = Event(ns=4 * SECOND, by="harness", name="world.unproved", values={"code": "doubtful", "why": "a timer"})
+    doubt = Event(
+        ns=4 * SECOND,
+        by="harness",
+        name="world.unproved",
+        values={"code": "doubtful", "why": "a timer"},
+    )
     assert judged(hung(more=[doubt]), stated([0])) == DeviationCode.HANG_DOUBTFUL

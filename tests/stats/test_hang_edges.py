@@ -78,7 +78,9 @@ def test_one_thread_has_to_stand_there_both_times() -> None:
     for sample, lines in ((1, (3, 5)), (2, (5, 3))):
         threads: list[JSON] = [{"frames": [frame(line)]} for line in lines]
         values: dict[str, JSON] = {"sample": sample, "threads": threads}
-        stacks.append(Event(ns=3 * SECOND + sample, by="harness", rank=0, name="rank.stack", values=values))
+        stacks.append(
+            Event(ns=3 * SECOND + sample, by="harness", rank=0, name="rank.stack", values=values)
+        )
     assert judged(hung({}, more=stacks), stated([0])) == DeviationCode.HANG_ELSEWHERE
 
 
@@ -101,7 +103,9 @@ def test_a_window_is_enough_and_less_is_not(seconds: float, code: DeviationCode 
     assert judged(hung(seconds=seconds), stated([0]), silence=0.0) == code
 
 
-@pytest.mark.parametrize(("within", "code"), [("5s", None), ("4.9s", DeviationCode.HANG_NOT_WITHIN)])
+@pytest.mark.parametrize(
+    ("within", "code"), [("5s", None), ("4.9s", DeviationCode.HANG_NOT_WITHIN)]
+)
 def test_a_window_as_long_as_within_can_be_proved(within: str, code: DeviationCode | None) -> None:
     """Half a second of silence asks for five of stillness: within of five is just enough."""
     history = hung(seconds=5.0, at=5.5)
@@ -129,7 +133,9 @@ def test_a_stillness_without_a_number_is_none() -> None:
     assert judged(history, stated([0])) == DeviationCode.HANG_MOVING
 
 
-@pytest.mark.parametrize(("ns", "code"), [(20_000_000, None), (20_000_001, DeviationCode.HANG_MOVING)])
+@pytest.mark.parametrize(
+    ("ns", "code"), [(20_000_000, None), (20_000_001, DeviationCode.HANG_MOVING)]
+)
 def test_clocks_may_differ_at_the_edge_of_a_window(ns: int, code: DeviationCode | None) -> None:
     """A word in the first 20 ms may be from before it; one after them is movement."""
     said = Event(ns=500_000_000 + ns, by="rank", rank=1, pid=8, name="still.here", values={})
@@ -162,14 +168,22 @@ def test_where_a_rank_stands_instead_is_said() -> None:
 @pytest.mark.parametrize(
     ("place", "words"),
     [
-        ({"source": "recv()"}, "rank 0 does not hang at 'recv()': it stands in check, subject.py:3"),
-        ({"function": "recv"}, "rank 0 does not hang at function recv: it stands in check, subject.py:3"),
+        (
+            {"source": "recv()"},
+            "rank 0 does not hang at 'recv()': it stands in check, subject.py:3",
+        ),
+        (
+            {"function": "recv"},
+            "rank 0 does not hang at function recv: it stands in check, subject.py:3",
+        ),
         ({"after": "sent"}, "rank 0 does not hang at sent: it stands in check, subject.py:3"),
     ],
 )
 def test_the_place_is_named_as_it_is_stated(place: dict[str, str], words: str) -> None:
     """A line, a function and an event are told apart."""
-    found = hang_deviation(stated([0], **place), hung(), wanted=[0], silence=0.0, line_of=lambda *_: None)
+    found = hang_deviation(
+        stated([0], **place), hung(), wanted=[0], silence=0.0, line_of=lambda *_: None
+    )
     assert found == (DeviationCode.HANG_ELSEWHERE, words)
 
 
@@ -178,7 +192,9 @@ def test_who_did_not_come_to_its_end_is_named_where_nothing_hung() -> None:
 
     def said(*returned: int) -> str:
         events = [Event(ns=1, by="rank", rank=rank, pid=7, name="subject.end") for rank in returned]
-        found = hang_deviation(stated([0]), History(events, size=2), wanted=[0], silence=0.0, line_of=lambda *_: None)
+        found = hang_deviation(
+            stated([0]), History(events, size=2), wanted=[0], silence=0.0, line_of=lambda *_: None
+        )
         assert found is not None
         return found[1]
 
@@ -188,7 +204,9 @@ def test_who_did_not_come_to_its_end_is_named_where_nothing_hung() -> None:
 
 
 @pytest.mark.parametrize(("living", "samples"), [((1,), 2), ((0, 1), 1)])
-def test_only_a_living_rank_that_was_asked_twice_stands(living: tuple[int, ...], samples: int) -> None:
+def test_only_a_living_rank_that_was_asked_twice_stands(
+    living: tuple[int, ...], samples: int
+) -> None:
     """A rank that had ended, and one of which there is one stack alone, stands nowhere."""
     history = hung(second=None if samples == 2 else {1: (5,)})
     for seen in history.noted("world.still"):
@@ -196,7 +214,9 @@ def test_only_a_living_rank_that_was_asked_twice_stands(living: tuple[int, ...],
     assert judged(history, stated([0])) == DeviationCode.HANG_ELSEWHERE
 
 
-@pytest.mark.parametrize(("ns", "code"), [(3 * SECOND, DeviationCode.HANG_MOVING), (3 * SECOND + 1, None)])
+@pytest.mark.parametrize(
+    ("ns", "code"), [(3 * SECOND, DeviationCode.HANG_MOVING), (3 * SECOND + 1, None)]
+)
 def test_a_word_at_the_moment_of_the_proof_is_movement(ns: int, code: DeviationCode | None) -> None:
     """The last nanosecond belongs to the stillness; what comes later matters to a world that is watched."""
     said = Event(ns=ns, by="rank", rank=1, pid=8, name="still.here", values={})

@@ -66,7 +66,9 @@ def judged(
             # Both are arms.
             path = f"{trial_folder(cell.slug, arm, index)}/{EVENTS}"  # type: ignore[arg-type]
             files[path] = text(events)
-    facts = CellFacts(id=cell.id, skipped=None, **{arm: len(several) for arm, several in trials.items()})
+    facts = CellFacts(
+        id=cell.id, skipped=None, **{arm: len(several) for arm, several in trials.items()}
+    )
     return judge(scenario, [(cell, facts)], arms=arms, read=files.__getitem__, names=files, **given)
 
 
@@ -107,8 +109,12 @@ def test_only_trials_that_failed_as_stated_tell_how() -> None:
     """What the others raised is told apart from it."""
     found = the_cell(judged(asked(), control=[*[broken()] * 5, *[broken(error="OSError")] * 3]))
     assert found.control is not None
-    assert [(way.count, way.first, way.place) for way in found.control.how] == [(5, 0, "assert tokenizer")]
-    assert [(instead.code, instead.count) for instead in found.control.otherwise] == [(DeviationCode.OTHER_ERROR, 3)]
+    assert [(way.count, way.first, way.place) for way in found.control.how] == [
+        (5, 0, "assert tokenizer")
+    ]
+    assert [(instead.code, instead.count) for instead in found.control.otherwise] == [
+        (DeviationCode.OTHER_ERROR, 3)
+    ]
     assert found.candidate is not None
     assert found.candidate.how == []
 
@@ -171,7 +177,14 @@ def scored(events: Events) -> Events:
     """The trial, in which both ranks report the same numbers."""
     values = {"numbers": [float(number) for number in range(LEAST)]}
     said = [
-        Event(ns=17_400_000 + rank, by="rank", rank=rank, pid=200 + rank, name="score", values={**values})
+        Event(
+            ns=17_400_000 + rank,
+            by="rank",
+            rank=rank,
+            pid=200 + rank,
+            name="score",
+            values={**values},
+        )
         for rank in (0, 1)
     ]
     return sorted([*events, *said], key=lambda event: event.ns)
@@ -189,7 +202,9 @@ def test_a_check_that_could_not_have_failed_is_no_pass() -> None:
     failed = judged(scenario, [scored(broken())] * 5, [scored(broken())] * 8)
     assert failed.verdict == "FAIL"
     assert VerdictCode.TOOTHLESS not in codes_of(failed)
-    few = parse_scenario((TEXT.rstrip() + CLOSE.replace("score.numbers", "decode.ids") + "\n").encode(), name="it")
+    few = parse_scenario(
+        (TEXT.rstrip() + CLOSE.replace("score.numbers", "decode.ids") + "\n").encode(), name="it"
+    )
     untried = judged(few, [scored(healthy())] * 5, [scored(broken())] * 8)
     words = "No wrong array was tried on check same"
     assert any(words in sentence for sentence in untried.unshown), untried.unshown
@@ -204,7 +219,9 @@ HANGS = TEXT.replace(
 
 
 def hanging(*, seconds: float, lines: int) -> Events:
-    events = [seen.event for seen in hung({0: (lines,), 1: (lines,)}, seconds=seconds, at=11.0).seen]
+    events = [
+        seen.event for seen in hung({0: (lines,), 1: (lines,)}, seconds=seconds, at=11.0).seen
+    ]
     ends = [
         Event(
             ns=12 * SECOND,
@@ -216,8 +233,14 @@ def hanging(*, seconds: float, lines: int) -> Events:
         )
         for rank in (0, 1)
     ]
-    survivors = Event(ns=13 * SECOND, by="server", name="world.survivors", values={"count": 0, "processes": []})
-    begun = [event for event in healthy() if event.name in ("rank.started", "rank.begin", "backend.ready")]
+    survivors = Event(
+        ns=13 * SECOND, by="server", name="world.survivors", values={"count": 0, "processes": []}
+    )
+    begun = [
+        event
+        for event in healthy()
+        if event.name in ("rank.started", "rank.begin", "backend.ready")
+    ]
     started = [event._replace(ns=2, pid=7 + (event.rank or 0)) for event in begun]
     return [
         events[0]._replace(values={**healthy()[0].values, "backend": "gloo"}),
@@ -270,7 +293,10 @@ def test_what_ranks_loaded_is_in_the_record_where_they_told() -> None:
     content = json.dumps({"installed": {}, "others": []}).encode()
     digest = hashlib.sha256(content).hexdigest()
     origin = Source(declared=(), files={})
-    arms = {arm: ArmCode(files=CODE, arguments={"x": arm}, origin=origin) for arm in ("candidate", "control")}
+    arms = {
+        arm: ArmCode(files=CODE, arguments={"x": arm}, origin=origin)
+        for arm in ("candidate", "control")
+    }
     found = the_cell(
         judged(
             asked(),
@@ -297,7 +323,9 @@ def referred(*runs: Events, origin: Source | None = None) -> tuple[Judgement, st
         for folder, events in zip(reference_folders(scenario, cell), runs, strict=True)
     }
     arms = {
-        arm: ArmCode(files=CODE, arguments={"x": arm}, origin=origin if arm == "candidate" else None)
+        arm: ArmCode(
+            files=CODE, arguments={"x": arm}, origin=origin if arm == "candidate" else None
+        )
         for arm in ("candidate", "control")
     }
     found = judged(scenario, arms=arms, others=files)

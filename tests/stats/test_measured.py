@@ -17,8 +17,16 @@ HOG = Measure.model_validate({"id": "hog", "probe": "rss"})
 
 
 def measured(at: str, rank: int, ns: int, private: int) -> Event:
-    values = {"at": at, "private_bytes": private, "cpu_seconds": 0.1, "read_bytes": 0, "written_bytes": 0}
-    return Event(ns=ns, by="harness", rank=rank, pid=200 + rank, name="rank.measured", values=values)
+    values = {
+        "at": at,
+        "private_bytes": private,
+        "cpu_seconds": 0.1,
+        "read_bytes": 0,
+        "written_bytes": 0,
+    }
+    return Event(
+        ns=ns, by="harness", rank=rank, pid=200 + rank, name="rank.measured", values=values
+    )
 
 
 def said(name: str, rank: int, ns: int) -> Event:
@@ -45,7 +53,12 @@ def test_time_and_growth_are_of_the_rank_that_shows_them() -> None:
 def test_a_rank_cannot_measure_itself() -> None:
     """What a rank says of its own memory does not count."""
     forged = Event(
-        ns=11, by="rank", rank=0, pid=200, name="rank.measured", values={"at": "subject.begin", "private_bytes": 1}
+        ns=11,
+        by="rank",
+        rank=0,
+        pid=200,
+        name="rank.measured",
+        values={"at": "subject.begin", "private_bytes": 1},
     )
     assert values([HOG], history(forged, measured("subject.end", 0, 12_000_000, 310))) == {}
 
@@ -54,7 +67,11 @@ def test_peak_memory_is_told_by_the_process_that_forked_the_rank() -> None:
     """The peak comes from the kernel's account of the rank that has ended, in bytes."""
     peak = Measure.model_validate({"id": "peak", "probe": "peak"})
     told = [
-        event._replace(values={**event.values, "max_rss_kib": 1000 + event.rank}) if event.rank is not None else event
+        (
+            event._replace(values={**event.values, "max_rss_kib": 1000 + event.rank})
+            if event.rank is not None
+            else event
+        )
         for event in healthy()
         if event.name == "rank.exited"
     ]
@@ -80,6 +97,11 @@ def test_the_median_lies_in_its_interval(sample: list[float]) -> None:
 def test_an_arm_without_values_is_absent() -> None:
     """A control that never got to the end of the load is not measured, and a row not asked against it leaves it out."""
     table = rows(
-        [LOAD, HOG], size=1, arms={"candidate": {("load", 0): [1.0], ("hog", 0): [2.0]}, "control": {("hog", 0): [1.0]}}
+        [LOAD, HOG],
+        size=1,
+        arms={"candidate": {("load", 0): [1.0], ("hog", 0): [2.0]}, "control": {("hog", 0): [1.0]}},
     )
-    assert [(row.id, sorted(row.arms)) for row in table] == [("load", ["candidate"]), ("hog", ["candidate"])]
+    assert [(row.id, sorted(row.arms)) for row in table] == [
+        ("load", ["candidate"]),
+        ("hog", ["candidate"]),
+    ]

@@ -20,10 +20,16 @@ FINDER = "__editable___engine_1_0_finder.py"
 def known(*installed: str) -> Given:
     """Where the repository has the engine, and the files of its distribution in the arm's environment."""
     copies = [InstalledCopy(name="engine", version="1.0", files=dict.fromkeys(installed, CODE))]
-    return {"counterparts": Counterparts(roots={"engine": [("", "src/")]}, files=REPOSITORY, installed=copies)}
+    return {
+        "counterparts": Counterparts(
+            roots={"engine": [("", "src/")]}, files=REPOSITORY, installed=copies
+        )
+    }
 
 
-def told(record: str, *, file: str = "engine/core.py", sha256: str = OLD, name: str | None = "engine") -> bytes:
+def told(
+    record: str, *, file: str = "engine/core.py", sha256: str = OLD, name: str | None = "engine"
+) -> bytes:
     """A list with one file in question."""
     other = {"package": "engine", "distribution": name, "version": name and "1.0", "record": record}
     return json.dumps({"installed": {}, "others": [{**other, "files": {file: sha256}}]}).encode()
@@ -41,7 +47,10 @@ PROVED: dict[str, tuple[bytes, Given]] = {
     "a package the scenario names": (told("as"), {"named": ("engine",)}),
     "a model's own code": (told("absent", name=None), {"inputs": (OLD,)}),
     "what a plug-in brings into ranks": (told("absent", name=None), {"plugins": (OLD,)}),
-    "an editable install's redirection": (told("as", file=FINDER), known("__editable___engine_1_0_finder.pth")),
+    "an editable install's redirection": (
+        told("as", file=FINDER),
+        known("__editable___engine_1_0_finder.pth"),
+    ),
     "what is installed on purpose": (told("as"), {"installed": True}),
     "the same, editable": (told("absent"), {"installed": True}),
     "the Rankproof that runs": (told("tool", name="rankproof"), {}),
@@ -59,22 +68,45 @@ OPEN: dict[str, tuple[bytes, Given, str]] = {
         {},
         "torch/core.py came from an installed",
     ),
-    "a changed package": (told("differs"), {"declared": ()}, "as the RECORD of engine 1.0 says: install engine again"),
+    "a changed package": (
+        told("differs"),
+        {"declared": ()},
+        "as the RECORD of engine 1.0 says: install engine again",
+    ),
     "a changed package, on purpose": (
         told("differs"),
         {"installed": True},
         "engine/core.py came from an installed copy",
     ),
-    "compiled, and declared": (told("differs", file="engine/_core.so"), {}, "engine/_core.so came from"),
+    "compiled, and declared": (
+        told("differs", file="engine/_core.so"),
+        {},
+        "engine/_core.so came from",
+    ),
     "a stranger": (told("absent", name=None), {}, "came from outside, and is not the repository's"),
-    "a stranger, whatever is installed": (told("absent", name=None), {"installed": True}, "came from outside"),
+    "a stranger, whatever is installed": (
+        told("absent", name=None),
+        {"installed": True},
+        "came from outside",
+    ),
     "somebody's editable install": (told("absent"), {"declared": ()}, "install a wheel of engine"),
     "a copy written during the run": (told("made", name=None), {}, "(its own differs)"),
-    "another Rankproof": (told("tool", name="rankproof"), {"declared": ("rankproof",)}, "the Rankproof that runs"),
-    "a list without files": (b'{"installed": {"e": "engine 1"}, "others": []}', {}, "whose files are not told"),
+    "another Rankproof": (
+        told("tool", name="rankproof"),
+        {"declared": ("rankproof",)},
+        "the Rankproof that runs",
+    ),
+    "a list without files": (
+        b'{"installed": {"e": "engine 1"}, "others": []}',
+        {},
+        "whose files are not told",
+    ),
     "a list that was cut": (b'{"installed": {}, "others": [], "more": 7}', {}, "7 more files"),
     "files of another release than was told": (
-        b'{"installed": {}, "others": [], "in_full": [{"package": "e", "distribution": "e", "version": "1"}]}',
+        (
+            b'{"installed": {}, "others": [], "in_full": [{"package": "e", "distribution": "e",'
+            b' "version": "1"}]}'
+        ),
         {},
         "files of e 1 are told for e, which came from elsewhere",
     ),
@@ -83,7 +115,11 @@ OPEN: dict[str, tuple[bytes, Given, str]] = {
         {"declared": (), "differing": ("e",)},
         "which files of e 1 a rank loaded for e is not told",
     ),
-    "files of another form": (b'{"installed": {}, "others": [], "in_full": {"e": 1}}', {}, "cannot be read"),
+    "files of another form": (
+        b'{"installed": {}, "others": [], "in_full": {"e": 1}}',
+        {},
+        "cannot be read",
+    ),
     "no list": (b"", {}, "cannot be read"),
     "a list of another form": (b'{"installed": [], "others": {"files": 1}}', {}, "cannot be read"),
 }

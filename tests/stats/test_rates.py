@@ -24,7 +24,15 @@ from harness.stats.rates import (
 
 @pytest.mark.parametrize(
     ("only_a", "only_b", "expected"),
-    [(0, 0, 1.0), (1, 0, 1.0), (5, 0, 0.0625), (6, 0, 0.03125), (0, 6, 0.03125), (2, 10, 0.03857421875), (4, 4, 1.0)],
+    [
+        (0, 0, 1.0),
+        (1, 0, 1.0),
+        (5, 0, 0.0625),
+        (6, 0, 0.03125),
+        (0, 6, 0.03125),
+        (2, 10, 0.03857421875),
+        (4, 4, 1.0),
+    ],
 )
 def test_mcnemar(only_a: int, only_b: int, expected: float) -> None:
     """McNemar's exact p is twice the smaller tail of a fair coin: 6 against none is the first below 5 %."""
@@ -77,10 +85,15 @@ def test_fisher_is_scipys() -> None:
 
 
 @given(st.integers(0, 4), st.integers(0, 4), st.integers(0, 4), st.integers(0, 4))
-def test_fisher_is_what_counting_says(failed_a: int, passed_a: int, failed_b: int, passed_b: int) -> None:
+def test_fisher_is_what_counting_says(
+    failed_a: int, passed_a: int, failed_b: int, passed_b: int
+) -> None:
     """Every way to deal the failures to the trials, counted one by one."""
     first, second, failed = failed_a + passed_a, failed_b + passed_b, failed_a + failed_b
-    dealt = [sum(i < first for i in chosen) for chosen in itertools.combinations(range(first + second), failed)]
+    dealt = [
+        sum(i < first for i in chosen)
+        for chosen in itertools.combinations(range(first + second), failed)
+    ]
     chance = {count: dealt.count(count) for count in set(dealt)}
     expected = sum(ways for ways in chance.values() if ways <= chance[failed_a]) / len(dealt)
     assert fisher_two_sided(failed_a, first, failed_b, second) == pytest.approx(expected)
@@ -134,7 +147,9 @@ PAIRS = st.integers(0, 300).flatmap(lambda n: st.tuples(st.integers(0, n), st.ju
 def test_no_failures_give_the_closed_form(trials: int, bound: float) -> None:
     """With no failure the bound is 1 - 0.05^(1/n), the table every textbook prints."""
     assert upper_bound(0, trials, confidence=0.95) == pytest.approx(bound, abs=5e-4)
-    assert upper_bound(0, trials, confidence=0.95) == pytest.approx(1 - 0.05 ** (1 / trials), rel=1e-9)
+    assert upper_bound(0, trials, confidence=0.95) == pytest.approx(
+        1 - 0.05 ** (1 / trials), rel=1e-9
+    )
 
 
 @pytest.mark.parametrize(
@@ -149,7 +164,9 @@ def test_no_failures_give_the_closed_form(trials: int, bound: float) -> None:
         (7, 20, 0.1539092, 0.5921885),
     ],
 )
-def test_clopper_pearson_equals_published_intervals(failures: int, trials: int, low: float, high: float) -> None:
+def test_clopper_pearson_equals_published_intervals(
+    failures: int, trials: int, low: float, high: float
+) -> None:
     """Both one-sided bounds at 97.5 % are the two-sided 95 % interval of R's binom.test."""
     assert lower_bound(failures, trials, confidence=0.975) == pytest.approx(low, abs=1e-6)
     assert upper_bound(failures, trials, confidence=0.975) == pytest.approx(high, abs=1e-6)
@@ -193,7 +210,9 @@ def test_the_bound_covers_the_observed_rate_and_grows_with_failures(pair: tuple[
 
 
 @given(PAIRS, PAIRS)
-def test_fisher_is_a_probability_and_symmetric_under_exchange(a: tuple[int, int], b: tuple[int, int]) -> None:
+def test_fisher_is_a_probability_and_symmetric_under_exchange(
+    a: tuple[int, int], b: tuple[int, int]
+) -> None:
     """Swapping arms and outcomes together gives the same p."""
     p = fisher(*a, *b)
     assert 0.0 < p <= 1.0

@@ -10,7 +10,14 @@ from harness.events import Event
 from harness.history import History
 from harness.scenario import Scenario, parse_scenario
 from harness.stats.outcome import Failure, Moment, Trial
-from harness.stats.profile import CellProfile, Signature, TrialProfile, numbers_of, same_numbers, signature_of
+from harness.stats.profile import (
+    CellProfile,
+    Signature,
+    TrialProfile,
+    numbers_of,
+    same_numbers,
+    signature_of,
+)
 from harness.stats.rates import fisher_two_sided
 from harness.stats.reproduction import CellAnswer, reproduction
 
@@ -37,7 +44,9 @@ def scenario() -> Scenario:
     return parse_scenario(SCENARIO, name="s")
 
 
-def side(failed: int, total: int, *, voids: int = 0, signature: Signature = HERE) -> list[TrialProfile]:
+def side(
+    failed: int, total: int, *, voids: int = 0, signature: Signature = HERE
+) -> list[TrialProfile]:
     outcomes: list[Any] = ["fail"] * failed + ["pass"] * (total - failed) + ["void"] * voids
     return [
         TrialProfile(
@@ -51,7 +60,9 @@ def side(failed: int, total: int, *, voids: int = 0, signature: Signature = HERE
     ]
 
 
-def cell(verdict: Any, candidate: list[TrialProfile], control: list[TrialProfile] | None = None) -> CellProfile:
+def cell(
+    verdict: Any, candidate: list[TrialProfile], control: list[TrialProfile] | None = None
+) -> CellProfile:
     return CellProfile(
         id="a",
         verdict=verdict,
@@ -67,7 +78,10 @@ def answered(scenario: Scenario, then: CellProfile, now: CellProfile) -> CellAns
 
 def test_the_same_verdict_with_the_same_failure_is_reproduced(scenario: Scenario) -> None:
     """PASS twice and FAIL twice are REPRODUCED where the failures are the same."""
-    assert answered(scenario, cell("PASS", side(0, 59)), cell("PASS", side(0, 59))).answer == "REPRODUCED"
+    assert (
+        answered(scenario, cell("PASS", side(0, 59)), cell("PASS", side(0, 59))).answer
+        == "REPRODUCED"
+    )
     found = answered(scenario, cell("FAIL", side(5, 5)), cell("FAIL", side(4, 5)))
     assert (found.answer, found.same_failure) == ("REPRODUCED", "yes")
 
@@ -75,7 +89,10 @@ def test_the_same_verdict_with_the_same_failure_is_reproduced(scenario: Scenario
 def test_another_failure_is_told_apart(scenario: Scenario) -> None:
     """FAIL twice for different causes is SAME VERDICT, DIFFERENT FAILURE; a rare second cause is not."""
     other = cell("FAIL", side(5, 5, signature=THERE))
-    assert answered(scenario, cell("FAIL", side(5, 5)), other).answer == "SAME VERDICT, DIFFERENT FAILURE"
+    assert (
+        answered(scenario, cell("FAIL", side(5, 5)), other).answer
+        == "SAME VERDICT, DIFFERENT FAILURE"
+    )
     mixed = [*side(4, 4), *side(1, 1, signature=THERE)]
     assert answered(scenario, cell("FAIL", mixed), cell("FAIL", side(5, 5))).answer == "REPRODUCED"
 
@@ -116,7 +133,9 @@ def test_many_cells_share_the_level(scenario: Scenario) -> None:
 def test_void_trials_skips_and_missing_cells_cannot_tell(scenario: Scenario) -> None:
     """INCONCLUSIVE for want of trials, a skipped cell and one that is not there never are REPRODUCED."""
     then = cell("INCONCLUSIVE", side(0, 5))
-    assert answered(scenario, then, cell("INCONCLUSIVE", side(0, 3, voids=2))).answer == "CANNOT TELL"
+    assert (
+        answered(scenario, then, cell("INCONCLUSIVE", side(0, 3, voids=2))).answer == "CANNOT TELL"
+    )
     assert answered(scenario, then, then).answer == "REPRODUCED"
     passed, skipped = cell("PASS", side(0, 5)), cell("SKIPPED", [], [])
     assert answered(scenario, passed, skipped).answer == "CANNOT TELL"
@@ -139,7 +158,10 @@ def test_the_report_and_the_comparison_use_one_test(scenario: Scenario) -> None:
 
 
 def history(value: Any, *more: Event) -> History:
-    events = [Event(ns=1, by="rank", rank=rank, pid=9, name="out", values={"value": value}) for rank in (0, 1)]
+    events = [
+        Event(ns=1, by="rank", rank=rank, pid=9, name="out", values={"value": value})
+        for rank in (0, 1)
+    ]
     return History([*events, *more], size=2)
 
 
@@ -157,17 +179,27 @@ def history(value: Any, *more: Event) -> History:
         (1e308, -1e308, {"tokens"}),
     ],
 )
-def test_numbers_are_compared_at_the_level_declared(scenario: Scenario, one: Any, other: Any, same: set[str]) -> None:
+def test_numbers_are_compared_at_the_level_declared(
+    scenario: Scenario, one: Any, other: Any, same: set[str]
+) -> None:
     """Exact asks for every byte, token-exact for the whole numbers, numeric for closeness; statistical is left out."""
     before, after = numbers_of(scenario, history(one)), numbers_of(scenario, history(other))
     assert "loose" not in before
     checks = {check.id: check for check in scenario.checks}
-    assert {name for name in before if same_numbers(checks[name], before[name], after[name])} == same
+    assert {
+        name for name in before if same_numbers(checks[name], before[name], after[name])
+    } == same
 
 
 def error(rank: int, line: int, **values: Any) -> Event:
     frames = [{"file": "s.py", "function": "f", "line": line, "source": "x", "subject": True}]
-    told = {"type": "Oops", "message": f"0x{line:x} in pid {line}", "source": "assert x", "frames": frames, **values}
+    told = {
+        "type": "Oops",
+        "message": f"0x{line:x} in pid {line}",
+        "source": "assert x",
+        "frames": frames,
+        **values,
+    }
     return Event(ns=line, by="rank", rank=rank, pid=line, name="rank.error", values=told)
 
 
@@ -187,14 +219,22 @@ def trial(first: Moment, *more: Moment, checks: dict[str, list[int]]) -> Trial:
 def test_a_signature_leaves_out_what_changes_from_run_to_run() -> None:
     """Addresses, pids, line numbers, order and consequences on other ranks are not part of a failure."""
     one = trial(
-        Moment(rank=1, ms=1.0, what="a"), Moment(rank=0, ms=2.0, what="b"), checks={"met": [1], "ended": [0, 1]}
+        Moment(rank=1, ms=1.0, what="a"),
+        Moment(rank=0, ms=2.0, what="b"),
+        checks={"met": [1], "ended": [0, 1]},
     )
-    other = trial(Moment(rank=1, ms=7.0, what="c"), checks={"world:all-finished": [0, 1], "ended": [1], "met": [1]})
+    other = trial(
+        Moment(rank=1, ms=7.0, what="c"),
+        checks={"world:all-finished": [0, 1], "ended": [1], "met": [1]},
+    )
     gone = error(0, 5, type="ConnectionError", source="barrier()")
     found = signature_of(one, history(1, error(1, 3), gone))
     assert found == signature_of(other, history(1, error(1, 99)))
     assert found is not None
-    assert found.description() == "Oops in f of s.py at 'assert x' on rank 1; checks: ended on rank 1, met on rank 1"
+    assert (
+        found.description()
+        == "Oops in f of s.py at 'assert x' on rank 1; checks: ended on rank 1, met on rank 1"
+    )
 
 
 def test_a_signature_tells_ranks_errors_lines_and_faults() -> None:
@@ -208,7 +248,8 @@ def test_a_signature_tells_ranks_errors_lines_and_faults() -> None:
         signature_of(trial(first, checks={"met": [1]}), history(1, error(1, 3, frames=[frame]))),
         signature_of(trial(first, checks={"met": [1], "said": [1]}), history(1, error(1, 3))),
         signature_of(
-            trial(first, Moment(rank=0, ms=1.0, what="a"), checks={"met": [0, 1]}), history(1, error(1, 3), error(0, 3))
+            trial(first, Moment(rank=0, ms=1.0, what="a"), checks={"met": [0, 1]}),
+            history(1, error(1, 3), error(0, 3)),
         ),
     ]
     assert base is not None
@@ -219,12 +260,19 @@ def test_a_signature_tells_ranks_errors_lines_and_faults() -> None:
 
 @pytest.mark.parametrize(
     "values",
-    [{"frames": 7}, {"frames": "x"}, {"type": ["a"], "frames": [3]}, {"source": {"a": 1}}, {"type": "\ud800" * 9000}],
+    [
+        {"frames": 7},
+        {"frames": "x"},
+        {"type": ["a"], "frames": [3]},
+        {"source": {"a": 1}},
+        {"type": "\ud800" * 9000},
+    ],
 )
 def test_an_error_of_any_form_has_a_signature(values: dict[str, Any]) -> None:
     """A program tells its errors itself: whatever it says makes a bounded signature that can be written down."""
     found = signature_of(
-        trial(Moment(rank=1, ms=1.0, what="a"), checks={"met": [1]}), history(1, error(1, 3, **values))
+        trial(Moment(rank=1, ms=1.0, what="a"), checks={"met": [1]}),
+        history(1, error(1, 3, **values)),
     )
     assert found is not None
     assert len(found.description().encode()) < 5000

@@ -18,7 +18,9 @@ from tests.stats.test_verdict import broken
 
 def finding(*ranks: int, reason: str = "never said it") -> Finding:
     return Finding(
-        check="ready", kind="event", ranks=[RankFinding(rank=one, passed=False, reason=reason) for one in ranks]
+        check="ready",
+        kind="event",
+        ranks=[RankFinding(rank=one, passed=False, reason=reason) for one in ranks],
     )
 
 
@@ -26,7 +28,9 @@ def ends(
     stated: dict[str, Any], events: list[Event], *, size: int = 2, reason: str = "never said it"
 ) -> list[StatedEnd]:
     must_fail = MustFail.model_validate({"check": "ready", "ranks": "nonzero", **stated})
-    return stated_ends(must_fail, [finding(*range(1, size), reason=reason)], History(events, size=size))
+    return stated_ends(
+        must_fail, [finding(*range(1, size), reason=reason)], History(events, size=size)
+    )
 
 
 @pytest.mark.parametrize("source", ["assert tokenizer", "assert vocabulary"])
@@ -42,7 +46,11 @@ def test_ranks_that_failed_in_one_way_are_told_together() -> None:
     for event in healthy(4):
         events.append(event)
         if event.name == "subject.begin" and event.rank:
-            values = {"type": "KeyError" if event.rank == 2 else "AssertionError", "message": "gone", "source": ""}
+            values = {
+                "type": "KeyError" if event.rank == 2 else "AssertionError",
+                "message": "gone",
+                "source": "",
+            }
             events.append(event._replace(name="rank.error", values=values))
     found = ends({"message": "gone"}, sorted(events, key=lambda event: event.ns), size=4)
     assert found == [
@@ -54,9 +62,11 @@ def test_ranks_that_failed_in_one_way_are_told_together() -> None:
 def test_signals_codes_and_checks_alone() -> None:
     """How the process ended, where it raised nothing; and why the check does not hold, where no end is stated."""
     killed = [
-        event._replace(values={"code": None, "signal": "SIGSEGV"})
-        if (event.rank, event.name) == (1, "rank.exited")
-        else event
+        (
+            event._replace(values={"code": None, "signal": "SIGSEGV"})
+            if (event.rank, event.name) == (1, "rank.exited")
+            else event
+        )
         for event in healthy()
     ]
     assert ends({"signal": "SIGSEGV"}, killed) == [StatedEnd("SIGSEGV", "", "", (1,))]
@@ -65,9 +75,12 @@ def test_signals_codes_and_checks_alone() -> None:
 
 
 @pytest.mark.parametrize(
-    ("place", "where"), [({"source": "recv()"}, "at"), ({"function": "recv"}, "in"), ({"after": "sent"}, "after")]
+    ("place", "where"),
+    [({"source": "recv()"}, "at"), ({"function": "recv"}, "in"), ({"after": "sent"}, "after")],
 )
 def test_hangs(place: dict[str, str], where: str) -> None:
     """A hang is told by the place at which it was proved."""
     must_fail = MustFail.model_validate({"hang": place, "ranks": "every"})
-    assert stated_ends(must_fail, [], hung()) == [StatedEnd("hang", where, next(iter(place.values())), (0, 1))]
+    assert stated_ends(must_fail, [], hung()) == [
+        StatedEnd("hang", where, next(iter(place.values())), (0, 1))
+    ]

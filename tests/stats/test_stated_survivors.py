@@ -31,7 +31,11 @@ world: {deadline: 30s}
 faults: [{id: gone, kind: kill, ranks: [1], at: door}]
 checks: [{id: ends, kind: survivors-end, ranks: every, fault: gone, limit: 2s}]
 """
-PEER = {"type": "RuntimeError", "message": "gloo/transport/tcp: Connection closed by peer", "mro": ["RuntimeError"]}
+PEER = {
+    "type": "RuntimeError",
+    "message": "gloo/transport/tcp: Connection closed by peer",
+    "mro": ["RuntimeError"],
+}
 LOADED = {"entry": "subject.py", "elsewhere": False, "modules": []}
 
 
@@ -46,7 +50,10 @@ def world(*rank_0: tuple[int, str, str, dict[str, Any]]) -> History:
         (1200, "rank", 2, "rank.error", PEER),
         (1300, "server", 2, "rank.exited", {"code": 1, "signal": None}),
         (9000, "harness", None, "world.end", {}),
-        *((ms, by, None if name == "world.stopped" else 0, name, values) for ms, by, name, values in rank_0),
+        *(
+            (ms, by, None if name == "world.stopped" else 0, name, values)
+            for ms, by, name, values in rank_0
+        ),
     ]
     for rank in range(3):
         told.append((1 + rank, "server", rank, "rank.started", {}))
@@ -56,14 +63,21 @@ def world(*rank_0: tuple[int, str, str, dict[str, Any]]) -> History:
         told.append((40 + rank, "rank", rank, "subject.begin", {}))
     events = [
         Event(
-            ns=ms * 1_000_000 + 1, by=by, rank=rank, pid=None if rank is None else 200 + rank, name=name, values=values
+            ns=ms * 1_000_000 + 1,
+            by=by,
+            rank=rank,
+            pid=None if rank is None else 200 + rank,
+            name=name,
+            values=values,
         )  # type: ignore[arg-type]
         for ms, by, rank, name, values in told
     ]
     return History(sorted(events, key=lambda event: event.ns), size=3)
 
 
-def error(kind: str, *, ms: int = 1200, message: str = "x", causes: Any = ()) -> tuple[int, str, str, dict[str, Any]]:
+def error(
+    kind: str, *, ms: int = 1200, message: str = "x", causes: Any = ()
+) -> tuple[int, str, str, dict[str, Any]]:
     values = {"type": kind, "message": message, "mro": [kind, "Exception"], "causes": list(causes)}
     return ms, "rank", "rank.error", values
 
@@ -71,7 +85,10 @@ def error(kind: str, *, ms: int = 1200, message: str = "x", causes: Any = ()) ->
 EXIT_1 = (5300, "server", "rank.exited", {"code": 1, "signal": None})
 CASES: dict[str, tuple[list[Any], DeviationCode | None]] = {
     "it returned": (
-        [(1200, "rank", "subject.end", {}), (1300, "server", "rank.exited", {"code": 0, "signal": None})],
+        [
+            (1200, "rank", "subject.end", {}),
+            (1300, "server", "rank.exited", {"code": 0, "signal": None}),
+        ],
         None,
     ),
     "it hung": (
@@ -81,11 +98,23 @@ CASES: dict[str, tuple[list[Any], DeviationCode | None]] = {
         ],
         None,
     ),
-    "it noticed too late": ([error("RuntimeError", ms=5200, message=PEER["message"]), EXIT_1], None),
+    "it noticed too late": (
+        [error("RuntimeError", ms=5200, message=PEER["message"]), EXIT_1],
+        None,
+    ),
     "a slip": ([error("NameError"), EXIT_1], DeviationCode.SLIP),
-    "a slip while it handled the error": ([error("NameError", causes=[PEER]), EXIT_1], DeviationCode.SLIP),
-    "an error of its own before": ([error("ValueError", ms=500), EXIT_1], DeviationCode.UNSTATED_END),
-    "a crash": ([(1300, "server", "rank.exited", {"code": None, "signal": "SIGSEGV"})], DeviationCode.UNSTATED_END),
+    "a slip while it handled the error": (
+        [error("NameError", causes=[PEER]), EXIT_1],
+        DeviationCode.SLIP,
+    ),
+    "an error of its own before": (
+        [error("ValueError", ms=500), EXIT_1],
+        DeviationCode.UNSTATED_END,
+    ),
+    "a crash": (
+        [(1300, "server", "rank.exited", {"code": None, "signal": "SIGSEGV"})],
+        DeviationCode.UNSTATED_END,
+    ),
     "it noticed in time": (
         [error("RuntimeError", message=PEER["message"]), (1300, *EXIT_1[1:])],
         DeviationCode.CHECK_HELD,

@@ -16,7 +16,9 @@ from tests.stats.test_verdict import scenario
 
 def counted(*, trials: int, failed: int, upper: float = 0.01) -> Tally:
     """An arm with these counts, whose bound is what the test says."""
-    return Tally(trials=[], counted=trials, failed=failed, voids=0, upper=upper, upper_with_voids=upper)
+    return Tally(
+        trials=[], counted=trials, failed=failed, voids=0, upper=upper, upper_with_voids=upper
+    )
 
 
 def control(asked: Scenario, *, p_value: float = 0.001, as_stated: int = 5) -> Tally:
@@ -47,7 +49,9 @@ def test_too_few_clean_trials_by_the_same_bound(upper: float, word: str) -> None
     assert (found, reasons) == (word, [VerdictCode.TOO_FEW_TRIALS] if word != "PASS" else [])
 
 
-@pytest.mark.parametrize(("p_value", "word"), [(0.0499, "PASS"), (0.05, "INCONCLUSIVE"), (0.07, "INCONCLUSIVE")])
+@pytest.mark.parametrize(
+    ("p_value", "word"), [(0.0499, "PASS"), (0.05, "INCONCLUSIVE"), (0.07, "INCONCLUSIVE")]
+)
 def test_what_sets_a_control_apart(p_value: float, word: str) -> None:
     """Fisher's one-sided p has to be below 0.05: neither at it nor 0.07."""
     asked = scenario(share='">=20%"')
@@ -64,14 +68,21 @@ def test_the_level_of_significance_is_the_documented_one() -> None:
 def test_a_control_that_never_ran_shows_nothing() -> None:
     """The scenario has a control and the cell has no trial of it: nothing shows that the checks can fail."""
     asked = scenario()
-    assert codes(asked, counted(trials=59, failed=0), None) == ("INCONCLUSIVE", [VerdictCode.NO_CONTROL])
+    assert codes(asked, counted(trials=59, failed=0), None) == (
+        "INCONCLUSIVE",
+        [VerdictCode.NO_CONTROL],
+    )
 
 
-@pytest.mark.parametrize(("holds", "said"), [(False, "failed as stated in 4 of 5"), (True, "held as stated in 4 of 5")])
+@pytest.mark.parametrize(
+    ("holds", "said"), [(False, "failed as stated in 4 of 5"), (True, "held as stated in 4 of 5")]
+)
 def test_the_reason_says_what_was_stated(holds: bool, said: str) -> None:
     """A control that has to fail failed in too few trials; one that has to hold held in too few."""
     asked = scenario()
-    _, reasons = decide(asked, counted(trials=59, failed=0), control(asked, as_stated=4), (), holds=holds)
+    _, reasons = decide(
+        asked, counted(trials=59, failed=0), control(asked, as_stated=4), (), holds=holds
+    )
     assert any(said in str(reason) for reason in reasons)
 
 

@@ -32,7 +32,9 @@ checks:
 """
 
 
-def found(*, refused: bool = False, elements: int = 2 * LEAST, what: str = "rolled", **more: Any) -> Needles:
+def found(
+    *, refused: bool = False, elements: int = 2 * LEAST, what: str = "rolled", **more: Any
+) -> Needles:
     """What was tried with one array of numbers that differ."""
     needle = Needle(what=what, telling=8, beyond=8 if refused else 0, passes=not refused)
     values = {"elements": elements, "scale": 1.0, "constant": False, "tried": [needle], **more}
@@ -122,12 +124,23 @@ def compared(rank: int = 1, **more: Any) -> Event:
         "worst": {"index": [0], "found": 5.0, "expected": 0.0},
         **more,
     }
-    return Event(ns=2, by="harness", rank=rank, name=ARTEFACT_COMPARED, values={"check": "same", "comparison": values})
+    return Event(
+        ns=2,
+        by="harness",
+        rank=rank,
+        name=ARTEFACT_COMPARED,
+        values={"check": "same", "comparison": values},
+    )
 
 
 def one_of(*tried: Needles, events: Sequence[Event] = ()) -> History:
     noted = [
-        Event(ns=1, by="harness", name=NEEDLES_TRIED, values={"check": "same", "needles": one.model_dump()})
+        Event(
+            ns=1,
+            by="harness",
+            name=NEEDLES_TRIED,
+            values={"check": "same", "needles": one.model_dump()},
+        )
         for one in tried
     ]
     return History([*noted, *events], size=2)
@@ -149,12 +162,20 @@ def told(
     for arm, outcome, history, part in arms:
         if history is not None:
             trial = Trial(index=0, seed="1", evidence="e", ms=1.0, outcome=outcome)
-            teeth.take(cell, arm, trial, [Finding(check="same", kind="close", ranks=(passed, part))], history)
+            teeth.take(
+                cell,
+                arm,
+                trial,
+                [Finding(check="same", kind="close", ranks=(passed, part))],
+                history,
+            )
     return [str(reason) for reason in teeth.doubts(cell.id)], teeth.left_open(cell.id)
 
 
 @pytest.mark.parametrize(("scale", "has_teeth"), [(4.9, False), (5.0, True), (5.1, True)])
-def test_a_control_is_tooth_enough_up_to_the_largest_number(scale: float, *, has_teeth: bool) -> None:
+def test_a_control_is_tooth_enough_up_to_the_largest_number(
+    scale: float, *, has_teeth: bool
+) -> None:
     """A departure as large as the largest number compared counts, and a larger one does not."""
     doubts, left = told(one_of(found(scale=scale)), one_of(events=[compared()]))
     assert bool(doubts) is not has_teeth
@@ -167,7 +188,9 @@ def test_a_control_is_tooth_enough_up_to_the_largest_number(scale: float, *, has
 def test_a_control_that_could_not_be_compared_is_no_tooth() -> None:
     """Another dtype fails it whatever the numbers are, and so does what is not a number."""
     for more in ({"uncompared": True}, {"lacks": "nonfinite"}, {"lacks": "shape"}):
-        doubts, left = told(one_of(found(scale=9.0)), one_of(events=[compared(dtype="float64")]), **more)
+        doubts, left = told(
+            one_of(found(scale=9.0)), one_of(events=[compared(dtype="float64")]), **more
+        )
         assert len(doubts) == 1
         assert left == []
 
@@ -201,14 +224,17 @@ def test_without_a_wrong_array_nothing_is_shown() -> None:
 
 
 @pytest.mark.parametrize(("telling", "is_told"), [(7, True), (8, False), (16, False)])
-def test_a_refused_needle_that_differs_in_few_elements_shows_little(telling: int, *, is_told: bool) -> None:
+def test_a_refused_needle_that_differs_in_few_elements_shows_little(
+    telling: int, *, is_told: bool
+) -> None:
     """Less than half of the elements could be told apart: the others may never have been computed."""
     needle = Needle(what="rolled", telling=telling, beyond=telling, passes=False)
     doubts, left = told(one_of(found(tried=[needle])))
     assert doubts == []
     sentence = (
-        "of 16 elements that check same compares, no wrong array that was tried differs in more than "
-        f"{telling}: the others are equal or masked, and this run does not show that they were computed"
+        "of 16 elements that check same compares, no wrong array that was tried differs in more"
+        f" than {telling}: the others are equal or masked, and this run does not show that they"
+        " were computed"
     )
     assert left == ([sentence] if is_told else [])
 
@@ -218,9 +244,16 @@ MASKED = SCENARIO.replace(b"atol: 100", b"atol: 100, nonfinite: allowed")
 
 @pytest.mark.parametrize(
     ("text", "nonfinite", "is_told"),
-    [(MASKED, [9, 9], True), (MASKED, [8, 8], False), (MASKED, [9, 8], False), (SCENARIO, [9, 9], False)],
+    [
+        (MASKED, [9, 9], True),
+        (MASKED, [8, 8], False),
+        (MASKED, [9, 8], False),
+        (SCENARIO, [9, 9], False),
+    ],
 )
-def test_a_rank_that_agrees_on_nan_is_named(text: bytes, nonfinite: list[int], *, is_told: bool) -> None:
+def test_a_rank_that_agrees_on_nan_is_named(
+    text: bytes, nonfinite: list[int], *, is_told: bool
+) -> None:
     """More than half on both sides, where that is allowed, and on the candidate's ranks alone."""
     many = compared(beyond=0, differing=0, worst=None, nonfinite=nonfinite)
     needles = found(refused=True)
@@ -244,13 +277,22 @@ def test_what_is_left_open_of_a_cell_is_its_own() -> None:
     assert teeth.left_open(second.id) == []
 
 
-VALUES = SCENARIO.replace(b"artefact: it, against: 0, atol: 100", b"value: score.logits, against: 0, atol: 1")
+VALUES = SCENARIO.replace(
+    b"artefact: it, against: 0, atol: 100", b"value: score.logits, against: 0, atol: 1"
+)
 
 
 def scored(*reports: list[float]) -> History:
     """Both ranks report the same lists, one after the other."""
     events = [
-        Event(ns=number, by="rank", rank=rank, pid=7 + rank, name="score", values={"logits": [*report]})
+        Event(
+            ns=number,
+            by="rank",
+            rank=rank,
+            pid=7 + rank,
+            name="score",
+            values={"logits": [*report]},
+        )
         for rank in (0, 1)
         for number, report in enumerate(reports)
     ]
@@ -286,7 +328,9 @@ checks:
 """
 
 
-@pytest.mark.parametrize(("needles", "is_toothless"), [(found(), True), (found(refused=True), False), (None, False)])
+@pytest.mark.parametrize(
+    ("needles", "is_toothless"), [(found(), True), (found(refused=True), False), (None, False)]
+)
 def test_the_reference_tells_what_equivalence_makes_of_wrong_logits(
     needles: Needles | None, *, is_toothless: bool
 ) -> None:
@@ -298,7 +342,9 @@ def test_the_reference_tells_what_equivalence_makes_of_wrong_logits(
         account["needles"] = needles.model_dump()
     teeth = Teeth(scenario)
     values = {"check": "same", "account": account}
-    teeth.take_reference(cell, History([Event(ns=1, by="harness", name=ARTEFACTS_ACCOUNTED, values=values)], size=1))
+    teeth.take_reference(
+        cell, History([Event(ns=1, by="harness", name=ARTEFACTS_ACCOUNTED, values=values)], size=1)
+    )
     assert bool(list(teeth.doubts(cell.id))) is is_toothless
     bare = Teeth(scenario)
     bare.take_reference(cell, History([], size=1))

@@ -32,29 +32,36 @@ checks:
 SAME = "{id: same, kind: equivalent, ranks: every, against: reference}"
 BOUNDARY: tuple[str, dict[str, Any]] = ("prefill.boundary", {"prompt": 0, "at": 3, "size": 3})
 NO_SIZE = (
-    "the reference tried no defect of known size: nothing shows how small a one check same sees, or that the noise it "
-    "allows is noise"
+    "the reference tried no defect of known size: nothing shows how small a one check same sees, or"
+    " that the noise it allows is noise"
 )
 NO_CHUNK = (
-    "no rank told of a boundary between two chunks of a prompt (prefill.boundary): nothing shows that any was longer"
+    "no rank told of a boundary between two chunks of a prompt (prefill.boundary): nothing shows"
+    " that any was longer"
 )
 EXTENT = "logits were compared at "
 
 
-def told(reference: Reference, *, check: str = SAME, said: list[tuple[str, dict[str, Any]]] | None = None) -> list[str]:
+def told(
+    reference: Reference, *, check: str = SAME, said: list[tuple[str, dict[str, Any]]] | None = None
+) -> list[str]:
     """What is left open where two ranks gave the reference's bits and said this beside the tokens."""
     scenario = parse_scenario(TEXT.replace("CHECK", check).encode(), name="it")
     own = [event for event in reference.events if event[0] == "generated"]
     events = [*own, *(said if said is not None else [BOUNDARY])]
     kept = [reference.answer, reference.answer]
-    found = unseen(scenario, worlds.noted(scenario.checks[0], reference, kept, said=[events, events]))
+    found = unseen(
+        scenario, worlds.noted(scenario.checks[0], reference, kept, said=[events, events])
+    )
     return [sentence for sentence in found if not sentence.startswith(EXTENT)]
 
 
 def sized(*moved: tuple[float, float]) -> Reference:
     reference = Reference()
     for number, (size, distance) in enumerate(moved):
-        reference.events.append(("sensitivity", {"defect": number, "size": size, "what": "layer 1 too large"}))
+        reference.events.append(
+            ("sensitivity", {"defect": number, "size": size, "what": "layer 1 too large"})
+        )
         for name, values in reference.answer.items():
             reference.kept[f"sensitivity.{number}.{name}"] = values + np.float32(distance)
     return reference
@@ -63,17 +70,25 @@ def sized(*moved: tuple[float, float]) -> Reference:
 @pytest.mark.parametrize(
     ("dtypes", "dtype", "words"),
     [
-        (["BF16"], "float32", ["the checkpoint is kept in bfloat16 and was computed with in float32: what bfloat16 "]),
+        (
+            ["BF16"],
+            "float32",
+            ["the checkpoint is kept in bfloat16 and was computed with in float32: what bfloat16 "],
+        ),
         (["BF16", "F32"], "bfloat16", []),
         (["F32"], "float32", []),
         (["F32"], "bfloat16", []),
     ],
 )
-def test_another_dtype_than_the_checkpoint_is_kept_in_is_told(dtypes: list[str], dtype: str, words: list[str]) -> None:
+def test_another_dtype_than_the_checkpoint_is_kept_in_is_told(
+    dtypes: list[str], dtype: str, words: list[str]
+) -> None:
     """Who serves a model in bfloat16 and validates it in float32, which is the default, has not seen what is served."""
     said = [BOUNDARY, ("engine.ready", {"dtype": dtype}), ("shards", {"dtypes": dtypes})]
     open_ = told(sized((0.01, 1.0)), said=said)
-    assert [sentence for sentence in open_ if "float" in sentence] == [word + "rounds is not seen" for word in words]
+    assert [sentence for sentence in open_ if "float" in sentence] == [
+        word + "rounds is not seen" for word in words
+    ]
 
 
 def test_the_smallest_defect_that_would_have_been_seen_is_told() -> None:
@@ -104,7 +119,9 @@ def test_prompts_that_show_little_are_told() -> None:
         twice.kept[name] = twice.kept[f"{name[:-1]}0"]
     assert "prompts 0, 1 gave the same logits to the bit: they are one prompt" in told(twice)
     last = Reference()
-    last.kept = {name: values[-1:] if "prefill" in name else values for name, values in last.kept.items()}
+    last.kept = {
+        name: values[-1:] if "prefill" in name else values for name, values in last.kept.items()
+    }
     assert "of each prompt one position was compared" in told(last)
     prefill = Reference()
     prefill.kept = {name: values for name, values in prefill.kept.items() if "decode" not in name}
@@ -114,20 +131,33 @@ def test_prompts_that_show_little_are_told() -> None:
 
 def test_code_that_the_reference_ran_too_is_named() -> None:
     """By name and content; a file of the same name with another content is other code."""
-    modules = [{"module": name, "file": f"{name}.py", "sha256": digest} for name, digest in (("a", "1"), ("b", "2"))]
+    modules = [
+        {"module": name, "file": f"{name}.py", "sha256": digest}
+        for name, digest in (("a", "1"), ("b", "2"))
+    ]
     loaded = [("subject.loaded", {"modules": modules}), BOUNDARY]
     reference = Reference()
-    reference.events.append(("subject.loaded", {"modules": [modules[0], {**modules[1], "sha256": "3"}]}))
+    reference.events.append(
+        ("subject.loaded", {"modules": [modules[0], {**modules[1], "sha256": "3"}]})
+    )
     said = told(reference, said=loaded)
-    assert "the reference ran a.py as well as the ranks: what is wrong there on both sides is not seen" in said
+    assert (
+        "the reference ran a.py as well as the ranks: what is wrong there on both sides is not seen"
+        in said
+    )
     reference.events[-1] = ("subject.loaded", {"modules": None})
     assert told(reference, said=loaded) == [NO_SIZE]
 
 
 def covered(rows: Any, *said: list[tuple[str, dict[str, Any]]]) -> list[str]:
     """What is left open by shards-cover alone, whose `replicated` allows everything but a name that is not there."""
-    check = '{id: covers, kind: shards-cover, ranks: every, against: reference, replicated: ["w", norm]}'
-    scenario = parse_scenario(TEXT.replace("check: same", "check: covers").replace("CHECK", check).encode(), name="it")
+    check = (
+        '{id: covers, kind: shards-cover, ranks: every, against: reference, replicated: ["w",'
+        " norm]}"
+    )
+    scenario = parse_scenario(
+        TEXT.replace("check: same", "check: covers").replace("CHECK", check).encode(), name="it"
+    )
     reference = Reference()
     reference.kept = {"checkpoint": checkpoint(w=rows, norm=NORM)}
     return unseen(scenario, worlds.noted(scenario.checks[0], reference, [{}, {}], said=list(said)))
@@ -139,19 +169,33 @@ def test_a_checkpoint_that_is_hardly_split_is_told() -> None:
     assert covered(ROWS, [LEFT, WHOLE_NORM], [RIGHT, WHOLE_NORM]) == [word]
     whole = shard("w", ROWS, (0, 4), (0, 6))
     found = covered(ROWS, [whole, WHOLE_NORM], [whole, WHOLE_NORM])
-    assert found == ["100% of the checkpoint lie on several ranks, as replicated of check covers allows", word]
+    assert found == [
+        "100% of the checkpoint lie on several ranks, as replicated of check covers allows",
+        word,
+    ]
 
 
 def test_what_a_plan_leaves_whole_is_told() -> None:
     """As the plan's, and not the list's, which was not asked."""
-    check = "{id: covers, kind: shards-cover, ranks: every, against: reference, plan: reference, replicated: [norm]}"
-    scenario = parse_scenario(TEXT.replace("check: same", "check: covers").replace("CHECK", check).encode(), name="it")
+    check = (
+        "{id: covers, kind: shards-cover, ranks: every, against: reference, plan: reference,"
+        " replicated: [norm]}"
+    )
+    scenario = parse_scenario(
+        TEXT.replace("check: same", "check: covers").replace("CHECK", check).encode(), name="it"
+    )
     reference = Reference()
     reference.kept = {"checkpoint": checkpoint(**TENSORS)}
     reference.events += plan("embed", *WHOLE)
-    ranks = [[READY, *map(piece, ("embed", *WHOLE)), piece("layers.0.experts", rows)] for rows in (UPPER, LOWER)]
+    ranks = [
+        [READY, *map(piece, ("embed", *WHOLE)), piece("layers.0.experts", rows)]
+        for rows in (UPPER, LOWER)
+    ]
     found = unseen(scenario, worlds.noted(scenario.checks[0], reference, [{}, {}], said=ranks))
-    assert "69% of the checkpoint lie on several ranks, as the plan of hf-tensor has it (check covers)" in found
+    assert (
+        "69% of the checkpoint lie on several ranks, as the plan of hf-tensor has it (check covers)"
+        in found
+    )
 
 
 def test_combinations_that_were_left_out_are_named() -> None:
@@ -159,7 +203,11 @@ def test_combinations_that_were_left_out_are_named() -> None:
     scenario = parse_scenario(TEXT.replace("CHECK", SAME).encode(), name="it")
     assert left_out(scenario) == "matrix.exclude leaves out what nothing is shown about: ranks=3"
     assert (
-        left_out(parse_scenario(TEXT.replace("CHECK", SAME).replace(", exclude: [{ranks: 3}]", "").encode(), name=""))
+        left_out(
+            parse_scenario(
+                TEXT.replace("CHECK", SAME).replace(", exclude: [{ranks: 3}]", "").encode(), name=""
+            )
+        )
         == ""
     )
 
@@ -167,7 +215,14 @@ def test_combinations_that_were_left_out_are_named() -> None:
 @pytest.mark.parametrize(
     ("before", "after", "words"),
     [
-        ("", "", ": nothing beyond that was looked at, and how requests were batched and sampled is not told"),
+        (
+            "",
+            "",
+            (
+                ": nothing beyond that was looked at, and how requests were batched and sampled is"
+                " not told"
+            ),
+        ),
         (
             "entry: subject:run",
             "use: hf-tensor",
@@ -182,12 +237,20 @@ def test_combinations_that_were_left_out_are_named() -> None:
 )
 def test_how_far_logits_were_compared_is_told(before: str, after: str, words: str) -> None:
     """Positions and steps by what was kept; batches and sampling where a ready subject asked, else that it is not."""
-    text = TEXT.replace("CHECK", SAME).replace(before, after, 1) if before else TEXT.replace("CHECK", SAME)
+    text = (
+        TEXT.replace("CHECK", SAME).replace(before, after, 1)
+        if before
+        else TEXT.replace("CHECK", SAME)
+    )
     if "use: " in after:
-        text = text.replace("with: {defect: none}", "with: {}").replace("{defect: some}", "{defect: dropped-layer}")
+        text = text.replace("with: {defect: none}", "with: {}").replace(
+            "{defect: some}", "{defect: dropped-layer}"
+        )
         text = text.replace("trials:", "inputs: {model: {made: llama}}\ntrials:")
     scenario = parse_scenario(text.encode(), name="it")
     reference = Reference()
     history = worlds.noted(scenario.checks[0], reference, [reference.answer] * 2)
-    (found,) = [sentence for sentence in unseen(scenario, history, axes={}) if sentence.startswith(EXTENT)]
+    (found,) = [
+        sentence for sentence in unseen(scenario, history, axes={}) if sentence.startswith(EXTENT)
+    ]
     assert found == f"{EXTENT}positions 0 to 8 of 2 prompts and 4 decode steps{words}"

@@ -38,13 +38,19 @@ checks:
 """
 COMPARED = TEXT.replace(
     "  - {id: ready, ",
-    "  - {id: same, kind: agree, ranks: every, value: chosen.ids}\n"
-    "  - {id: as-stated, kind: equal, ranks: every, value: chosen.ids, to: [1, 2]}\n  - {id: ready, ",
+    "  - {id: same, kind: agree, ranks: every, value: chosen.ids}\n  - {id: as-stated, kind: equal,"
+    " ranks: every, value: chosen.ids, to: [1, 2]}\n  - {id: ready, ",
 )
 TWO = TEXT.replace("backend: [gloo]", "backend: [gloo], size: [1, 2]")
-ARMS = {arm: ArmCode(files={"subject.py": "a" * 64}, arguments={"loader": arm}) for arm in ("candidate", "control")}
+ARMS = {
+    arm: ArmCode(files={"subject.py": "a" * 64}, arguments={"loader": arm})
+    for arm in ("candidate", "control")
+}
 Change = Callable[[Event], Event]
-UNCHANGED = "changed nothing that ranks reported in the first trial of each cell: nothing shows that it was used."
+UNCHANGED = (
+    "changed nothing that ranks reported in the first trial of each cell: nothing shows that it was"
+    " used."
+)
 TRACE = b"""starting
 Exception in thread Thread-1 (work):
 Traceback (most recent call last):
@@ -58,7 +64,9 @@ going on
 def ledgers(*, calls: int, **checks: JSON) -> Event:
     """What the harness notes of the ledgers of two ranks."""
     values: dict[str, JSON] = {"ranks": [{"calls": calls}, {"calls": calls}], "checks": checks}
-    return Event(ns=18_500_000, by="harness", rank=None, pid=None, name=LEDGERS_COMPARED, values=values)
+    return Event(
+        ns=18_500_000, by="harness", rank=None, pid=None, name=LEDGERS_COMPARED, values=values
+    )
 
 
 def talking(size: int) -> list[Event]:
@@ -83,7 +91,9 @@ def judged(
         counts = {"candidate": count, "control": count if asked.subject.control else 0}
         for arm, make in (("candidate", candidate), ("control", control)):
             events = map(change(cell.axes), make(cell.ranks))
-            lines = "".join(event.line() + "\n" for event in sorted(events, key=lambda event: event.ns)).encode()
+            lines = "".join(
+                event.line() + "\n" for event in sorted(events, key=lambda event: event.ns)
+            ).encode()
             places = [f"{trial_folder(cell.slug, arm, index)}/{EVENTS}" for index in range(count)]
             files.update(dict.fromkeys(places, lines))
         planned.append((cell, CellFacts(id=cell.id, skipped=None, **counts)))
@@ -99,12 +109,18 @@ def test_a_run_in_which_everything_is_shown_leaves_nothing_open() -> None:
 
 def test_ranks_that_no_check_asks_are_named() -> None:
     """A check of rank 0 alone leaves the others open, and an exit code is not an answer to what a rank did."""
-    text = TEXT.replace("kind: event, ranks: every", "kind: event, ranks: [0]").replace("ranks: nonzero", "ranks: [0]")
+    text = TEXT.replace("kind: event, ranks: every", "kind: event, ranks: [0]").replace(
+        "ranks: nonzero", "ranks: [0]"
+    )
     text += "  - {id: ended, kind: exit, ranks: every}\n"
     found = judged(text, control=lambda _: broken(ranks=(0,)))
     assert found.verdict == "PASS"
     assert found.unshown == ["No check asks rank 1 of 2 for anything but how it ended."]
-    assert judged(text.replace("[0]", "[1]"), control=lambda _: broken()).unshown[0].startswith("No check asks rank 0 ")
+    assert (
+        judged(text.replace("[0]", "[1]"), control=lambda _: broken())
+        .unshown[0]
+        .startswith("No check asks rank 0 ")
+    )
     compared = "  - {id: same, kind: agree, ranks: [0], against: 1, value: decode.ids}\n"
     assert not any("asks" in sentence for sentence in judged(text + compared).unshown)
 
@@ -113,8 +129,13 @@ def test_a_world_of_one_is_named_with_its_cells() -> None:
     """Nothing distributed is tried by one rank; where other cells have more, the sentence names the cells it means."""
     text = TEXT.replace("ranks: [2]", "ranks: [1, 2]").replace("ranks: nonzero", "ranks: [0]")
     found = judged(text, control=lambda _: broken(ranks=(0,)))
-    assert "In a world of one rank nothing distributed is tried (ranks=1,backend=gloo)." in found.unshown
-    alone = judged(text.replace("ranks: [1, 2]", "ranks: [1]"), control=lambda _: broken(ranks=(0,)))
+    assert (
+        "In a world of one rank nothing distributed is tried (ranks=1,backend=gloo)."
+        in found.unshown
+    )
+    alone = judged(
+        text.replace("ranks: [1, 2]", "ranks: [1]"), control=lambda _: broken(ranks=(0,))
+    )
     assert "In a world of one rank nothing distributed is tried." in alone.unshown
 
 
@@ -123,17 +144,27 @@ def test_a_check_that_no_control_failed_is_named() -> None:
     text = TEXT + "  - {id: spoke, kind: event, ranks: every, event: decode}\n"
     found = judged(text)
     assert found.verdict == "PASS"
-    assert found.unshown == ["No trial of the control failed the check spoke: nothing here shows that it can fail."]
+    assert found.unshown == [
+        "No trial of the control failed the check spoke: nothing here shows that it can fail."
+    ]
     never = judged(text, control=healthy)
     assert never.verdict == "INCONCLUSIVE"
-    assert any("no trial of the control failed any check" in str(reason) for reason in never.reasons)
+    assert any(
+        "no trial of the control failed any check" in str(reason) for reason in never.reasons
+    )
     assert any("failed the checks ready, spoke" in sentence for sentence in never.unshown)
 
 
 def test_what_ledgers_and_digests_cannot_see_is_told() -> None:
     """Two equal receives in each other's place, which coded payloads alone see."""
-    told = "swapped are not seen by step, whole: every call has its other end, and every byte arrives as it was sent"
-    asked = "  - {id: step, kind: ledger-agrees, ranks: every}\n  - {id: whole, kind: transfers-intact, ranks: every}\n"
+    told = (
+        "swapped are not seen by step, whole: every call has its other end, and every byte arrives"
+        " as it was sent"
+    )
+    asked = (
+        "  - {id: step, kind: ledger-agrees, ranks: every}\n  - {id: whole, kind: transfers-intact,"
+        " ranks: every}\n"
+    )
     text = TEXT.replace("observe: [collectives]", "observe: [collectives, digests]") + asked
     assert [told in sentence for sentence in judged(text).unshown].count(True) == 1
     assert not any(told in sentence for sentence in judged(TEXT).unshown)
@@ -141,7 +172,9 @@ def test_what_ledgers_and_digests_cannot_see_is_told() -> None:
 
 def test_combinations_that_are_left_out_are_told() -> None:
     """A cell that fails can be left out: by name."""
-    text = TEXT.replace("ranks: [2], backend: [gloo]", "ranks: [2, 3], backend: [gloo], exclude: [{ranks: 3}]")
+    text = TEXT.replace(
+        "ranks: [2], backend: [gloo]", "ranks: [2, 3], backend: [gloo], exclude: [{ranks: 3}]"
+    )
     said = "Matrix.exclude leaves out what nothing is shown about: ranks=3."
     assert said in judged(text).unshown
     assert not any("exclude" in sentence for sentence in judged(TEXT).unshown)
@@ -152,7 +185,9 @@ def with_size(*, arm: str = "both") -> Callable[[Mapping[str, object]], Change]:
 
     def of(axes: Mapping[str, object]) -> Change:
         return lambda event: (
-            event._replace(values={**event.values, "size": axes["size"]}) if event.name == "decode" else event
+            event._replace(values={**event.values, "size": axes["size"]})
+            if event.name == "decode"
+            else event
         )
 
     return of
@@ -179,7 +214,11 @@ def test_an_argument_that_is_swallowed_is_named(told: object) -> None:
     def swallow(axes: Mapping[str, object]) -> Change:
         def change(event: Event) -> Event:
             event = with_size()(axes)(event)
-            return event._replace(values={"swallowed": told}) if event.name == "subject.begin" else event
+            return (
+                event._replace(values={"swallowed": told})
+                if event.name == "subject.begin"
+                else event
+            )
 
         return change
 
@@ -194,10 +233,18 @@ def test_artefacts_that_the_evidence_does_not_hold_are_counted(stored: bool) -> 
     """What checks made of them is all that there is; those that it holds leave nothing open."""
 
     def kept(size: int) -> list[Event]:
-        values: dict[str, JSON] = {"artefact": "logits", "sha256": "a" * 64, "bytes": 9, "stored": stored}
+        values: dict[str, JSON] = {
+            "artefact": "logits",
+            "sha256": "a" * 64,
+            "bytes": 9,
+            "stored": stored,
+        }
         events = healthy(size)
         end = max(event.ns for event in events) + 1
-        return [*events, Event(ns=end, by="harness", rank=1, pid=201, name="artefact.found", values=values)]
+        return [
+            *events,
+            Event(ns=end, by="harness", rank=1, pid=201, name="artefact.found", values=values),
+        ]
 
     said = [one for one in judged(TEXT, candidate=kept).unshown if "not in the evidence" in one]
     assert [one[:22] for one in said] == ([] if stored else ["4 artefacts of ranks a"])
@@ -210,33 +257,48 @@ def struck(at: str) -> Callable[[int], list[Event]]:
         events = healthy(size)
         place = next(event.ns for event in events if (event.rank, event.name) == (1, at))
         notes = [
-            Event(ns=place + after, by="harness", rank=1, pid=201, name=f"fault.{what}", values={"fault": "late"})
+            Event(
+                ns=place + after,
+                by="harness",
+                rank=1,
+                pid=201,
+                name=f"fault.{what}",
+                values={"fault": "late"},
+            )
             for what, after in (("struck", 100), ("undone", 2_000_100))
         ]
-        later = [event._replace(ns=event.ns + (4_000_000 if event.ns > place else 0)) for event in events]
+        later = [
+            event._replace(ns=event.ns + (4_000_000 if event.ns > place else 0)) for event in events
+        ]
         return [*later, *notes]
 
     return make
 
 
-@pytest.mark.parametrize(("at", "over"), [("tokenizer.ready", True), ("subject.begin", False), ("subject.end", True)])
+@pytest.mark.parametrize(
+    ("at", "over"), [("tokenizer.ready", True), ("subject.begin", False), ("subject.end", True)]
+)
 def test_a_fault_that_strikes_after_the_work_is_named(at: str, over: bool) -> None:
     """A fault behind the last event that a check asks for disturbed nothing that is looked at."""
     fault = f"faults: [{{id: late, kind: delay, ranks: [1], at: {at}, for: 1ms}}]\n"
     found = judged(TEXT + fault, candidate=struck(at))
     said = (
-        "Fault late struck after the last event that a check asks for, in 4 of 4 trials of the candidate: "
-        "what it was to disturb was over."
+        "Fault late struck after the last event that a check asks for, in 4 of 4 trials of the"
+        " candidate: what it was to disturb was over."
     )
     assert (said in found.unshown) is over
 
 
 def test_a_traceback_in_a_trial_that_passed_is_shown() -> None:
     """A worker thread's traceback that nobody mentions is in the record, from its first line to its exception."""
-    logs = {f"evidence/ranks-2-backend-gloo/candidate-{index:05d}/rank-1.log": TRACE for index in (0, 2)}
+    logs = {
+        f"evidence/ranks-2-backend-gloo/candidate-{index:05d}/rank-1.log": TRACE for index in (0, 2)
+    }
     found = judged(TEXT, logs=logs)
     assert found.verdict == "PASS"
-    assert found.unshown == ["In 2 trials of the candidate that passed, a rank printed a traceback."]
+    assert found.unshown == [
+        "In 2 trials of the candidate that passed, a rank printed a traceback."
+    ]
     first, second = found.printed
     assert (first.cell, first.index, first.rank, first.line) == ("ranks=2,backend=gloo", 0, 1, 2)
     assert first.text == "\n".join(TRACE.decode().splitlines()[1:6])
@@ -246,16 +308,29 @@ def test_a_traceback_in_a_trial_that_passed_is_shown() -> None:
 @pytest.mark.parametrize(
     ("log", "text"),
     [
-        (b'[r1]: Traceback (most recent call last):\n[r1]:   File "x"\n[r1]: OSError: gone\n[r1]: more\n', 3),
+        (
+            (
+                b'[r1]: Traceback (most recent call last):\n[r1]:   File "x"\n[r1]: OSError:'
+                b" gone\n[r1]: more\n"
+            ),
+            3,
+        ),
         (b"Traceback (most recent call last):\n", 1),
         (b"Fatal Python error: Segmentation fault\n\nCurrent thread 0x1:\n  File x\n", 4),
-        (b"Traceback (most recent call last):\n" + b"  File deep\n" * 500 + b"RecursionError: deep\n", 21),
+        (
+            b"Traceback (most recent call last):\n"
+            + b"  File deep\n" * 500
+            + b"RecursionError: deep\n",
+            21,
+        ),
         (b"\xff Traceback (most recent call last):\r\n  File x\r\nE: \xfe\r\n", 3),
     ],
 )
 def test_tracebacks_of_every_kind_are_cut_to_what_is_read(log: bytes, text: int) -> None:
     """A prefix before each line, a deep stack, a crash of the interpreter, a log that ends early."""
-    (found,) = judged(TEXT, logs={"evidence/ranks-2-backend-gloo/candidate-00001/rank-0.log": log}).printed
+    (found,) = judged(
+        TEXT, logs={"evidence/ranks-2-backend-gloo/candidate-00001/rank-0.log": log}
+    ).printed
     assert len(found.text.splitlines()) == text
     assert found.text.splitlines()[-1].strip() != "more"
 
@@ -276,7 +351,9 @@ def test_the_report_shows_it_all() -> None:
     blocks: list[Block] = limits_section(whole)
     items = next(block for block in blocks if isinstance(block, BulletList)).items
     assert [Foreign(sentence) for sentence in found.unshown] == list(items[: len(found.unshown)])
-    assert [block.text for block in blocks if isinstance(block, Verbatim)] == [one.text for one in found.printed]
+    assert [block.text for block in blocks if isinstance(block, Verbatim)] == [
+        one.text for one in found.printed
+    ]
 
 
 def chosen(ids: Callable[[int], list[int]]) -> list[Event]:
@@ -309,14 +386,16 @@ def test_values_that_never_vary_are_told(
         control=lambda _: broken() if control is None else chosen(control),
     )
     words = (
-        "What the check same compares was one value in every report of this run: a subject that always gives this one "
-        "would pass."
+        "What the check same compares was one value in every report of this run: a subject that"
+        " always gives this one would pass."
     )
     assert [one for one in judgement.unshown if "one value" in one] == ([words] if told else [])
 
 
 SILENT = "The ledgers hold no collective call or transfer between ranks"
-ALONE = "Ranks made collective calls, and no check held the calls of one rank against those of another"
+ALONE = (
+    "Ranks made collective calls, and no check held the calls of one rank against those of another"
+)
 UNSEEN = "Nothing recorded whether the ranks exchanged anything"
 
 
@@ -360,13 +439,16 @@ def test_a_check_that_failed_for_want_of_a_value_is_named() -> None:
     found = judged(text, control=silent)
     assert found.verdict == "PASS", found.reasons
     said = (
-        "The control failed the check text only because it gave nothing to compare: nothing here shows that it sees a "
-        "wrong value."
+        "The control failed the check text only because it gave nothing to compare: nothing here"
+        " shows that it sees a wrong value."
     )
     assert said in found.unshown
 
     def wrong(_: int) -> list[Event]:
-        return [event._replace(values={"text": "x"}) if event.name == "decode" else event for event in broken()]
+        return [
+            event._replace(values={"text": "x"}) if event.name == "decode" else event
+            for event in broken()
+        ]
 
     assert not any("text" in sentence for sentence in judged(text, control=wrong).unshown)
 
@@ -381,15 +463,25 @@ def test_a_check_that_failed_for_want_of_a_value_is_named() -> None:
         ([], ", empty: allowed", False),
     ],
 )
-def test_a_control_that_reports_nothing_has_shown_no_wrong_value(given: JSON, more: str, *, is_told: bool) -> None:
+def test_a_control_that_reports_nothing_has_shown_no_wrong_value(
+    given: JSON, more: str, *, is_told: bool
+) -> None:
     """Null and empty values are what a function gives that forgets to return, also where that fails as stated."""
-    text = COMPARED.replace("check: ready, ranks: nonzero, error: AssertionError, source: assert tokenizer", "MUST")
+    text = COMPARED.replace(
+        "check: ready, ranks: nonzero, error: AssertionError, source: assert tokenizer", "MUST"
+    )
     text = text.replace("MUST", "check: same, ranks: [1]").replace(
         "value: chosen.ids}", f"value: chosen.ids{more}}}", 1
     )
-    text = text.replace("ranks: every, value: chosen.ids", "ranks: every, against: 0, value: chosen.ids", 1)
+    text = text.replace(
+        "ranks: every, value: chosen.ids", "ranks: every, against: 0, value: chosen.ids", 1
+    )
     lost = [
-        event._replace(values={"ids": given}) if (event.name, event.rank) == ("chosen", 1) else event
+        (
+            event._replace(values={"ids": given})
+            if (event.name, event.rank) == ("chosen", 1)
+            else event
+        )
         for event in chosen(lambda _: [1, 2])
     ]
     found = judged(text, candidate=lambda _: chosen(lambda _: [1, 2]), control=lambda _: lost)

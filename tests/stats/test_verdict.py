@@ -34,16 +34,23 @@ checks:
   - {{id: ended, kind: exit, ranks: every, code: 0}}
 """
 CODE = {"subject.py": "a" * 64}
-ARMS = {"candidate": ArmCode(files=CODE, arguments={"x": 1}), "control": ArmCode(files=CODE, arguments={"x": 2})}
+ARMS = {
+    "candidate": ArmCode(files=CODE, arguments={"x": 1}),
+    "control": ArmCode(files=CODE, arguments={"x": 2}),
+}
 Events = list[Event]
 
 
-def scenario(*, candidate: int = 59, control: int = 5, share: str = "every", below: str = "5%") -> Scenario:
+def scenario(
+    *, candidate: int = 59, control: int = 5, share: str = "every", below: str = "5%"
+) -> Scenario:
     text = TEXT.format(candidate=candidate, control=control, share=share, below=below)
     return parse_scenario(text.encode(), name="it")
 
 
-def broken(error: str = "AssertionError", source: str = "assert tokenizer", ranks: Sequence[int] = (1,)) -> Events:
+def broken(
+    error: str = "AssertionError", source: str = "assert tokenizer", ranks: Sequence[int] = (1,)
+) -> Events:
     """A trial in which these ranks raise instead of getting ready."""
     events = []
     for event in healthy():
@@ -54,21 +61,36 @@ def broken(error: str = "AssertionError", source: str = "assert tokenizer", rank
     for rank in ranks:
         values = {"type": error, "source": source, "message": ""}
         events.append(
-            Event(ns=17_500_000 + rank, by="rank", rank=rank, pid=200 + rank, name="rank.error", values=values)
+            Event(
+                ns=17_500_000 + rank,
+                by="rank",
+                rank=rank,
+                pid=200 + rank,
+                name="rank.error",
+                values=values,
+            )
         )
     return sorted(events, key=lambda event: event.ns)
 
 
 def void() -> Events:
     spoiled = Event(
-        ns=10, by="harness", name="harness.error", values={"type": "OSError", "message": "No space left on device"}
+        ns=10,
+        by="harness",
+        name="harness.error",
+        values={"type": "OSError", "message": "No space left on device"},
     )
     return [healthy()[0], spoiled, healthy()[-1]]
 
 
 def loosened() -> Events:
     """A trial in which the harness lost its hold after a rank had begun: the rank may have done that."""
-    lost = Event(ns=18_000_000, by="harness", name="harness.error", values={"type": "KeeperGone", "message": "gone"})
+    lost = Event(
+        ns=18_000_000,
+        by="harness",
+        name="harness.error",
+        values={"type": "KeeperGone", "message": "gone"},
+    )
     return sorted([*healthy(), lost], key=lambda event: event.ns)
 
 
@@ -82,7 +104,12 @@ def judged(
     below: str = "5%",
 ) -> Judgement:
     """Judge one cell made of these trials."""
-    asked = scenario(candidate=planned_candidate or len(candidate), control=len(control), share=share, below=below)
+    asked = scenario(
+        candidate=planned_candidate or len(candidate),
+        control=len(control),
+        share=share,
+        below=below,
+    )
     files: dict[str, bytes] = {}
     cell = cells(asked)[0]
     for arm, trials in (("candidate", candidate), ("control", control)):
@@ -144,14 +171,29 @@ CONTROLS: dict[str, tuple[list[Events], str, DeviationCode]] = {
         "failed on ranks 0, 1 instead of rank 1",
         DeviationCode.OTHER_RANKS,
     ),
-    "raises something else": ([broken(error="OSError")] * 5, "did not raise AssertionError", DeviationCode.OTHER_ERROR),
+    "raises something else": (
+        [broken(error="OSError")] * 5,
+        "did not raise AssertionError",
+        DeviationCode.OTHER_ERROR,
+    ),
     "fails on another line": (
         [broken(source="assert model")] * 5,
         "did not fail at 'assert tokenizer'",
         DeviationCode.OTHER_SOURCE,
     ),
     "hangs": (
-        [[*broken(), Event(ns=10**10, by="harness", name="world.deadline", values={"after": 60.0, "ranks": [1]})]] * 5,
+        [
+            [
+                *broken(),
+                Event(
+                    ns=10**10,
+                    by="harness",
+                    name="world.deadline",
+                    values={"after": 60.0, "ranks": [1]},
+                ),
+            ]
+        ]
+        * 5,
         "deadline",
         DeviationCode.DEADLINE,
     ),
@@ -211,10 +253,15 @@ def test_too_few_counted_trials_are_inconclusive_and_say_why() -> None:
 
 
 UNPROVEN: dict[str, Callable[[Event], Event]] = {
-    "elsewhere": lambda event: event._replace(values={"entry": None, "elsewhere": True, "modules": []}),
+    "elsewhere": lambda event: event._replace(
+        values={"entry": None, "elsewhere": True, "modules": []}
+    ),
     "stray": lambda event: event._replace(values={**event.values, "strays": ["subject.part"]}),
     "other code": lambda event: event._replace(
-        values={**event.values, "modules": [{"module": "subject", "file": "subject.py", "sha256": "b" * 64}]}
+        values={
+            **event.values,
+            "modules": [{"module": "subject", "file": "subject.py", "sha256": "b" * 64}],
+        }
     ),
 }
 
@@ -222,7 +269,9 @@ UNPROVEN: dict[str, Callable[[Event], Event]] = {
 @pytest.mark.parametrize("name", UNPROVEN)
 def test_code_that_is_not_proved_is_inconclusive_even_if_it_fails(name: str) -> None:
     """An entry from elsewhere, or a module that is not the arm's, decides nothing in either direction."""
-    events = [UNPROVEN[name](event) if event.name == "subject.loaded" else event for event in broken()]
+    events = [
+        UNPROVEN[name](event) if event.name == "subject.loaded" else event for event in broken()
+    ]
     found = judged([*clean(58), events], [broken()] * 5)
     assert found.verdict == "INCONCLUSIVE"
     assert "which code ran is not proved" in found.reasons[0]
@@ -232,12 +281,18 @@ def test_code_that_is_not_proved_is_inconclusive_even_if_it_fails(name: str) -> 
     ("files", "folder"),
     [([{"file": "subject.py", "sha256": "b" * 64}], fold(CODE)), ([], "0" * 64), (None, None)],
 )
-def test_a_program_from_a_folder_that_is_not_the_arms_is_inconclusive(files: object, folder: object) -> None:
+def test_a_program_from_a_folder_that_is_not_the_arms_is_inconclusive(
+    files: object, folder: object
+) -> None:
     """The digests that were taken before it was executed decide, of its file and of the whole folder."""
     honest = [{"file": "subject.py", "sha256": CODE["subject.py"]}] if files is None else files
     values = {"files": honest, "folder": folder or fold(CODE)}
-    executed = Event(ns=2_500_000, by="server", rank=1, pid=201, name="program.started", values=values)
-    found = judged([*clean(58), sorted([*clean(1)[0], executed], key=lambda event: event.ns)], [broken()] * 5)
+    executed = Event(
+        ns=2_500_000, by="server", rank=1, pid=201, name="program.started", values=values
+    )
+    found = judged(
+        [*clean(58), sorted([*clean(1)[0], executed], key=lambda event: event.ns)], [broken()] * 5
+    )
     assert found.verdict == ("PASS" if files is None else "INCONCLUSIVE")
 
 
@@ -291,11 +346,16 @@ def struck(events: Events) -> Events:
 
 def with_fault(candidate: Sequence[Events], control: Sequence[Events]) -> Judgement:
     """Judge with a scenario that has the fault."""
-    text = TEXT.format(candidate=len(candidate), control=len(control), share="every", below="5%") + FAULT
+    text = (
+        TEXT.format(candidate=len(candidate), control=len(control), share="every", below="5%")
+        + FAULT
+    )
     planned = parse_scenario(text.encode(), name="it")
     cell = cells(planned)[0]
     texts = {
-        f"{trial_folder(cell.slug, arm, index)}/{EVENTS}": "".join(event.line() + "\n" for event in events).encode()
+        f"{trial_folder(cell.slug, arm, index)}/{EVENTS}": (
+            "".join(event.line() + "\n" for event in events).encode()
+        )
         for arm, trials in (("candidate", candidate), ("control", control))
         for index, events in enumerate(trials)
     }
@@ -307,7 +367,9 @@ def outcomes(found: Judgement) -> tuple[list[str], list[str]]:
     cell = found.cells[0]
     assert cell.candidate is not None
     assert cell.control is not None
-    return [trial.outcome for trial in cell.candidate.trials], [trial.outcome for trial in cell.control.trials]
+    return [trial.outcome for trial in cell.candidate.trials], [
+        trial.outcome for trial in cell.control.trials
+    ]
 
 
 def test_a_trial_counts_when_its_fault_is_proved() -> None:
@@ -318,7 +380,9 @@ def test_a_trial_counts_when_its_fault_is_proved() -> None:
 
 def test_a_clean_trial_without_the_proof_is_void_and_a_failed_one_is_a_failure() -> None:
     """A void takes the place of a clean trial only, never of a failed check: FAIL, whoever left the event out."""
-    found = with_fault([*[struck(events) for events in clean(57)], healthy(), broken()], [struck(broken())] * 5)
+    found = with_fault(
+        [*[struck(events) for events in clean(57)], healthy(), broken()], [struck(broken())] * 5
+    )
     candidate, _ = outcomes(found)
     assert candidate == ["pass"] * 57 + ["void", "fail"]
     assert found.verdict == "FAIL"
@@ -333,16 +397,37 @@ def test_a_control_without_the_proof_counts_only_where_it_failed_first() -> None
     assert outcomes(found)[1] == ["fail", "void", "void"]
     assert cell.control is not None
     assert (cell.control.as_stated, cell.control.counted) == (1, 1)
-    assert str(cell.control.trials[1].void) == "fault late on rank 1 has no proof: it never said decode, and returned"
+    assert (
+        str(cell.control.trials[1].void)
+        == "fault late on rank 1 has no proof: it never said decode, and returned"
+    )
 
 
 def test_a_rank_that_a_fault_ended_failed_when_the_fault_struck() -> None:
     """Its end is seen after its peer has complained, as on a busy machine: it is the cause all the same."""
     events = [
         Event(ns=1, by="harness", rank=None, name="world.begin"),
-        Event(ns=2, by="harness", rank=1, name="fault.struck", values={"fault": "gone", "kind": "kill"}),
-        Event(ns=3, by="rank", rank=0, name="rank.error", values={"type": "RuntimeError", "message": "peer closed"}),
-        Event(ns=4, by="server", rank=1, name="rank.exited", values={"code": None, "signal": "SIGKILL"}),
+        Event(
+            ns=2,
+            by="harness",
+            rank=1,
+            name="fault.struck",
+            values={"fault": "gone", "kind": "kill"},
+        ),
+        Event(
+            ns=3,
+            by="rank",
+            rank=0,
+            name="rank.error",
+            values={"type": "RuntimeError", "message": "peer closed"},
+        ),
+        Event(
+            ns=4,
+            by="server",
+            rank=1,
+            name="rank.exited",
+            values={"code": None, "signal": "SIGKILL"},
+        ),
         Event(ns=5, by="server", rank=0, name="rank.exited", values={"code": 1, "signal": None}),
     ]
     history = History(events, size=2)
@@ -356,21 +441,38 @@ def test_a_rank_that_a_fault_ended_failed_when_the_fault_struck() -> None:
     ("skipped", "verdict"),
     [(Skip(SkipCode.MACHINE_GPUS, "needs 1 GPU"), "INCONCLUSIVE"), (None, "PASS")],
 )
-def test_a_control_that_had_to_fail_in_skipped_cells_only_shows_nothing(skipped: Skip | None, verdict: str) -> None:
+def test_a_control_that_had_to_fail_in_skipped_cells_only_shows_nothing(
+    skipped: Skip | None, verdict: str
+) -> None:
     """Where it held in every cell that ran, nothing failed anywhere: no PASS, though each cell did as stated."""
     text = TEXT.format(candidate=5, control=5, share="every, cells: {gpu: [true]}", below="50%")
-    asked = parse_scenario(text.replace("backend: [gloo]", "backend: [gloo], gpu: [false, true]").encode(), name="it")
+    asked = parse_scenario(
+        text.replace("backend: [gloo]", "backend: [gloo], gpu: [false, true]").encode(), name="it"
+    )
     files: dict[str, bytes] = {}
     facts = []
     for cell in cells(asked):
         must_fail = cell.axes["gpu"] is True
         count = 0 if must_fail and skipped is not None else 5
-        facts.append(CellFacts(id=cell.id, skipped=skipped if must_fail else None, candidate=count, control=count))
-        for arm, events in (("candidate", healthy()), ("control", broken() if must_fail else healthy())):
+        facts.append(
+            CellFacts(
+                id=cell.id, skipped=skipped if must_fail else None, candidate=count, control=count
+            )
+        )
+        for arm, events in (
+            ("candidate", healthy()),
+            ("control", broken() if must_fail else healthy()),
+        ):
             for index in range(count):
                 path = f"{trial_folder(cell.slug, arm, index)}/{EVENTS}"
                 files[path] = "".join(event.line() + "\n" for event in events).encode()
-    found = judge(asked, list(zip(cells(asked), facts, strict=True)), arms=ARMS, read=files.__getitem__, names=files)
+    found = judge(
+        asked,
+        list(zip(cells(asked), facts, strict=True)),
+        arms=ARMS,
+        read=files.__getitem__,
+        names=files,
+    )
     assert found.verdict == verdict, found.reasons
     codes = [reason.code for reason in found.cells[0].reasons]
     assert codes == ([VerdictCode.CONTROL_NEVER_FAILED] if skipped else [])

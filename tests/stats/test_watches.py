@@ -50,11 +50,17 @@ def judged(*stood: float | str | None, spins: bool = False) -> tuple[list[Trial]
         proved = isinstance(one, float)
         trial = Trial(index=index, seed="1", evidence="e", ms=1.0, outcome="fail", as_stated=proved)
         values = {"seconds": one} if proved else {"code": "doubtful", "why": one}
-        watches.take("control", trial, history(**(values if one is not None else {"after": 60.0, "ranks": [0]})))
+        watches.take(
+            "control",
+            trial,
+            history(**(values if one is not None else {"after": 60.0, "ranks": [0]})),
+        )
         trials.append(trial)
     ends = {END: [trial.index for trial in trials if trial.as_stated]}
     hung: dict[Any, HungTrial] = {
-        "control": HungTrial(arm="control", index=0, evidence="e", proof="It hung.", line=1, ranks=[])
+        "control": HungTrial(
+            arm="control", index=0, evidence="e", proof="It hung.", line=1, ranks=[]
+        )
     }
     found = watches.judge(trials, ends, hung)
     return found, hung["control"].proof, ends.get(END, [])
@@ -82,7 +88,9 @@ def test_without_one_that_was_watched_none_counts(stood: tuple[float, ...]) -> N
     """A window of stillness is what a slow world shows too."""
     found, _, ends = judged(*stood)
     assert not any(trial.as_stated for trial in found)
-    assert {trial.otherwise.code for trial in found if trial.otherwise} == {DeviationCode.HANG_NOT_WATCHED}
+    assert {trial.otherwise.code for trial in found if trial.otherwise} == {
+        DeviationCode.HANG_NOT_WATCHED
+    }
     assert ends == []
 
 
@@ -173,7 +181,9 @@ def test_without_a_stated_hang_nothing_is_watched() -> None:
 def test_a_void_trial_is_no_proof_and_no_doubt() -> None:
     """A trial of the control that is void neither counts as watched nor spoils the others."""
     watches = begun()
-    watches.take("control", a_trial(0, "void"), history(why="rank 0 has set a timer", code="doubtful"))
+    watches.take(
+        "control", a_trial(0, "void"), history(why="rank 0 has set a timer", code="doubtful")
+    )
     watches.take("control", a_trial(1, "void", as_stated=True), history(seconds=10.0))
     watches.take("control", a_trial(2, "fail", as_stated=True), history(seconds=2.4))
     (found,) = watches.judge([a_trial(2, "fail", as_stated=True)], {END: [2]}, {})
@@ -197,13 +207,17 @@ def test_within_has_to_be_two_windows(seconds: float, is_short: bool) -> None:
     watches.take("candidate", a_trial(0, "pass"), silent(seconds))
     watches.take("control", a_trial(0, "fail", as_stated=True), history(seconds=within))
     hung: dict[Any, HungTrial] = {
-        "control": HungTrial(arm="control", index=0, evidence="e", proof="It hung.", line=1, ranks=[])
+        "control": HungTrial(
+            arm="control", index=0, evidence="e", proof="It hung.", line=1, ranks=[]
+        )
     }
     watches.judge([a_trial(0, "fail", as_stated=True)], {END: [0]}, hung)
     assert ("let within be" in hung["control"].proof) is is_short
 
 
-@pytest.mark.parametrize(("many", "word"), [(9, "nine trials"), (10, "10 trials"), (11, "11 trials")])
+@pytest.mark.parametrize(
+    ("many", "word"), [(9, "nine trials"), (10, "10 trials"), (11, "11 trials")]
+)
 def test_small_numbers_are_words(many: int, word: str) -> None:
     """Up to nine, and no number is left without one."""
     _, said, _ = judged(*[10.0] * many)
@@ -242,5 +256,7 @@ def test_who_ended_or_was_proved_to_hang_spoils_nothing() -> None:
         watches.take("control", a_trial(0, "fail", as_stated=True), history(seconds=10.0))
         watches.take("control", a_trial(1, "fail", as_stated=False), other)
         ends = {END: [0]}
-        watches.judge([a_trial(0, "fail", as_stated=True), a_trial(1, "fail", as_stated=False)], ends, {})
+        watches.judge(
+            [a_trial(0, "fail", as_stated=True), a_trial(1, "fail", as_stated=False)], ends, {}
+        )
         assert ends == {END: [0]}

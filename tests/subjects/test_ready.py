@@ -26,8 +26,16 @@ from tests.world.conftest import ENGINES
 pytestmark = pytest.mark.slow  # each is short; together they take longer than the inner loop has
 
 TOKENIZER = {"tokenizer": str(ROOT / "scenarios" / "tokenizer-on-every-rank" / "tokenizer")}
-DONE = {"torch-pipeline": "decoded", "torch-allreduce": "collectives.done", "mlx-allreduce": "collectives.done"}
-SIZES = {"torch-pipeline": (1, 2, 3, 8), "torch-allreduce": (1, 2, 3, 8), "mlx-allreduce": (2, 3, 8)}
+DONE = {
+    "torch-pipeline": "decoded",
+    "torch-allreduce": "collectives.done",
+    "mlx-allreduce": "collectives.done",
+}
+SIZES = {
+    "torch-pipeline": (1, 2, 3, 8),
+    "torch-allreduce": (1, 2, 3, 8),
+    "mlx-allreduce": (2, 3, 8),
+}
 # Where a defect shows: what a pipeline's last rank says goes to all, and a sum without one rank is wrong for all.
 OF_OTHERS = {"own-value"}
 
@@ -65,17 +73,25 @@ def run(pool: ServerPool, name: str, *, size: int, backend: str = "", **argument
 
 def told(history: History, event: str, key: str) -> list[Any]:
     """The one value of each rank."""
-    return [[value for value, _ in history.values(rank, event, key)] for rank in range(history.size)]
+    return [
+        [value for value, _ in history.values(rank, event, key)] for rank in range(history.size)
+    ]
 
 
 def strings(node: ast.AST) -> set[str]:
     """Texts that stand in an expression."""
-    return {one.value for one in ast.walk(node) if isinstance(one, ast.Constant) and isinstance(one.value, str)}
+    return {
+        one.value
+        for one in ast.walk(node)
+        if isinstance(one, ast.Constant) and isinstance(one.value, str)
+    }
 
 
 def reached(tree: ast.Module, function: str) -> ast.Module:
     """What of a module a function uses, directly or not: several subjects may have their functions in one file."""
-    defined = {one.name: one for one in tree.body if isinstance(one, ast.FunctionDef | ast.ClassDef)}
+    defined = {
+        one.name: one for one in tree.body if isinstance(one, ast.FunctionDef | ast.ClassDef)
+    }
     wanted, used = [function], dict[str, ast.stmt]()
     while wanted:
         if (name := wanted.pop()) in defined and name not in used:
@@ -94,7 +110,10 @@ def loaded(subject: ReadySubject) -> list[ast.Module]:
         found[name] = ast.parse(files[name])
         for node in ast.walk(found[name]):
             if isinstance(node, ast.ImportFrom) and node.level:
-                wanted += [f"{one}.py" for one in ([node.module] if node.module else [a.name for a in node.names])]
+                wanted += [
+                    f"{one}.py"
+                    for one in ([node.module] if node.module else [a.name for a in node.names])
+                ]
     own = f"{subject.module.rpartition('.')[2]}.py"
     return [reached(found.pop(own), subject.function), *found.values()]
 
@@ -105,22 +124,36 @@ def test_the_catalogue_is_what_the_code_says(name: str) -> None:
     subject = READY[name]
     trees = loaded(subject)
     body = ast.parse(subject.file.read_text()).body
-    (entry,) = (node for node in body if isinstance(node, ast.FunctionDef) and node.name == subject.function)
+    (entry,) = (
+        node for node in body if isinstance(node, ast.FunctionDef) and node.name == subject.function
+    )
     names = [argument.arg for argument in entry.args.kwonlyargs]
-    defaults = [ast.literal_eval(default) for default in entry.args.kw_defaults if default is not None]
+    defaults = [
+        ast.literal_eval(default) for default in entry.args.kw_defaults if default is not None
+    ]
     taken = dict(zip(names, defaults, strict=True))
     if entry.args.kwarg is not None:  # what subjects of one folder have in common is stated once
         taken |= {field.name: field.default for field in dataclasses.fields(Request)}
     assert taken == {key: argument.default for key, argument in subject.arguments.items()}
     emits: dict[str, set[str]] = {}
     for node in (one for tree in trees for one in ast.walk(tree)):
-        if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr == "emit":
+        if (
+            isinstance(node, ast.Call)
+            and isinstance(node.func, ast.Attribute)
+            and node.func.attr == "emit"
+        ):
             first = node.args[0]
-            events = strings(first.body) | strings(first.orelse) if isinstance(first, ast.IfExp) else strings(first)
+            events = (
+                strings(first.body) | strings(first.orelse)
+                if isinstance(first, ast.IfExp)
+                else strings(first)
+            )
             keys = {keyword.arg for keyword in node.keywords if keyword.arg}
             for keyword in node.keywords:
                 if keyword.arg is None and isinstance(keyword.value, ast.Dict):
-                    keys |= {key.value for key in keyword.value.keys if isinstance(key, ast.Constant)}
+                    keys |= {
+                        key.value for key in keyword.value.keys if isinstance(key, ast.Constant)
+                    }
             for event in events:
                 emits.setdefault(event, set()).update(keys)
     assert emits == {event: set(keys) for event, keys in subject.emits.items()}
@@ -146,7 +179,9 @@ def test_every_file_of_code_is_a_ready_subject() -> None:
         entries = {
             (file, name)
             for file in package.glob("*.py")
-            for name in re.findall(r"\n@takes_a_request\ndef (\w+)\(context: Any, \*", file.read_text())
+            for name in re.findall(
+                r"\n@takes_a_request\ndef (\w+)\(context: Any, \*", file.read_text()
+            )
         }
         subjects = [subject for subject in READY.values() if subject.file.parent == package]
         assert entries == {(subject.file, subject.function) for subject in subjects}
@@ -179,7 +214,9 @@ def test_it_works_in_worlds_of_every_kind(pool: ServerPool, name: str, size: int
     """Every rank returns, every result is right, what must be alike is, and every event of the catalogue was told."""
     if name == "mlx-allreduce":
         pytest.importorskip("mlx.core")
-    modes = ({"parallel": "pipeline"}, {"parallel": "tensor"}) if name == "torch-pipeline" else ({},)
+    modes = (
+        ({"parallel": "pipeline"}, {"parallel": "tensor"}) if name == "torch-pipeline" else ({},)
+    )
     for arguments in modes:
         history = run(pool, name, size=size, **arguments)
         assert told(history, DONE[name], "correct") == [[True]] * size
@@ -232,7 +269,9 @@ def test_a_tokenizer_is_the_same_on_every_rank(pool: ServerPool, backend: str) -
     assert full[0] == full[1]
     assert len(full[0]) == 1
     assert told(history, "tokenizer.ready", "returns") == [[True], [True]]
-    assert told(history, "identities", "distinct") == ([[1], [1]] if backend == "gloo" else [[], []])
+    assert told(history, "identities", "distinct") == (
+        [[1], [1]] if backend == "gloo" else [[], []]
+    )
 
 
 def test_a_tokenizer_on_rank_0_only_fails_where_the_others_need_it(pool: ServerPool) -> None:
@@ -240,7 +279,10 @@ def test_a_tokenizer_on_rank_0_only_fails_where_the_others_need_it(pool: ServerP
     history = run(pool, "tokenizer-load", size=2, backend="none", loader="rank-0-only")
     error = history.error(1)
     assert error is not None
-    assert (error.event.values["type"], error.event.values["source"]) == ("AssertionError", "assert loaded is not None")
+    assert (error.event.values["type"], error.event.values["source"]) == (
+        "AssertionError",
+        "assert loaded is not None",
+    )
     assert history.error(0) is None
 
 

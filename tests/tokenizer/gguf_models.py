@@ -103,7 +103,10 @@ def _named(state: dict[str, Any]) -> list[tuple[str, Any]]:
         "mlp.down_proj": "ffn_down",
     }
     for layer in range(LAYERS):
-        names |= {f"model.layers.{layer}.{ours}.weight": f"blk.{layer}.{its}.weight" for ours, its in parts.items()}
+        names |= {
+            f"model.layers.{layer}.{ours}.weight": f"blk.{layer}.{its}.weight"
+            for ours, its in parts.items()
+        }
     return [(names[key], _turned(key, tensor.numpy())) for key, tensor in state.items()]
 
 

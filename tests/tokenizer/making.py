@@ -8,7 +8,16 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-from tokenizers import Regex, Tokenizer, decoders, models, normalizers, pre_tokenizers, processors, trainers
+from tokenizers import (
+    Regex,
+    Tokenizer,
+    decoders,
+    models,
+    normalizers,
+    pre_tokenizers,
+    processors,
+    trainers,
+)
 
 CORPUS = [
     "the quick brown fox jumps over the lazy dog, and the dog sleeps",
@@ -38,7 +47,9 @@ def tokenizer(content: Raw) -> Tokenizer:
     return Tokenizer.from_str(json.dumps(content))
 
 
-def write_folder(folder: Path, *, content: Raw, config: Raw | None = None, template: str | None = None) -> Path:
+def write_folder(
+    folder: Path, *, content: Raw, config: Raw | None = None, template: str | None = None
+) -> Path:
     """A repository of tokenizer files."""
     folder.mkdir(parents=True, exist_ok=True)
     (folder / "tokenizer.json").write_text(json.dumps(content), encoding="utf-8")
@@ -77,7 +88,9 @@ def _byte_level() -> Tokenizer:
 
 
 def _metaspace() -> Tokenizer:
-    letters = sorted({letter for line in CORPUS for letter in line if letter.isalpha() and letter < "\x7f"})
+    letters = sorted(
+        {letter for line in CORPUS for letter in line if letter.isalpha() and letter < "\x7f"}
+    )
     words = [
         "▁t",
         "he",
@@ -98,14 +111,34 @@ def _metaspace() -> Tokenizer:
         "▁world",
         "▁quick",
     ]
-    tokens = ["<unk>", "<s>", "</s>", *(f"<0x{byte:02X}>" for byte in range(256)), "▁", *letters, *words]
-    pairs = "▁ t  h e  ▁t he  t e  s t  te st  ▁ test  e s  t es  i n  in g  ▁ w  o r  l d  w or  ▁ wor  ▁wor ld"
+    tokens = [
+        "<unk>",
+        "<s>",
+        "</s>",
+        *(f"<0x{byte:02X}>" for byte in range(256)),
+        "▁",
+        *letters,
+        *words,
+    ]
+    pairs = (
+        "▁ t  h e  ▁t he  t e  s t  te st  ▁ test  e s  t es  i n  in g  ▁ w  o r  l d  w or  ▁ wor"
+        "  ▁wor ld"
+    )
     merges = [(left, right) for left, right in re.findall(r"(\S+) (\S+)", pairs)]
     vocabulary = {token: index for index, token in enumerate(dict.fromkeys(tokens))}
-    made = Tokenizer(models.BPE(vocabulary, merges, unk_token=UNKNOWN, fuse_unk=True, byte_fallback=True))
-    made.normalizer = normalizers.Sequence([normalizers.Prepend("▁"), normalizers.Replace(" ", "▁")])
+    made = Tokenizer(
+        models.BPE(vocabulary, merges, unk_token=UNKNOWN, fuse_unk=True, byte_fallback=True)
+    )
+    made.normalizer = normalizers.Sequence(
+        [normalizers.Prepend("▁"), normalizers.Replace(" ", "▁")]
+    )
     made.decoder = decoders.Sequence(
-        [decoders.Replace("▁", " "), decoders.ByteFallback(), decoders.Fuse(), decoders.Strip(" ", 1, 0)]
+        [
+            decoders.Replace("▁", " "),
+            decoders.ByteFallback(),
+            decoders.Fuse(),
+            decoders.Strip(" ", 1, 0),
+        ]
     )
     made.post_processor = processors.TemplateProcessing(
         single="<s> $A", pair="<s> $A <s> $B:1", special_tokens=[("<s>", vocabulary["<s>"])]
@@ -142,19 +175,36 @@ def _wordpiece() -> Tokenizer:
     made.decoder = decoders.WordPiece()
     made.add_special_tokens(special)
     made.post_processor = processors.TemplateProcessing(
-        single="[CLS] $A [SEP]", pair="[CLS] $A [SEP] $B:1 [SEP]:1", special_tokens=[("[CLS]", 2), ("[SEP]", 3)]
+        single="[CLS] $A [SEP]",
+        pair="[CLS] $A [SEP] $B:1 [SEP]:1",
+        special_tokens=[("[CLS]", 2), ("[SEP]", 3)],
     )
     return made
 
 
 def _unigram() -> Tokenizer:
     letters = sorted({letter for line in CORPUS for letter in line.replace(" ", "▁")})
-    words = ["▁the", "▁test", "est", "ing", "▁world", "world", "▁h", "ello", "hello", "▁hello", "▁a", "ed"]
+    words = [
+        "▁the",
+        "▁test",
+        "est",
+        "ing",
+        "▁world",
+        "world",
+        "▁h",
+        "ello",
+        "hello",
+        "▁hello",
+        "▁a",
+        "ed",
+    ]
     pieces = [("<pad>", 0.0), ("</s>", 0.0), ("<unk>", 0.0)]
     pieces += [(word, -2.0 - index / 8) for index, word in enumerate(words)]
     pieces += [(letter, -6.0 - index / 16) for index, letter in enumerate(letters)]
     made = Tokenizer(models.Unigram(pieces, unk_id=2))
-    made.normalizer = normalizers.Sequence([normalizers.NFKC(), normalizers.Replace(Regex(" {2,}"), " ")])
+    made.normalizer = normalizers.Sequence(
+        [normalizers.NFKC(), normalizers.Replace(Regex(" {2,}"), " ")]
+    )
     made.pre_tokenizer = pre_tokenizers.Metaspace()
     made.decoder = decoders.Metaspace()
     made.post_processor = processors.TemplateProcessing(
@@ -167,7 +217,9 @@ def _unigram() -> Tokenizer:
 def _wordlevel() -> Tokenizer:
     words = sorted({word for line in CORPUS for word in line.split()})
     made = Tokenizer(
-        models.WordLevel({token: index for index, token in enumerate(["[UNK]", *words])}, unk_token=UNKNOWN_WORD)
+        models.WordLevel(
+            {token: index for index, token in enumerate(["[UNK]", *words])}, unk_token=UNKNOWN_WORD
+        )
     )
     made.pre_tokenizer = pre_tokenizers.WhitespaceSplit()
     made.add_special_tokens(["[UNK]"])

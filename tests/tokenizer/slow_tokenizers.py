@@ -11,7 +11,9 @@ from transformers.tokenization_utils_sentencepiece import SentencePieceBackend
 class Letters(PythonBackend):  # type: ignore[misc]
     """A tokenizer that is Python code: a token per letter."""
 
-    def __init__(self, *, lower: bool = False, alphabet: str = "abcdefghijklmnopqrstuvwxyz", **options: Any) -> None:
+    def __init__(
+        self, *, lower: bool = False, alphabet: str = "abcdefghijklmnopqrstuvwxyz", **options: Any
+    ) -> None:
         self.lower = lower
         self.numbers = {letter: index for index, letter in enumerate(alphabet)}
         super().__init__(unk_token="a", **options)  # type: ignore[no-untyped-call]  # noqa: S106

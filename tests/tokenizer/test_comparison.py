@@ -24,7 +24,9 @@ def other(sort: str, change: Any) -> Raw:
 
 def test_nothing_differs_from_itself(tmp_path: Path) -> None:
     """Two loads, two folders and two identities of one tokenizer have no difference."""
-    a, b = (write_folder(tmp_path / name, content=raw("byte_level"), config=CONFIG) for name in "ab")
+    a, b = (
+        write_folder(tmp_path / name, content=raw("byte_level"), config=CONFIG) for name in "ab"
+    )
     assert difference(a, b) == []
     assert difference(tokenizer(raw("unigram")), tokenizer(raw("unigram"))) == []
     one = identify(tokenizer(raw("metaspace")))
@@ -37,7 +39,8 @@ def test_a_rare_token_is_shown_by_its_text() -> None:
     def change(content: Raw) -> None:
         vocabulary = content["model"]["vocab"]
         content["model"]["vocab"] = {
-            "Wonderful!" if word == "wonderful" else word: index for word, index in vocabulary.items()
+            "Wonderful!" if word == "wonderful" else word: index
+            for word, index in vocabulary.items()
         }
 
     (found,) = difference(tokenizer(raw("wordlevel")), tokenizer(other("wordlevel", change)))
@@ -85,7 +88,9 @@ def test_an_option_is_named_by_its_path() -> None:
 
 def test_a_decoder_is_shown_by_a_text_that_comes_back_otherwise() -> None:
     """A decoder is not semantic; the example shows what each side decodes."""
-    (found,) = difference(tokenizer(raw("byte_level")), tokenizer(raw("byte_level") | {"decoder": None}))
+    (found,) = difference(
+        tokenizer(raw("byte_level")), tokenizer(raw("byte_level") | {"decoder": None})
+    )
     assert not found.semantic
     assert found.example is not None
     assert found.first != found.second
@@ -95,7 +100,10 @@ def test_a_template_is_shown_by_its_first_line_that_differs(tmp_path: Path) -> N
     """A chat template that differs is shown by line."""
     a = write_folder(tmp_path / "a", content=raw("byte_level"), config=CONFIG, template=TEMPLATE)
     b = write_folder(
-        tmp_path / "b", content=raw("byte_level"), config=CONFIG, template=TEMPLATE.replace("endfor", "endfor ")
+        tmp_path / "b",
+        content=raw("byte_level"),
+        config=CONFIG,
+        template=TEMPLATE.replace("endfor", "endfor "),
     )
     (found,) = difference(a, b)
     assert found.words == "the chat template 'default' differs, first in line 2"
@@ -106,7 +114,9 @@ def test_a_template_is_shown_by_its_first_line_that_differs(tmp_path: Path) -> N
 def test_names_are_told_with_their_ids(tmp_path: Path) -> None:
     """An end token that is another is named with both ids; what it is called is semantic."""
     a = write_folder(tmp_path / "a", content=raw("byte_level"), config=CONFIG)
-    b = write_folder(tmp_path / "b", content=raw("byte_level"), config=CONFIG | {"eos_token": "<|pad|>"})
+    b = write_folder(
+        tmp_path / "b", content=raw("byte_level"), config=CONFIG | {"eos_token": "<|pad|>"}
+    )
     words = [one.words for one in difference(a, b) if one.semantic]
     assert words == ["eos_token: '<|end|>' (id 341) against '<|pad|>' (id 342)"]
 

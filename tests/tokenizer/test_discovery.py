@@ -54,7 +54,10 @@ def test_places_are_asked_in_the_order_of_trust(tmp_path: Path) -> None:
     (tmp_path / "models/tokenizer.model").write_bytes(b"x")
     (tmp_path / "models/model.tokenizer.json").write_text("{}")
     write_folder(tmp_path, content=llama_3())
-    ours, hubs = snapshot(tmp_path / "ours", llama_3(), hub=False), snapshot(tmp_path / "hub", llama_3(), hub=True)
+    ours, hubs = (
+        snapshot(tmp_path / "ours", llama_3(), hub=False),
+        snapshot(tmp_path / "hub", llama_3(), hub=True),
+    )
     found = places(file, caches=[tmp_path / "ours", tmp_path / "hub", tmp_path / "ours"])
     assert [(one.origin, one.path) for one in found] == [
         ("inside", file),
@@ -75,8 +78,14 @@ def test_a_link_out_of_a_cache_is_not_followed(tmp_path: Path) -> None:
     (place / "tokenizer.json").symlink_to("/etc/passwd")
     loop = tmp_path / "hub/models--a--b/snapshots/loop"
     loop.symlink_to("loop")
-    found = [one for one in places(model(tmp_path), caches=[tmp_path / "hub"]) if one.origin == "hub's cache"]
-    assert [one.complaint for one in found] == ["is a link that leads out of the cache, to /etc/passwd"]
+    found = [
+        one
+        for one in places(model(tmp_path), caches=[tmp_path / "hub"])
+        if one.origin == "hub's cache"
+    ]
+    assert [one.complaint for one in found] == [
+        "is a link that leads out of the cache, to /etc/passwd"
+    ]
 
 
 def test_parts_of_a_tokenizer_are_told_and_not_guessed(tmp_path: Path) -> None:
@@ -88,18 +97,32 @@ def test_parts_of_a_tokenizer_are_told_and_not_guessed(tmp_path: Path) -> None:
 
 
 @pytest.mark.whole
-def test_the_one_with_the_same_content_is_chosen(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_one_with_the_same_content_is_chosen(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     """Not the one beside the model, which has as many ids, but the one in the cache, which has the same."""
     file = model(tmp_path / "models")
     write_folder(tmp_path / "models", content=other())
     snapshot(tmp_path / "hub", llama_3(), hub=True)
     found = resolve(file, caches=[tmp_path / "hub"], strict=True)
-    assert standings(found) == [("inside", "usable"), ("beside", "differs"), ("hub's cache", "same")]
+    assert standings(found) == [
+        ("inside", "usable"),
+        ("beside", "differs"),
+        ("hub's cache", "same"),
+    ]
     assert found.proven
     assert found.chosen is not None
     assert found.chosen.fingerprint == found.fingerprint
     assert '"zzz" in the second' in found.candidates[1].reasons[0]
-    command = ["tokenizer", "resolve", str(file), "--cache", str(tmp_path / "hub"), "--explain", "--strict"]
+    command = [
+        "tokenizer",
+        "resolve",
+        str(file),
+        "--cache",
+        str(tmp_path / "hub"),
+        "--explain",
+        "--strict",
+    ]
     assert main(command) == 0
     said = capsys.readouterr().out
     assert "(hub's cache): proven: all 343 ids" in said
@@ -107,7 +130,9 @@ def test_the_one_with_the_same_content_is_chosen(tmp_path: Path, capsys: pytest.
 
 
 @pytest.mark.whole
-def test_nothing_proven_is_refused_under_strict(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_nothing_proven_is_refused_under_strict(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     """The tokenizer inside is taken where nothing is wrong with it, and not under strict: exit code 4."""
     file, nowhere = model(tmp_path), str(tmp_path / "nowhere")
     command = ["tokenizer", "resolve", str(file), "--cache", nowhere]
@@ -133,7 +158,12 @@ def test_nothing_proven_is_refused_under_strict(tmp_path: Path, capsys: pytest.C
             "undecided",
             2,
         ),
-        (lambda file: file.keys.__setitem__("tokenizer.ggml.model", ("string", "none")), "refused", "undecided", 2),
+        (
+            lambda file: file.keys.__setitem__("tokenizer.ggml.model", ("string", "none")),
+            "refused",
+            "undecided",
+            2,
+        ),
         (lambda file: file.tensors.__setitem__(0, rows(300)), "refused", "differs", 1),
     ],
 )
@@ -149,7 +179,9 @@ def test_a_named_one_is_held_against_the_model(
 
 
 @pytest.mark.whole
-def test_a_hint_is_said_and_proves_nothing(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_hint_is_said_and_proves_nothing(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     """What the model says of its origin is printed, and so is what its architecture and size make likely."""
 
     def mutate(file: File) -> None:

@@ -36,7 +36,12 @@ def test_an_identity_is_the_same_in_another_process() -> None:
     written = [json.dumps(raw(sort)) for sort in SORTS]
     env = {"PYTHONHASHSEED": "1", "PYTHONPATH": os.pathsep.join(sys.path), "PYTHONUTF8": "1"}
     done = subprocess.run(
-        [sys.executable, "-c", code], check=True, capture_output=True, text=True, env=env, input="\n".join(written)
+        [sys.executable, "-c", code],
+        check=True,
+        capture_output=True,
+        text=True,
+        env=env,
+        input="\n".join(written),
     )
     assert done.stdout.split() == [identify(tokenizer(raw(sort))).full for sort in SORTS]
 
@@ -105,7 +110,9 @@ def test_custom_python_components_have_no_identity() -> None:
         identify(made)
 
 
-@pytest.mark.parametrize("value", [None, 3, "folder", object(), models.BPE(), pre_tokenizers.ByteLevel()])
+@pytest.mark.parametrize(
+    "value", [None, 3, "folder", object(), models.BPE(), pre_tokenizers.ByteLevel()]
+)
 def test_what_is_no_tokenizer_has_no_identity(value: object) -> None:
     """Anything else is refused by its type."""
     with pytest.raises(Unidentifiable, match="neither"):
@@ -113,7 +120,9 @@ def test_what_is_no_tokenizer_has_no_identity(value: object) -> None:
 
 
 @settings(max_examples=200, deadline=None)
-@given(tokens=st.lists(st.text('\\":,{}[]ab\u2028é', min_size=1, max_size=6), min_size=1, unique=True))
+@given(
+    tokens=st.lists(st.text('\\":,{}[]ab\u2028é', min_size=1, max_size=6), min_size=1, unique=True)
+)
 def test_a_vocabulary_is_cut_out_whole(tokens: list[str]) -> None:
     """Whatever tokens hold, quotes and braces included, the vocabulary is found in the text and counted right."""
     vocabulary = {token: index for index, token in enumerate(tokens)}
@@ -186,5 +195,7 @@ def test_importing_is_cheap() -> None:
     heavy = {"transformers", "tokenizers", "torch", "numpy"}
     code = f"import sys, harness.tokenizer; print(sorted({heavy} & set(sys.modules)))"
     env = {"PYTHONPATH": os.pathsep.join(sys.path)}
-    said = subprocess.run([sys.executable, "-c", code], check=True, capture_output=True, text=True, env=env)
+    said = subprocess.run(
+        [sys.executable, "-c", code], check=True, capture_output=True, text=True, env=env
+    )
     assert said.stdout.strip() == "[]"

@@ -39,9 +39,13 @@ def rename(old: str, new: str) -> Change:
     def change(content: Raw) -> None:
         model = content["model"]
         if isinstance(model["vocab"], list):
-            model["vocab"] = [[new if piece == old else piece, score] for piece, score in model["vocab"]]
+            model["vocab"] = [
+                [new if piece == old else piece, score] for piece, score in model["vocab"]
+            ]
             return
-        model["vocab"] = {new if token == old else token: index for token, index in model["vocab"].items()}
+        model["vocab"] = {
+            new if token == old else token: index for token, index in model["vocab"].items()
+        }
 
     return change
 
@@ -104,7 +108,9 @@ def drop(*path: Any) -> Change:
 def add_token(content: Raw) -> None:
     """Add a token after the last."""
     index = max(token["id"] for token in content["added_tokens"]) + 1
-    content["added_tokens"].append(content["added_tokens"][-1] | {"id": index, "content": "<|more|>"})
+    content["added_tokens"].append(
+        content["added_tokens"][-1] | {"id": index, "content": "<|more|>"}
+    )
 
 
 BERT = {
@@ -114,7 +120,12 @@ BERT = {
     "strip_accents": None,
     "lowercase": True,
 }
-BYTE_LEVEL = {"type": "ByteLevel", "add_prefix_space": False, "trim_offsets": True, "use_regex": True}
+BYTE_LEVEL = {
+    "type": "ByteLevel",
+    "add_prefix_space": False,
+    "trim_offsets": True,
+    "use_regex": True,
+}
 LONGEST = {
     "strategy": "BatchLongest",
     "direction": "Right",
@@ -148,24 +159,39 @@ CHANGES_IDS: dict[str, tuple[str, Change]] = {
     "no normalizer": ("wordpiece", put("normalizer", None)),
     "letters keep their case": ("wordpiece", put("normalizer", "lowercase", False)),
     "accents are kept": ("wordpiece", put("normalizer", "strip_accents", False)),
-    "Chinese characters are not spaced": ("wordpiece", put("normalizer", "handle_chinese_chars", False)),
+    "Chinese characters are not spaced": (
+        "wordpiece",
+        put("normalizer", "handle_chinese_chars", False),
+    ),
     "control characters are kept": ("wordpiece", put("normalizer", "clean_text", False)),
     "a normalizer more": ("unigram", put("normalizer", {"type": "Lowercase"})),
     "another normal form": ("unigram", put("normalizer", "normalizers", 0, "type", "NFC")),
     "a normalizer prepends nothing": ("metaspace", drop("normalizer", "normalizers", 0)),
-    "another pattern is replaced": ("unigram", put("normalizer", "normalizers", 1, "pattern", {"Regex": "e{2,}"})),
+    "another pattern is replaced": (
+        "unigram",
+        put("normalizer", "normalizers", 1, "pattern", {"Regex": "e{2,}"}),
+    ),
     "no pre-tokenizer": ("byte_level", put("pre_tokenizer", None)),
-    "a space is put before the text": ("byte_level", put("pre_tokenizer", "add_prefix_space", True)),
+    "a space is put before the text": (
+        "byte_level",
+        put("pre_tokenizer", "add_prefix_space", True),
+    ),
     "words are not split": ("byte_level", put("pre_tokenizer", "use_regex", False)),
     "the first word has no mark": ("unigram", put("pre_tokenizer", "prepend_scheme", "never")),
-    "only the first section has the mark": ("unigram", put("pre_tokenizer", "prepend_scheme", "first")),
+    "only the first section has the mark": (
+        "unigram",
+        put("pre_tokenizer", "prepend_scheme", "first"),
+    ),
     "another mark for a space": ("unigram", put("pre_tokenizer", "replacement", "_")),
     "no post-processor": ("wordpiece", put("post_processor", None)),
     "another order of special tokens": (
         "wordpiece",
         lambda content: content["post_processor"]["single"].reverse(),
     ),
-    "another id around a text": ("wordpiece", put("post_processor", "special_tokens", "[SEP]", "ids", [2])),
+    "another id around a text": (
+        "wordpiece",
+        put("post_processor", "special_tokens", "[SEP]", "ids", [2]),
+    ),
     "another end of a pair": ("wordpiece", lambda content: content["post_processor"]["pair"].pop()),
     "no bytes for what is unknown": ("metaspace", put("model", "byte_fallback", False)),
     "a byte is missing": ("metaspace", rename("<0xE6>", "<0xe6>")),
@@ -175,14 +201,20 @@ CHANGES_IDS: dict[str, tuple[str, Change]] = {
     ),
     "whole words win over merges": ("metaspace", put("model", "ignore_merges", True)),
     "a prefix for continued words": ("metaspace", put("model", "end_of_word_suffix", "</w>")),
-    "another prefix for continued words": ("wordpiece", put("model", "continuing_subword_prefix", "@@")),
+    "another prefix for continued words": (
+        "wordpiece",
+        put("model", "continuing_subword_prefix", "@@"),
+    ),
     "long words are unknown": ("wordpiece", put("model", "max_input_chars_per_word", 5)),
     "another unknown token": ("wordlevel", put("model", "unk_token", "fox")),
     "no unknown token": ("unigram", put("model", "unk_id", None)),
     "texts are cut": ("byte_level", put("truncation", CUT)),
     "texts are cut at the left": ("byte_level", put("truncation", CUT | {"direction": "Left"})),
     "texts are filled up": ("byte_level", put("padding", LONGEST | {"strategy": {"Fixed": 12}})),
-    "texts are filled up to eights": ("byte_level", put("padding", LONGEST | {"pad_to_multiple_of": 8})),
+    "texts are filled up to eights": (
+        "byte_level",
+        put("padding", LONGEST | {"pad_to_multiple_of": 8}),
+    ),
 }
 CHANGES_FULL: dict[str, tuple[str, Change]] = {
     "no decoder": ("byte_level", put("decoder", None)),
@@ -190,13 +222,22 @@ CHANGES_FULL: dict[str, tuple[str, Change]] = {
     "a decoder keeps spaces": ("wordpiece", put("decoder", "cleanup", False)),
     "offsets are not trimmed": ("byte_level", put("post_processor", "trim_offsets", True)),
     "offsets are trimmed before": ("byte_level", put("pre_tokenizer", "trim_offsets", False)),
-    "another type id": ("wordpiece", put("post_processor", "single", 0, "SpecialToken", "type_id", 1)),
+    "another type id": (
+        "wordpiece",
+        put("post_processor", "single", 0, "SpecialToken", "type_id", 1),
+    ),
     "batches are filled up": ("byte_level", put("padding", LONGEST)),
     "a dropout of nothing": ("byte_level", put("model", "dropout", 0.0)),
     "an empty suffix": ("byte_level", put("model", "end_of_word_suffix", "")),
     "an empty prefix": ("byte_level", put("model", "continuing_subword_prefix", "")),
-    "unknown letters are joined, and there are none": ("byte_level", put("model", "fuse_unk", True)),
-    "bytes for what is unknown, and no such tokens": ("byte_level", put("model", "byte_fallback", True)),
+    "unknown letters are joined, and there are none": (
+        "byte_level",
+        put("model", "fuse_unk", True),
+    ),
+    "bytes for what is unknown, and no such tokens": (
+        "byte_level",
+        put("model", "byte_fallback", True),
+    ),
     "what follows from lowercase is said": ("wordpiece", put("normalizer", "strip_accents", True)),
     "a chain of one": ("wordpiece", put("normalizer", {"type": "Sequence", "normalizers": [BERT]})),
     "an empty chain": ("byte_level", put("normalizer", {"type": "Sequence", "normalizers": []})),
@@ -211,23 +252,39 @@ CHANGES_FULL: dict[str, tuple[str, Change]] = {
     "no post-processor but for offsets": ("byte_level", put("post_processor", None)),
     "an unused special token of the template": (
         "wordpiece",
-        put("post_processor", "special_tokens", "[MASK]", {"id": "[MASK]", "ids": [4], "tokens": ["[MASK]"]}),
+        put(
+            "post_processor",
+            "special_tokens",
+            "[MASK]",
+            {"id": "[MASK]", "ids": [4], "tokens": ["[MASK]"]},
+        ),
     ),
 }
 CHANGES_FULL |= {
-    "unknown letters are not joined, and all have bytes": ("metaspace", put("model", "fuse_unk", False)),
+    "unknown letters are not joined, and all have bytes": (
+        "metaspace",
+        put("model", "fuse_unk", False),
+    ),
     "an unknown token, and all letters are known": ("byte_level", put("model", "unk_token", "a")),
-    "another unknown token, and all letters have bytes": ("metaspace", put("model", "unk_token", "</s>")),
+    "another unknown token, and all letters have bytes": (
+        "metaspace",
+        put("model", "unk_token", "</s>"),
+    ),
 }
 CHANGES_NOTHING: dict[str, tuple[str, Change]] = {
     "the keys are in another order": ("byte_level", reorder),
     "the keys are in another order, with templates": ("wordpiece", reorder),
     "merges as texts": (
         "byte_level",
-        lambda content: content["model"].update(merges=[" ".join(pair) for pair in content["model"]["merges"]]),
+        lambda content: content["model"].update(
+            merges=[" ".join(pair) for pair in content["model"]["merges"]]
+        ),
     ),
     "defaults are left out": ("byte_level", drop("model", "fuse_unk")),
-    "an added token's id that the library does not heed": ("byte_level", put("added_tokens", 0, "id", 900)),
+    "an added token's id that the library does not heed": (
+        "byte_level",
+        put("added_tokens", 0, "id", 900),
+    ),
     "a merge is given twice": (
         "byte_level",
         lambda content: content["model"]["merges"].append(content["model"]["merges"][-1]),
@@ -297,7 +354,9 @@ def test_a_difference_is_shown_by_a_text(name: str) -> None:
     assert shown
     assert all(one.first != one.second for one in shown)
     if "random" not in name:
-        texts = [(one.example, *one.example.split(" + ")) for one in shown if one.example is not None]
+        texts = [
+            (one.example, *one.example.split(" + ")) for one in shown if one.example is not None
+        ]
         assert any(
             outcome(before, asked, special) != outcome(after, asked, special)
             for whole, *halves in texts
@@ -364,7 +423,9 @@ def test_settings_of_a_call_are_not_semantic(name: str, plain: Identity, tmp_pat
     assert plain.full != found.full
 
 
-@pytest.mark.parametrize("template", [TEMPLATE + " ", TEMPLATE.replace("\n", "\n\n"), TEMPLATE.replace("|", "!", 1)])
+@pytest.mark.parametrize(
+    "template", [TEMPLATE + " ", TEMPLATE.replace("\n", "\n\n"), TEMPLATE.replace("|", "!", 1)]
+)
 def test_one_byte_of_a_template_is_semantic(template: str, plain: Identity, tmp_path: Path) -> None:
     """A chat template that differs in a byte changes both digests."""
     found = identify_folder(_folder(tmp_path, CONFIG, template=template))
@@ -377,20 +438,34 @@ def test_white_space_in_the_files_is_nothing(plain: Identity, tmp_path: Path) ->
     folder = _folder(tmp_path, CONFIG)
     for name in ("tokenizer.json", "tokenizer_config.json"):
         file = folder / name
-        file.write_text(json.dumps(json.loads(file.read_text("utf-8")), indent=7, ensure_ascii=True) + "\n\n", "utf-8")
+        file.write_text(
+            json.dumps(json.loads(file.read_text("utf-8")), indent=7, ensure_ascii=True) + "\n\n",
+            "utf-8",
+        )
     (folder / "chat_template.jinja").write_bytes(TEMPLATE.replace("\n", "\r\n").encode())
     assert identify_folder(folder) == plain
 
 
-def test_a_template_in_the_configuration_is_the_same_template(plain: Identity, tmp_path: Path) -> None:
+def test_a_template_in_the_configuration_is_the_same_template(
+    plain: Identity, tmp_path: Path
+) -> None:
     """Where the chat template is kept does not matter to what it is."""
-    folder = write_folder(tmp_path, content=raw("byte_level"), config=CONFIG | {"chat_template": TEMPLATE})
+    folder = write_folder(
+        tmp_path, content=raw("byte_level"), config=CONFIG | {"chat_template": TEMPLATE}
+    )
     assert identify_folder(folder).semantic == plain.semantic
 
 
-def test_padding_and_truncation_of_a_repository_are_left_over(plain: Identity, tmp_path: Path) -> None:
+def test_padding_and_truncation_of_a_repository_are_left_over(
+    plain: Identity, tmp_path: Path
+) -> None:
     """transformers sets padding and truncation for every call, so in a repository they are not semantic."""
-    content = raw("byte_level") | {"truncation": CUT, "padding": LONGEST | {"strategy": {"Fixed": 12}}}
-    found = identify_folder(write_folder(tmp_path, content=content, config=CONFIG, template=TEMPLATE))
+    content = raw("byte_level") | {
+        "truncation": CUT,
+        "padding": LONGEST | {"strategy": {"Fixed": 12}},
+    }
+    found = identify_folder(
+        write_folder(tmp_path, content=content, config=CONFIG, template=TEMPLATE)
+    )
     assert plain.semantic == found.semantic
     assert plain.full != found.full

@@ -70,7 +70,9 @@ def test_an_exception_raised_after_the_handler_has_no_trace_of_it() -> None:
             refuse()
         raise NotImplementedError
 
-    assert [link["type"] for link in observe.chain(caught(second_attempt))] == ["NotImplementedError"]
+    assert [link["type"] for link in observe.chain(caught(second_attempt))] == [
+        "NotImplementedError"
+    ]
 
 
 def test_a_chain_that_loops_or_never_ends_is_bounded() -> None:
@@ -105,7 +107,9 @@ def test_debug_messages_are_kept_and_nothing_more_is_printed(library: logging.Lo
     """The swallowed error is in the log, the user sees what was seen before, and everything is put back."""
     before = list(library.handlers)
     with observe.Logs(("library",), hide="/a/cache") as logs:
-        library.debug("Failed to use it: %s", "429 for 0b0e6a1c-2f54-4e0e-9a3a-5d2b6a1f0001 in /a/cache/blob")
+        library.debug(
+            "Failed to use it: %s", "429 for 0b0e6a1c-2f54-4e0e-9a3a-5d2b6a1f0001 in /a/cache/blob"
+        )
         library.getChild("part").warning("a warning")
     library.debug("later")
     values = logs.messages()
@@ -177,7 +181,12 @@ def test_a_cache_tells_damage_and_leftovers(tmp_path: Path) -> None:
     values = observe.cache(tmp_path)
     assert values["wrong"] == [f"models--a--b/blobs/{'0' * 64}", f"models--a--b/blobs/{'1' * 40}"]
     assert (values["blobs"], values["refs"]) == (4, ["models--a--b/refs/main abc"])
-    assert [len(values[name]) for name in ("incomplete", "no_exist", "locks", "files")] == [1, 1, 1, 1]
+    assert [len(values[name]) for name in ("incomplete", "no_exist", "locks", "files")] == [
+        1,
+        1,
+        1,
+        1,
+    ]
     for number in range(500):
         (repository / "snapshots" / "abc" / f"{number}.txt").touch()
     values = observe.cache(tmp_path)
@@ -211,8 +220,14 @@ def test_an_object_that_refuses_is_described_all_the_same() -> None:
 
 def test_it_needs_the_standard_library_only() -> None:
     """It can be imported in a rank whose environment holds nothing of ours."""
-    code = "import sys; sys.path.insert(0, sys.argv[1]); import harness.tokenizer.observe as o; o.versions()"
+    code = (
+        "import sys; sys.path.insert(0, sys.argv[1]); import harness.tokenizer.observe as o;"
+        " o.versions()"
+    )
     done = subprocess.run(
-        [sys.executable, "-S", "-E", "-c", code, str(ROOT)], capture_output=True, text=True, check=False
+        [sys.executable, "-S", "-E", "-c", code, str(ROOT)],
+        capture_output=True,
+        text=True,
+        check=False,
     )
     assert done.returncode == 0, done.stderr

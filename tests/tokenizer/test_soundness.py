@@ -14,15 +14,38 @@ from harness.tokenizer import TokenizerError, identify
 from harness.tokenizer.comparison.identities import TURNING
 from tests.tokenizer.making import SORTS, Raw, raw, tokenizer
 
-BYTE_LEVEL = {"type": "ByteLevel", "add_prefix_space": True, "trim_offsets": True, "use_regex": True}
+BYTE_LEVEL = {
+    "type": "ByteLevel",
+    "add_prefix_space": True,
+    "trim_offsets": True,
+    "use_regex": True,
+}
 METASPACE = {"type": "Metaspace", "replacement": "▁", "prepend_scheme": "always", "split": True}
 BERT = {"type": "BertProcessing", "sep": ["x", 3], "cls": ["y", 2]}
-PAD = {"strategy": "BatchLongest", "direction": "Right", "pad_to_multiple_of": None, "pad_id": 0, "pad_type_id": 0}
+PAD = {
+    "strategy": "BatchLongest",
+    "direction": "Right",
+    "pad_to_multiple_of": None,
+    "pad_id": 0,
+    "pad_type_id": 0,
+}
 CUT = {"direction": "Right", "max_length": 5, "strategy": "LongestFirst", "stride": 0}
 COMPONENTS: dict[str, list[Any]] = {
     "normalizer": [
         None,
-        *({"type": name} for name in ("NFC", "NFD", "NFKC", "NFKD", "Lowercase", "StripAccents", "Nmt", "ByteLevel")),
+        *(
+            {"type": name}
+            for name in (
+                "NFC",
+                "NFD",
+                "NFKC",
+                "NFKD",
+                "Lowercase",
+                "StripAccents",
+                "Nmt",
+                "ByteLevel",
+            )
+        ),
         {"type": "Strip", "strip_left": True, "strip_right": False},
         {"type": "Strip", "strip_left": False, "strip_right": False},
         {"type": "Prepend", "prepend": "▁"},
@@ -32,14 +55,22 @@ COMPONENTS: dict[str, list[Any]] = {
     ],
     "pre_tokenizer": [
         None,
-        *({"type": name} for name in ("Whitespace", "WhitespaceSplit", "BertPreTokenizer", "UnicodeScripts")),
+        *(
+            {"type": name}
+            for name in ("Whitespace", "WhitespaceSplit", "BertPreTokenizer", "UnicodeScripts")
+        ),
         {"type": "Punctuation", "behavior": "Isolated"},
         {"type": "Digits", "individual_digits": True},
         BYTE_LEVEL,
         BYTE_LEVEL | {"add_prefix_space": False, "trim_offsets": False},
         METASPACE,
         METASPACE | {"prepend_scheme": "first"},
-        {"type": "Split", "pattern": {"Regex": " |\\d"}, "behavior": "MergedWithNext", "invert": False},
+        {
+            "type": "Split",
+            "pattern": {"Regex": " |\\d"},
+            "behavior": "MergedWithNext",
+            "invert": False,
+        },
         {"type": "CharDelimiterSplit", "delimiter": "e"},
         {"type": "FixedLength", "length": 3},
     ],
@@ -49,7 +80,12 @@ COMPONENTS: dict[str, list[Any]] = {
         BERT,
         BERT | {"type": "RobertaProcessing", "trim_offsets": True, "add_prefix_space": True},
     ],
-    "truncation": [None, CUT, CUT | {"direction": "Left"}, CUT | {"strategy": "OnlySecond", "stride": 2}],
+    "truncation": [
+        None,
+        CUT,
+        CUT | {"direction": "Left"},
+        CUT | {"strategy": "OnlySecond", "stride": 2},
+    ],
     "padding": [
         None,
         PAD | {"pad_token": "x"},
@@ -58,10 +94,28 @@ COMPONENTS: dict[str, list[Any]] = {
         PAD | {"pad_token": "z", "pad_to_multiple_of": 1},
     ],
 }
-CHAINS = {"normalizer": "normalizers", "pre_tokenizer": "pretokenizers", "post_processor": "processors"}
+CHAINS = {
+    "normalizer": "normalizers",
+    "pre_tokenizer": "pretokenizers",
+    "post_processor": "processors",
+}
 PIECES = (
     *("the", "test", "ing", "st", "tes", "quick", "hello", "world", "X", "12", "'s", "-", "##s"),
-    *(" ", "  ", "\n", "▁", "é", "e\u0301", "東京", "😀", "<|end|>", "<unk>", "[CLS]", "</s>", "<0x41>"),
+    *(
+        " ",
+        "  ",
+        "\n",
+        "▁",
+        "é",
+        "e\u0301",
+        "東京",
+        "😀",
+        "<|end|>",
+        "<unk>",
+        "[CLS]",
+        "</s>",
+        "<0x41>",
+    ),
 )
 
 
@@ -84,7 +138,9 @@ def contents(draw: st.DrawFn, sort: str) -> Raw:
 
 def _change(draw: st.DrawFn, content: Raw) -> None:
     held: Any = content
-    key: Any = draw(st.sampled_from(["added_tokens", "model", "normalizer", "pre_tokenizer", "post_processor"]))
+    key: Any = draw(
+        st.sampled_from(["added_tokens", "model", "normalizer", "pre_tokenizer", "post_processor"])
+    )
     while isinstance(held[key], (dict, list)) and held[key]:
         held = held[key]
         key = draw(st.sampled_from(sorted(held) if isinstance(held, dict) else range(len(held))))
@@ -96,7 +152,11 @@ def _change(draw: st.DrawFn, content: Raw) -> None:
     elif isinstance(value, float):
         held[key] = value + draw(st.sampled_from([-1.0, 0.5]))
     elif isinstance(value, str):
-        held[key] = draw(st.sampled_from([f"{value}x", "", value.upper(), "a", "▁", "[UNK]", "never", "Contiguous"]))
+        held[key] = draw(
+            st.sampled_from(
+                [f"{value}x", "", value.upper(), "a", "▁", "[UNK]", "never", "Contiguous"]
+            )
+        )
     elif value is None:
         held[key] = draw(st.sampled_from(["", "a", "</w>", 0.0, 0, "##"]))
 
@@ -116,12 +176,19 @@ def ids(made: Tokenizer, text: str) -> list[object]:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("sort", SORTS)
-@settings(max_examples=50, deadline=None, suppress_health_check=[HealthCheck.too_slow, HealthCheck.filter_too_much])
+@settings(
+    max_examples=50,
+    deadline=None,
+    suppress_health_check=[HealthCheck.too_slow, HealthCheck.filter_too_much],
+)
 @given(data=st.data())
 def test_equal_digests_mean_equal_ids(sort: str, data: st.DataObject) -> None:
     """Two tokenizers with one semantic digest give every text that is tried the same ids."""
     sides = []
-    for content in (data.draw(contents(sort)), data.draw(st.one_of(st.just(raw(sort)), contents(sort)))):
+    for content in (
+        data.draw(contents(sort)),
+        data.draw(st.one_of(st.just(raw(sort)), contents(sort))),
+    ):
         try:
             made = tokenizer(content)
             sides.append((made, identify(made)))
@@ -135,7 +202,9 @@ def test_equal_digests_mean_equal_ids(sort: str, data: st.DataObject) -> None:
     assert identify(first, depth="cheap").semantic == a.semantic
     if a.semantic == b.semantic:
         texts = data.draw(
-            st.lists(st.lists(st.sampled_from(PIECES), max_size=8).map("".join), min_size=10, max_size=20)
+            st.lists(
+                st.lists(st.sampled_from(PIECES), max_size=8).map("".join), min_size=10, max_size=20
+            )
         )
         for text in (*texts, *TURNING[:60]):
             assert ids(first, text) == ids(second, text)

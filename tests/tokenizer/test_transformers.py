@@ -24,7 +24,13 @@ BEGIN = {
 }
 PLAIN = BEGIN | {"content": "<z>", "lstrip": False, "special": False, "normalized": True}
 LLAMA = {"unk_token": "<unk>", "bos_token": "<s>", "eos_token": "</s>", "pad_token": "<unk>"}
-BERT = {"unk_token": "[UNK]", "sep_token": "[SEP]", "cls_token": "[CLS]", "pad_token": "[PAD]", "mask_token": "[MASK]"}
+BERT = {
+    "unk_token": "[UNK]",
+    "sep_token": "[SEP]",
+    "cls_token": "[CLS]",
+    "pad_token": "[PAD]",
+    "mask_token": "[MASK]",
+}
 T5 = {"unk_token": "<unk>", "eos_token": "</s>", "pad_token": "<pad>"}
 TYPED = BEGIN | {"content": "<q>", "__type": "AddedToken"}
 TWO = [{"name": "a", "template": "x"}, {"name": "b", "template": "y"}]
@@ -70,7 +76,9 @@ def test_files_and_object_are_semantically_equal(name: str, tmp_path: Path) -> N
 
 def test_legacy_files_are_read_as_transformers_does(tmp_path: Path) -> None:
     """special_tokens_map.json, added_tokens.json and folders of templates count as they do in transformers."""
-    folder = write_folder(tmp_path, content=raw("byte_level"), config={"tokenizer_class": "PreTrainedTokenizerFast"})
+    folder = write_folder(
+        tmp_path, content=raw("byte_level"), config={"tokenizer_class": "PreTrainedTokenizerFast"}
+    )
     flags = {"lstrip": True, "rstrip": False, "normalized": True, "single_word": False}
     mapped = {
         "eos_token": {"content": "<|end|>"} | flags,
@@ -87,16 +95,22 @@ def test_legacy_files_are_read_as_transformers_does(tmp_path: Path) -> None:
 
 def test_saving_and_loading_keeps_the_identity(tmp_path: Path) -> None:
     """A tokenizer that was saved and loaded again is the same, and so are its files."""
-    made = load(write_folder(tmp_path / "a", content=raw("byte_level"), config=CONFIG, template=TEMPLATE))
+    made = load(
+        write_folder(tmp_path / "a", content=raw("byte_level"), config=CONFIG, template=TEMPLATE)
+    )
     made.save_pretrained(tmp_path / "b")
     assert (
-        identify(load(tmp_path / "b")).semantic == identify(made).semantic == identify_folder(tmp_path / "b").semantic
+        identify(load(tmp_path / "b")).semantic
+        == identify(made).semantic
+        == identify_folder(tmp_path / "b").semantic
     )
 
 
 def test_a_class_that_builds_something_else_is_told_from_its_files(tmp_path: Path) -> None:
     """Qwen2Tokenizer brings a normalizer of its own to the files' vocabulary: a difference, with a text."""
-    folder = write_folder(tmp_path, content=raw("byte_level"), config=CONFIG | {"tokenizer_class": "Qwen2Tokenizer"})
+    folder = write_folder(
+        tmp_path, content=raw("byte_level"), config=CONFIG | {"tokenizer_class": "Qwen2Tokenizer"}
+    )
     made = load(folder)
     assert identify(made).semantic != identify_folder(folder).semantic
     shown = next(one for one in difference(made, folder) if one.part == "normalizer")
@@ -108,10 +122,19 @@ def test_a_call_leaves_the_semantic_digest_alone(tmp_path: Path) -> None:
     """Padding and truncation that a call left behind change the full digest only, and probes are not cut by them."""
     made = load(write_folder(tmp_path, content=raw("byte_level"), config=CONFIG))
     before = identify(made)
-    made(["a", "b c <|end|> e f"], padding="max_length", truncation=True, max_length=3, split_special_tokens=True)
+    made(
+        ["a", "b c <|end|> e f"],
+        padding="max_length",
+        truncation=True,
+        max_length=3,
+        split_special_tokens=True,
+    )
     after = identify(made)
     assert made.backend_tokenizer.truncation["max_length"] == 3
-    assert (after.semantic, after.parts["probe ids"]) == (before.semantic, before.parts["probe ids"])
+    assert (after.semantic, after.parts["probe ids"]) == (
+        before.semantic,
+        before.parts["probe ids"],
+    )
     assert after.full != before.full
 
 
@@ -152,7 +175,12 @@ def test_python_tokenizers_are_known_by_code_and_state() -> None:
     one = identify(Letters())
     assert one == identify(Letters())
     assert identify(Letters(), depth="cheap").semantic == one.semantic
-    others = [Letters(lower=True), Letters(alphabet="abcdefghijklmnopqrstuvwxzy"), Louder(), Letters(eos_token="b")]  # noqa: S106
+    others = [
+        Letters(lower=True),
+        Letters(alphabet="abcdefghijklmnopqrstuvwxzy"),
+        Louder(),
+        Letters(eos_token="b"),  # noqa: S106
+    ]
     assert len({one.semantic, *(identify(other).semantic for other in others)}) == 5
     assert identify(Letters(padding_side="left")).semantic == one.semantic
     assert identify(Letters(padding_side="left")).full != one.full

@@ -51,7 +51,10 @@ def with_added(token: str, index: int) -> bytes:
     """A good tokenizer.json with another added token."""
     flags = dict.fromkeys(("single_word", "lstrip", "rstrip", "normalized"), False)
     return with_(
-        added_tokens=[*raw("byte_level")["added_tokens"], {"id": index, "content": token, "special": True} | flags]
+        added_tokens=[
+            *raw("byte_level")["added_tokens"],
+            {"id": index, "content": token, "special": True} | flags,
+        ]
     )
 
 
@@ -60,24 +63,46 @@ BAD: dict[str, tuple[bytes, str]] = {
     "blank": (b" \n", "is empty"),
     "truncated": (GOOD.encode()[: len(GOOD) // 2], "delimiter"),
     "NUL at the end": (GOOD.encode() + bytes(512), "NUL bytes"),
-    "a duplicate key": (GOOD.replace('"model": {', '"model": {"type": "BPE", ').encode(), "'type' stands twice"),
-    "a duplicate token": (GOOD.replace('"vocab": {', '"vocab": {"a": 900, ').encode(), "'a' stands twice"),
+    "a duplicate key": (
+        GOOD.replace('"model": {', '"model": {"type": "BPE", ').encode(),
+        "'type' stands twice",
+    ),
+    "a duplicate token": (
+        GOOD.replace('"vocab": {', '"vocab": {"a": 900, ').encode(),
+        "'a' stands twice",
+    ),
     "nested deeply": (b'{"model": ' + b"[" * 100_000 + b"]" * 100_000 + b"}", "nested deeper"),
     "not UTF-8": (GOOD.encode()[:40] + b"\xff" + GOOD.encode()[40:], "not UTF-8 at byte 40"),
-    "not a number": (GOOD.replace('"dropout": null', '"dropout": NaN').encode(), "NaN is not a JSON number"),
+    "not a number": (
+        GOOD.replace('"dropout": null', '"dropout": NaN').encode(),
+        "NaN is not a JSON number",
+    ),
     "a list": (b"[]", "must be a JSON object"),
     "no model": (b'{"version": "1.0"}', "has no model"),
-    "a merge of nothing": (GOOD.replace('"merges": [', '"merges": [["zz", "yy"], ').encode(), "out of vocabulary"),
+    "a merge of nothing": (
+        GOOD.replace('"merges": [', '"merges": [["zz", "yy"], ').encode(),
+        "out of vocabulary",
+    ),
     "two tokens with one id": (with_token("zz", 5), "share the id 5"),
     "an id of 2^32 - 1": (with_token("zz", 2**32 - 1), "past every model's embedding"),
     "an added token that takes another's id": (with_added("<zz>", 5), "share the id 5"),
     "an added token of 2^32 - 1": (with_added("<zz>", 2**32 - 1), "past every model's embedding"),
     "an added token with two ids": (with_added("a", 4711), "has the ids"),
     "a broken pattern": (with_(pre_tokenizer=split_at("(")), "Oniguruma error"),
-    "a table that panics": (with_(normalizer={"type": "Precompiled", "precompiled_charsmap": "AAAA"}), "panicked"),
+    "a table that panics": (
+        with_(normalizer={"type": "Precompiled", "precompiled_charsmap": "AAAA"}),
+        "panicked",
+    ),
     "a chunk of nothing": (with_(pre_tokenizer={"type": "FixedLength", "length": 0}), "panicked"),
     "a stride that panics": (
-        with_(truncation={"direction": "Right", "max_length": 2, "strategy": "LongestFirst", "stride": 5}),
+        with_(
+            truncation={
+                "direction": "Right",
+                "max_length": 2,
+                "strategy": "LongestFirst",
+                "stride": 5,
+            }
+        ),
         "panicked",
     ),
     "a template that panics": (
@@ -141,9 +166,9 @@ def test_memory_is_bounded(tmp_path: Path) -> None:
     (tmp_path / "tokenizer.json").write_bytes(b'{"a": [' + b"[]," * 3_000_000 + b"[]]}")
     # Asked by a small process: what a child holds before it runs its own program is its parent's.
     code = (
-        "import resource, sys; from harness.tokenizer import Unreadable, identify_folder\n"
-        "try: identify_folder(sys.argv[1], memory=200 << 20)\n"
-        "except Unreadable as error: print(resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss, error)"
+        "import resource, sys; from harness.tokenizer import Unreadable, identify_folder\ntry:"
+        " identify_folder(sys.argv[1], memory=200 << 20)\nexcept Unreadable as error:"
+        " print(resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss, error)"
     )
     env = {"PYTHONPATH": os.pathsep.join(sys.path)}
     command = [sys.executable, "-c", code, str(tmp_path)]
@@ -157,15 +182,24 @@ def test_time_is_bounded(tmp_path: Path) -> None:
     """A tokenizer that never comes to an end with a text is given up."""
     slow = {
         "type": "Sequence",
-        "normalizers": [replacing("a", "a" * 60), replacing("a", "a" * 60), replacing("a", "b" * 40)],
+        "normalizers": [
+            replacing("a", "a" * 60),
+            replacing("a", "a" * 60),
+            replacing("a", "b" * 40),
+        ],
     }
     (tmp_path / "tokenizer.json").write_bytes(with_(normalizer=slow))
-    assert any(word in refusal(tmp_path, seconds=1) for word in ("given up", "CPU time", "SIGABRT", "SIGKILL"))
+    assert any(
+        word in refusal(tmp_path, seconds=1)
+        for word in ("given up", "CPU time", "SIGABRT", "SIGKILL")
+    )
 
 
 def test_a_catastrophic_pattern_ends(tmp_path: Path) -> None:
     """A regular expression of exponential cost ends within the limits, in an identity or a refusal."""
-    (tmp_path / "tokenizer.json").write_bytes(with_(pre_tokenizer=split_at("(.*)*(.*)*(.*)*(x+x+)+(.*)*[^x]{9}Z")))
+    (tmp_path / "tokenizer.json").write_bytes(
+        with_(pre_tokenizer=split_at("(.*)*(.*)*(.*)*(x+x+)+(.*)*[^x]{9}Z"))
+    )
     try:
         outcome = identify_folder(tmp_path, seconds=20).parts["probe ids"]
     except Unreadable as error:
@@ -173,7 +207,9 @@ def test_a_catastrophic_pattern_ends(tmp_path: Path) -> None:
     assert "error" in outcome or str(tmp_path) in outcome
 
 
-@pytest.mark.parametrize("target", ["/etc/hostname", "../outside.json", "tokenizer.json", "nowhere", "/dev/zero"])
+@pytest.mark.parametrize(
+    "target", ["/etc/hostname", "../outside.json", "tokenizer.json", "nowhere", "/dev/zero"]
+)
 def test_a_link_out_of_the_folder_is_refused(target: str, tmp_path: Path) -> None:
     """A tokenizer.json that is a link to elsewhere, to itself or to nothing is refused."""
     (tmp_path / "outside.json").write_text(GOOD)
@@ -213,7 +249,9 @@ def test_names_in_the_configuration_are_not_opened(tmp_path: Path) -> None:
     """A path in tokenizer_config.json is a setting, and no file is read for it."""
     plain = write_folder(tmp_path / "a", content=raw("byte_level"), config=CONFIG)
     named = write_folder(
-        tmp_path / "b", content=raw("byte_level"), config=CONFIG | {"vocab_file": "../../../etc/passwd"}
+        tmp_path / "b",
+        content=raw("byte_level"),
+        config=CONFIG | {"vocab_file": "../../../etc/passwd"},
     )
     assert identify_folder(plain).semantic == identify_folder(named).semantic
 
@@ -262,9 +300,15 @@ def test_an_object_that_panics_is_an_ordinary_error() -> None:
 
 @pytest.mark.slow
 @settings(
-    max_examples=150, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow]
+    max_examples=150,
+    deadline=None,
+    suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow],
 )
-@given(content=st.one_of(st.binary(max_size=200), st.integers(0, len(GOOD)).map(lambda at: GOOD.encode()[:at])))
+@given(
+    content=st.one_of(
+        st.binary(max_size=200), st.integers(0, len(GOOD)).map(lambda at: GOOD.encode()[:at])
+    )
+)
 def test_any_bytes_are_an_object_or_a_refusal(content: bytes, tmp_path: Path) -> None:
     """Reading never fails in another way than by `Unreadable`."""
     file = tmp_path / "tokenizer.json"

@@ -46,8 +46,9 @@ def render(read: Read, manifest_digest: str) -> bytes:
     record = json.loads(read("results.json"))
     rows = "".join(f"| {name} | {outcome} |\n" for name, outcome in record["trials"].items())
     return (
-        f"# {record['title']}\n\nMade: `{MADE:%Y-%m-%dT%H:%M:%SZ}`\n\n| trial | outcome |\n|---|---|\n{rows}\n"
-        f"Prompt: héllo ✅ “quoted” 日本\n\nManifest: `MANIFEST.sha256` sha256 `{manifest_digest}`\n"
+        f"# {record['title']}\n\nMade: `{MADE:%Y-%m-%dT%H:%M:%SZ}`\n\n| trial | outcome"
+        f" |\n|---|---|\n{rows}\nPrompt: héllo ✅ “quoted” 日本\n\nManifest: `MANIFEST.sha256`"
+        f" sha256 `{manifest_digest}`\n"
     ).encode()
 
 
@@ -60,7 +61,9 @@ class Keys:
     def path(self, name: str) -> Path:
         key = self.folder / name
         if not key.exists():
-            subprocess.run(["ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-C", name, "-f", key], check=True)
+            subprocess.run(
+                ["ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-C", name, "-f", key], check=True
+            )
         return key
 
     def public(self, name: str) -> str:
@@ -98,13 +101,17 @@ class Run:
         self.write_record(trials)
 
     def write_record(self, trials: dict[str, str]) -> None:
-        (self.folder / "results.json").write_text(json.dumps({"title": "Every rank is ready", "trials": trials}))
+        (self.folder / "results.json").write_text(
+            json.dumps({"title": "Every rank is ready", "trials": trials})
+        )
 
     def write_manifest(self) -> str:
         own = {"report.md", "MANIFEST.sha256"}
         paths = [path for path in self.folder.rglob("*") if path.is_file()]
         names = {str(path.relative_to(self.folder)): path for path in paths}
-        digests = {n: hashlib.sha256(p.read_bytes()).hexdigest() for n, p in names.items() if n not in own}
+        digests = {
+            n: hashlib.sha256(p.read_bytes()).hexdigest() for n, p in names.items() if n not in own
+        }
         return self.set_manifest(encode(digests))
 
     def set_manifest(self, data: bytes) -> str:
@@ -115,7 +122,9 @@ class Run:
         digest = hashlib.sha256((self.folder / "MANIFEST.sha256").read_bytes()).hexdigest()
         return render(lambda name: (self.folder / name).read_bytes(), digest)
 
-    def sign(self, body: bytes | None = None, key: str = "ci", namespace: str = NAMESPACE_REPORT) -> None:
+    def sign(
+        self, body: bytes | None = None, key: str = "ci", namespace: str = NAMESPACE_REPORT
+    ) -> None:
         text = self.body() if body is None else body
         signature = sshsig.sign(signed_part(text), self.keys.path(key), namespace=namespace)
         self.report.write_bytes(attach(text, signature))

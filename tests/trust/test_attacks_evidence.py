@@ -53,7 +53,15 @@ def test_evidence_removed(run: Run) -> None:
 
 
 @pytest.mark.parametrize(
-    "name", ["evidence/trial-1/rank2.log", "README", "report.html", "junit.xml", "attestation.dsse.json", "\x1b[2J.log"]
+    "name",
+    [
+        "evidence/trial-1/rank2.log",
+        "README",
+        "report.html",
+        "junit.xml",
+        "attestation.dsse.json",
+        "\x1b[2J.log",
+    ],
 )
 def test_evidence_added(run: Run, name: str) -> None:
     """A file no manifest lists is refused, a view that cannot be rendered again too; its name is shown harmless."""
@@ -161,7 +169,9 @@ def _manifest(run: Run, change: Callable[[bytes], bytes]) -> str:
         pytest.param(lambda b: b + ZEROS.encode() + b"  \xff\n", id="not UTF-8"),
         pytest.param(lambda b: b + b.splitlines(keepends=True)[-1], id="duplicate"),
         pytest.param(lambda b: f"{ZEROS}  RESULTS.json\n".encode() + b, id="differs by case"),
-        pytest.param(lambda b: b + f"{ZEROS}  z\u00e9\n{ZEROS}  ze\u0301\n".encode(), id="differs by accents"),
+        pytest.param(
+            lambda b: b + f"{ZEROS}  z\u00e9\n{ZEROS}  ze\u0301\n".encode(), id="differs by accents"
+        ),
         pytest.param(lambda b: b"".join(reversed(b.splitlines(keepends=True))), id="not sorted"),
         pytest.param(lambda b: b.replace(b"  ", b" *"), id="binary mark"),
         pytest.param(lambda b: b.replace(b"  ", b" ", 1), id="one blank"),

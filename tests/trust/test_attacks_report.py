@@ -30,21 +30,43 @@ def test_good_folder(run: Run) -> None:
 @pytest.mark.parametrize(
     ("change", "word"),
     [
-        pytest.param(lambda b: b.replace(b"1 | pass", b"1 | fail"), "BAD SIGNATURE", id="outcome edited"),
-        pytest.param(lambda b: b.replace(b"Every rank", b"No rank"), "BAD SIGNATURE", id="title edited"),
-        pytest.param(lambda b: b + b"\n## Addendum\nAlso validated.\n", "TEXT AFTER SIGNATURE", id="text appended"),
+        pytest.param(
+            lambda b: b.replace(b"1 | pass", b"1 | fail"), "BAD SIGNATURE", id="outcome edited"
+        ),
+        pytest.param(
+            lambda b: b.replace(b"Every rank", b"No rank"), "BAD SIGNATURE", id="title edited"
+        ),
+        pytest.param(
+            lambda b: b + b"\n## Addendum\nAlso validated.\n",
+            "TEXT AFTER SIGNATURE",
+            id="text appended",
+        ),
         pytest.param(lambda b: b * 2, "TWO SIGNATURES", id="two reports concatenated"),
         pytest.param(lambda b: b"# Preface\n\n" + b, "BAD SIGNATURE", id="text prepended"),
         pytest.param(lambda b: b[: b.index(BEGIN)], "UNSIGNED", id="signature removed"),
         pytest.param(lambda b: b[:100], "UNSIGNED", id="truncated in the body"),
         pytest.param(lambda b: b[:-60], "TRUNCATED", id="truncated in the signature"),
         pytest.param(lambda b: b[: -len(TAIL)], "TRUNCATED", id="closing fence removed"),
-        pytest.param(lambda b: b.replace(SECTION, b"\n" + SECTION[-8:]), "MALFORMED FOOTER", id="heading removed"),
-        pytest.param(lambda b: b.replace(BEGIN, BEGIN + b" "), "MALFORMED FOOTER", id="blank behind the marker"),
+        pytest.param(
+            lambda b: b.replace(SECTION, b"\n" + SECTION[-8:]),
+            "MALFORMED FOOTER",
+            id="heading removed",
+        ),
+        pytest.param(
+            lambda b: b.replace(BEGIN, BEGIN + b" "),
+            "MALFORMED FOOTER",
+            id="blank behind the marker",
+        ),
         pytest.param(lambda b: END + b"\n" + b, "MALFORMED FOOTER", id="end before begin"),
-        pytest.param(lambda b: b.replace(BEGIN + b"\n", BEGIN + b"\nA"), "BAD SIGNATURE", id="armour edited"),
-        pytest.param(lambda b: b.replace(b"\n" + END, b"=\n" + END), "BAD SIGNATURE", id="armour padded"),
-        pytest.param(lambda b: b.replace(b"U1NIU0lH", b"U1NI\nU0lH"), "BAD SIGNATURE", id="armour rewrapped"),
+        pytest.param(
+            lambda b: b.replace(BEGIN + b"\n", BEGIN + b"\nA"), "BAD SIGNATURE", id="armour edited"
+        ),
+        pytest.param(
+            lambda b: b.replace(b"\n" + END, b"=\n" + END), "BAD SIGNATURE", id="armour padded"
+        ),
+        pytest.param(
+            lambda b: b.replace(b"U1NIU0lH", b"U1NI\nU0lH"), "BAD SIGNATURE", id="armour rewrapped"
+        ),
         pytest.param(lambda _: b"", "UNSIGNED", id="empty"),
         pytest.param(lambda b: b"\xff\xfe\x00" + b, "BAD SIGNATURE", id="not UTF-8"),
     ],
@@ -193,6 +215,11 @@ def test_latest_link_leads_to_the_folder(run: Run) -> None:
 
 def test_attach_refuses_what_is_no_signature() -> None:
     """Only one armoured block can be attached."""
-    for signature in (b"", BEGIN + b"\n", BEGIN + b"\nAAAA\n" + END, (BEGIN + b"\nAAAA\n" + END + b"\n") * 2):
+    for signature in (
+        b"",
+        BEGIN + b"\n",
+        BEGIN + b"\nAAAA\n" + END,
+        (BEGIN + b"\nAAAA\n" + END + b"\n") * 2,
+    ):
         with pytest.raises(ValueError, match="one armoured block"):
             attach(b"# Body\n", signature)

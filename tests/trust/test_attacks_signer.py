@@ -25,7 +25,9 @@ HERE = f'namespaces="{NAMESPACE_REPORT}"'
 
 
 def _fingerprint(keys: Keys, name: str) -> str:
-    shown = subprocess.run(["ssh-keygen", "-lf", keys.path(name)], capture_output=True, text=True, check=True)
+    shown = subprocess.run(
+        ["ssh-keygen", "-lf", keys.path(name)], capture_output=True, text=True, check=True
+    )
     return shown.stdout.split()[1]
 
 
@@ -48,7 +50,10 @@ def test_nothing_says_who_may_sign(run: Run) -> None:
 def test_signature_for_another_namespace(run: Run) -> None:
     """A signature that the allowed key made over the same bytes for something else is not a signature of a report."""
     run.sign(namespace="git")
-    assert run.verify(run.keys.line("ci", 'namespaces="git,report@rankproof"')).word == "WRONG NAMESPACE"
+    assert (
+        run.verify(run.keys.line("ci", 'namespaces="git,report@rankproof"')).word
+        == "WRONG NAMESPACE"
+    )
 
 
 def test_key_allowed_for_something_else(run: Run) -> None:
@@ -58,7 +63,9 @@ def test_key_allowed_for_something_else(run: Run) -> None:
     assert "git only" in found.message
 
 
-@pytest.mark.parametrize("options", ["", 'valid-after="20200101"', 'namespaces="*"', 'namespaces="*@rankproof"'])
+@pytest.mark.parametrize(
+    "options", ["", 'valid-after="20200101"', 'namespaces="*"', 'namespaces="*@rankproof"']
+)
 def test_line_that_allows_everything(run: Run, options: str) -> None:
     """A line without namespaces, or with a pattern, would accept signatures made for anything: it accepts none."""
     assert run.verify(run.keys.line("ci", options)).word == "SIGNER NOT ALLOWED HERE"
@@ -93,7 +100,11 @@ def test_time_of_an_option() -> None:
 
 def test_rotated_key(run: Run) -> None:
     """An expired line does not hide a later line that allows the same key."""
-    lines = run.keys.line("ci", f'{HERE},valid-before="20200101"') + "# rotated\n\n" + run.keys.line("ci")
+    lines = (
+        run.keys.line("ci", f'{HERE},valid-before="20200101"')
+        + "# rotated\n\n"
+        + run.keys.line("ci")
+    )
     assert run.verify(lines).ok
 
 
@@ -118,7 +129,9 @@ def test_unreadable_revocation_list(run: Run) -> None:
 def test_key_revocation_list(run: Run, tmp_path: Path) -> None:
     """OpenSSH's binary revocation lists work as well as lists of keys."""
     krl = tmp_path / "krl"
-    subprocess.run(["ssh-keygen", "-q", "-k", "-f", krl, run.keys.path("ci").with_suffix(".pub")], check=True)
+    subprocess.run(
+        ["ssh-keygen", "-q", "-k", "-f", krl, run.keys.path("ci").with_suffix(".pub")], check=True
+    )
     assert run.verify(revoked=krl.read_bytes()).word == "SIGNER REVOKED"
 
 
@@ -141,12 +154,21 @@ def test_fingerprint_and_file_must_both_accept(run: Run) -> None:
     """Naming a key does not let it past the list of allowed signers, nor the other way round."""
     assert run.verify(fingerprints=(_fingerprint(run.keys, "ci"),)).ok
     assert run.verify(fingerprints=(_fingerprint(run.keys, "stranger"),)).word == "UNKNOWN SIGNER"
-    assert run.verify(run.keys.line("stranger"), fingerprints=(_fingerprint(run.keys, "ci"),)).word == "UNKNOWN SIGNER"
+    assert (
+        run.verify(run.keys.line("stranger"), fingerprints=(_fingerprint(run.keys, "ci"),)).word
+        == "UNKNOWN SIGNER"
+    )
 
 
 @pytest.mark.parametrize(
     "line",
-    ["nonsense\n", "a b c\n", 'a namespaces="x ssh-ed25519 AAAA\n', "a no-such-option ssh-ed25519 AAAA\n", "\xff\n"],
+    [
+        "nonsense\n",
+        "a b c\n",
+        'a namespaces="x ssh-ed25519 AAAA\n',
+        "a no-such-option ssh-ed25519 AAAA\n",
+        "\xff\n",
+    ],
 )
 def test_garbled_list_of_signers(run: Run, line: str) -> None:
     """A list of signers with a line that cannot be read accepts nobody, and names the line."""
@@ -158,8 +180,21 @@ def test_garbled_list_of_signers(run: Run, line: str) -> None:
 def _certify(run: Run, validity: str, principal: str = "ci@example.org") -> None:
     key = run.keys.path("certified")
     authority = run.keys.path("authority")
-    command = ["ssh-keygen", "-q", "-s", str(authority), "-I", "one run", "-n", principal, "-V", validity]
-    subprocess.run([*command, str(key.with_suffix(".pub"))], check=True, env={**os.environ, "TZ": "UTC"})
+    command = [
+        "ssh-keygen",
+        "-q",
+        "-s",
+        str(authority),
+        "-I",
+        "one run",
+        "-n",
+        principal,
+        "-V",
+        validity,
+    ]
+    subprocess.run(
+        [*command, str(key.with_suffix(".pub"))], check=True, env={**os.environ, "TZ": "UTC"}
+    )
 
 
 def _sign_with_certificate(run: Run) -> None:
@@ -177,7 +212,9 @@ def test_certificate(run: Run) -> None:
     assert found.ok, found
     assert run.verify(line).word == "SIGNER EXPIRED"
     assert run.verify(run.keys.line("authority"), at=at).word == "UNKNOWN SIGNER"
-    assert run.verify(line.replace(HERE, 'namespaces="git"'), at=at).word == "SIGNER NOT ALLOWED HERE"
+    assert (
+        run.verify(line.replace(HERE, 'namespaces="git"'), at=at).word == "SIGNER NOT ALLOWED HERE"
+    )
     assert run.verify(run.keys.line("certified"), at=at).word == "UNKNOWN SIGNER"
 
 
@@ -199,7 +236,9 @@ def test_fingerprint_is_the_one_ssh_prints(run: Run) -> None:
     """Fingerprints look as ssh-keygen prints them."""
     report = run.report.read_bytes()
     signature = parse(report[report.index(b"-----BEGIN") : -4])
-    assert _fingerprint(run.keys, "ci") == signature.fingerprint == fingerprint(signature.public_key)
+    assert (
+        _fingerprint(run.keys, "ci") == signature.fingerprint == fingerprint(signature.public_key)
+    )
 
 
 @pytest.mark.parametrize(
@@ -212,7 +251,9 @@ def test_fingerprint_is_the_one_ssh_prints(run: Run) -> None:
         ("*@example.org", True),
     ],
 )
-def test_the_name_of_a_signer_is_the_one_that_ssh_keygen_finds(run: Run, principals: str, asked: bool) -> None:
+def test_the_name_of_a_signer_is_the_one_that_ssh_keygen_finds(
+    run: Run, principals: str, asked: bool
+) -> None:
     """A line for one name is read without asking ssh-keygen who it is for, and comes to the same."""
     line = f"{principals} {HERE} {run.keys.public('ci')}"
     signature = run.report.read_bytes()

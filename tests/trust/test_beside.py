@@ -29,7 +29,10 @@ NOW = datetime(2026, 1, 1, tzinfo=UTC)
 
 def views(**contents: bytes) -> dict[str, Any]:
     """Renderers of views by name, each of which gives the same text."""
-    return {name.replace("_", "."): lambda _read, _manifest, text=text: text for name, text in contents.items()}
+    return {
+        name.replace("_", "."): lambda _read, _manifest, text=text: text
+        for name, text in contents.items()
+    }
 
 
 def outcome(run: Run, **more: Any) -> tuple[bool, str, str, str]:
@@ -47,10 +50,18 @@ def test_views_that_are_there_are_drawn_again(run: Run) -> None:
     assert message == "there are no views; not there: junit.xml, report.html"
     (run.folder / "report.html").write_bytes(b"<p>\n")
     ok, _, word, message = outcome(run, views=known)
-    assert (ok, word, message) == (True, "passed", "report.html: what the record renders to; not there: junit.xml")
+    assert (ok, word, message) == (
+        True,
+        "passed",
+        "report.html: what the record renders to; not there: junit.xml",
+    )
     (run.folder / "junit.xml").write_bytes(b"<x/>\n")
     ok, _, word, message = outcome(run, views=known)
-    assert (ok, word, message) == (True, "passed", "report.html, junit.xml: what the record renders to")
+    assert (ok, word, message) == (
+        True,
+        "passed",
+        "report.html, junit.xml: what the record renders to",
+    )
     (run.folder / "junit.xml").write_bytes(b"<y/>\n")
     ok, refusal, word, message = outcome(run, views=known)
     assert (ok, refusal, word) == (False, "VIEW EDITED", "refused")
@@ -64,7 +75,11 @@ def test_a_view_that_cannot_be_drawn_again(run: Run) -> None:
         raise CannotRender("no renderer")
 
     (run.folder / "report.html").write_bytes(b"x")
-    assert outcome(run, views={"report.html": unable})[:3] == (False, "VIEW NOT RENDERED", "refused")
+    assert outcome(run, views={"report.html": unable})[:3] == (
+        False,
+        "VIEW NOT RENDERED",
+        "refused",
+    )
     (run.folder / "report.html").unlink()
     (run.folder / "report.html").symlink_to("/etc/passwd")
     assert outcome(run, views=views(report_html=b"x"))[:3] == (False, "VIEW UNREADABLE", "refused")
@@ -81,7 +96,10 @@ def test_a_statement_that_cannot_be_read_is_a_statement(run: Run) -> None:
     assert (found.ok, found.word) == (False, "UNLISTED FILE")
     place.unlink()
     found = run.verify(makes_statements=True)
-    assert (found.ok, next(step.outcome for step in found.steps if step.name == "statement")) == (True, "absent")
+    assert (found.ok, next(step.outcome for step in found.steps if step.name == "statement")) == (
+        True,
+        "absent",
+    )
 
 
 def test_a_finished_verification_has_no_further_step(run: Run) -> None:
@@ -95,7 +113,9 @@ def test_a_finished_verification_has_no_further_step(run: Run) -> None:
         made.take_report(b"")
 
 
-def test_lists_of_signers_have_a_largest_size(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_lists_of_signers_have_a_largest_size(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """One of just that size is read, and a byte more is not."""
     monkeypatch.setattr(room, "LARGEST_SIGNERS", 4)
     (tmp_path / "four").write_bytes(b"four")
@@ -105,7 +125,9 @@ def test_lists_of_signers_have_a_largest_size(tmp_path: Path, monkeypatch: pytes
         read_signers(tmp_path / "five")
 
 
-def test_as_many_files_as_a_manifest_may_name(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_as_many_files_as_a_manifest_may_name(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """The report and what lies beside it are five more; folders count too, and the folder itself is named by a dot."""
     monkeypatch.setattr(room, "MOST_FILES", 5)
     for number in range(10):
@@ -127,7 +149,11 @@ def test_as_many_files_as_a_manifest_may_name(tmp_path: Path, monkeypatch: pytes
 
 def test_files_are_kept_as_far_as_there_is_room(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
     """What just fits is kept, so that it is not read a second time."""
-    sizes = [path.stat().st_size for path in run.folder.rglob("*") if path.is_file() and path.name.startswith("rank")]
+    sizes = [
+        path.stat().st_size
+        for path in run.folder.rglob("*")
+        if path.is_file() and path.name.startswith("rank")
+    ]
     record = (run.folder / "results.json").stat().st_size
     monkeypatch.setattr(room, "LARGEST_KEPT", sum(sizes) + record)
     reads: list[str] = []
@@ -226,7 +252,9 @@ def program(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, script: str) -> Non
         ("echo '-----BEGIN SSH SIGNATURE-----'; exit 1", "gave no reason"),
     ],
 )
-def test_a_program_that_does_not_sign(script: str, words: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_program_that_does_not_sign(
+    script: str, words: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Its exit code and its output both have to be those of a signature; its first words are the reason."""
     program(tmp_path, monkeypatch, script)
     with pytest.raises(SigningFailed) as caught:
@@ -236,9 +264,12 @@ def test_a_program_that_does_not_sign(script: str, words: str, tmp_path: Path, m
 
 
 @pytest.mark.parametrize(
-    ("script", "name"), [("echo ci", "ci"), ("echo ci; exit 1", None), ("exit 0", None), ("echo ci; echo me", "ci")]
+    ("script", "name"),
+    [("echo ci", "ci"), ("echo ci; exit 1", None), ("exit 0", None), ("echo ci; echo me", "ci")],
 )
-def test_whose_name_a_key_has(script: str, name: str | None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_whose_name_a_key_has(
+    script: str, name: str | None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """The first that ssh-keygen says, where it says it with success."""
     program(tmp_path, monkeypatch, f"cat >/dev/null; {script}")
     assert sshsig.find_principal(b"signature", allowed="x", when=NOW) == name

@@ -139,7 +139,9 @@ def source_of(arm: str) -> Edit:
             for event in found:
                 for module in event["values"].get("modules", ()):
                     module["sha256"] = digest
-            data = b"".join(json.dumps(one, separators=(",", ":")).encode() + b"\n" for one in found)
+            data = b"".join(
+                json.dumps(one, separators=(",", ":")).encode() + b"\n" for one in found
+            )
             events.write_bytes(data)
 
     return edit
@@ -179,7 +181,9 @@ PAIRS = (
 VALUES = st.text("0123456789abcdefx.", min_size=1, max_size=12).map(lambda text: f"9{text}")
 
 
-@settings(max_examples=24, deadline=None, suppress_health_check=[HealthCheck.too_slow], derandomize=True)
+@settings(
+    max_examples=24, deadline=None, suppress_health_check=[HealthCheck.too_slow], derandomize=True
+)
 @given(pair=st.sampled_from(PAIRS), text=VALUES)
 def test_an_edit_of_one_of_two_files_is_refused(pair: Pair, text: str) -> None:
     """Whatever value one file is given, the other contradicts it, also where all else follows."""
@@ -202,7 +206,9 @@ def test_the_sample_itself_is_not_refused(tmp_path: Path) -> None:
     assert refusal(folder) == ""
 
 
-@pytest.mark.parametrize("pair", PAIRS, ids=lambda pair: f"{pair.fact}-in-{Path(pair.files[0]).name}")
+@pytest.mark.parametrize(
+    "pair", PAIRS, ids=lambda pair: f"{pair.fact}-in-{Path(pair.files[0]).name}"
+)
 def test_each_pair_is_held(pair: Pair, tmp_path: Path) -> None:
     """Every pair is tried at least once."""
     folder = tmp_path / "run"
@@ -266,7 +272,9 @@ def in_part(files: Files, change: Callable[[Path], None], **index: object) -> Fi
         (run / manifest.NAME).write_bytes(manifest.encode(digests))
         there = sorted(one.relative_to(top).as_posix() for one in run.rglob("*") if one.is_file())
         data = {name: (top / name).read_bytes() for name in there}
-        members = [Member(path=name, size=len(data[name]), sha256=sha256(data[name])) for name in there]
+        members = [
+            Member(path=name, size=len(data[name]), sha256=sha256(data[name])) for name in there
+        ]
         report = sha256(data["run/report.md"])
         fields = {**dict(known), "members": members, "report": report, **index}
         out = io.BytesIO()
@@ -280,8 +288,12 @@ def test_a_search_of_one_part_is_not_refused(one_part: Files) -> None:
     assert why_not(in_part(one_part, lambda _run: None)) == ""
 
 
-@pytest.mark.parametrize(("name", "said"), [("transformers", "9.9.0"), ("mlx-lm", "not installed"), ("torch", "")])
-def test_a_search_names_the_releases_that_its_parts_ran(one_part: Files, name: str, said: str) -> None:
+@pytest.mark.parametrize(
+    ("name", "said"), [("transformers", "9.9.0"), ("mlx-lm", "not installed"), ("torch", "")]
+)
+def test_a_search_names_the_releases_that_its_parts_ran(
+    one_part: Files, name: str, said: str
+) -> None:
     """A search that names another release than its parts ran is refused, with both in the message."""
     told = in_search(one_part, lambda facts: facts["versions"].update({name: said}))
     assert f"ran {name} " in why_not(told)
@@ -339,7 +351,9 @@ def test_the_report_of_a_part_is_the_text_of_its_record(
         ({"rankproof": "0.0.1"}, "its index names another version"),
     ],
 )
-def test_the_index_of_a_part_fits_its_run(one_part: Files, index: dict[str, object], words: str) -> None:
+def test_the_index_of_a_part_fits_its_run(
+    one_part: Files, index: dict[str, object], words: str
+) -> None:
     """A bundle whose index states another fact than the run in it is refused."""
     assert words in why_not(in_part(one_part, lambda _run: None, **index))
 

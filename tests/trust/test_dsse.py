@@ -18,7 +18,9 @@ JSON = st.recursive(
     lambda inner: (
         st.lists(inner, max_size=3)
         | st.dictionaries(
-            st.sampled_from(["payload", "payloadType", "signatures", "sig", "keyid", "x"]), inner, max_size=4
+            st.sampled_from(["payload", "payloadType", "signatures", "sig", "keyid", "x"]),
+            inner,
+            max_size=4,
         )
     ),
     max_leaves=12,
@@ -38,10 +40,17 @@ def signature(namespace: bytes = b"x") -> bytes:
 
 
 @settings(deadline=None)
-@given(payload=st.binary(max_size=200), kind=st.text(st.characters(codec="ascii", categories=["L", "P"]), max_size=20))
+@given(
+    payload=st.binary(max_size=200),
+    kind=st.text(st.characters(codec="ascii", categories=["L", "P"]), max_size=20),
+)
 def test_what_is_written_is_read_back(payload: bytes, kind: str) -> None:
     """Any payload comes back byte for byte, and what is signed holds type and payload with their lengths."""
-    found = dsse.read(dsse.encode(payload, payload_type=kind, signatures=[("me", signature()), ("you", signature())]))
+    found = dsse.read(
+        dsse.encode(
+            payload, payload_type=kind, signatures=[("me", signature()), ("you", signature())]
+        )
+    )
     assert (found.payload, found.payload_type, len(found.signatures)) == (payload, kind, 2)
     assert found.signed == f"DSSEv1 {len(kind)} {kind} {len(payload)} ".encode() + payload
 
@@ -56,7 +65,9 @@ def test_anything_else_is_malformed(data: bytes) -> None:
 
 def test_a_signature_that_only_looks_good_is_no_key() -> None:
     """A key counts only where its signature fits, in the namespace that was asked for."""
-    envelope = dsse.read(dsse.encode(b"{}", payload_type="t", signatures=[("me", signature(b"here"))]))
+    envelope = dsse.read(
+        dsse.encode(b"{}", payload_type="t", signatures=[("me", signature(b"here"))])
+    )
     assert dsse.keys(envelope, namespace="here", fits=lambda *_: False) == frozenset()
     assert dsse.keys(envelope, namespace="there", fits=lambda *_: True) == frozenset()
     assert len(dsse.keys(envelope, namespace="here", fits=lambda *_: True)) == 1

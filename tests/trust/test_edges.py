@@ -42,7 +42,9 @@ def wire(*parts: bytes) -> bytes:
     return b"".join(len(part).to_bytes(4, "big") + part for part in parts)
 
 
-def blob(*, key: bytes = b"k" * 32, namespace: bytes = NAMESPACE_ATTESTATION.encode(), **change: Any) -> bytes:
+def blob(
+    *, key: bytes = b"k" * 32, namespace: bytes = NAMESPACE_ATTESTATION.encode(), **change: Any
+) -> bytes:
     """A signature of the right form, with one part changed; whether it fits is not asked here."""
     number = change.get("number", b"s" * 32 + b"\0" * 32)
     inner = wire(change.get("kind", b"ssh-ed25519"), number) + change.get("behind_number", b"")
@@ -55,7 +57,10 @@ def test_a_signature_of_the_right_form_is_read() -> None:
     """What the other tests change is all that is wrong there."""
     found = sshsig.parse(armour(blob()))
     assert (found.namespace, found.hash_algorithm) == (NAMESPACE_ATTESTATION, "sha512")
-    assert sshsig.parse(armour(blob(number=b"s" * 32 + (ORDER - 1).to_bytes(32, "little")))).certifier is None
+    assert (
+        sshsig.parse(armour(blob(number=b"s" * 32 + (ORDER - 1).to_bytes(32, "little")))).certifier
+        is None
+    )
 
 
 @pytest.mark.parametrize(
@@ -92,11 +97,16 @@ def test_the_number_of_another_kind_of_key_is_ssh_keygens_to_judge() -> None:
     """Only Ed25519 has two ways to write one signature; the number of ECDSA has another form."""
     key = wire(b"ecdsa-sha2-nistp256", b"nistp256", b"p" * 65)
     fields = wire(key, b"x", b"", b"sha512", wire(b"ecdsa-sha2-nistp256", b"n" * 72))
-    assert sshsig.parse(armour(b"SSHSIG" + (1).to_bytes(4, "big") + fields)).key_type == "ecdsa-sha2-nistp256"
+    assert (
+        sshsig.parse(armour(b"SSHSIG" + (1).to_bytes(4, "big") + fields)).key_type
+        == "ecdsa-sha2-nistp256"
+    )
 
 
 @pytest.mark.parametrize(
-    "parts", [(b"ssh-ed25519", b"k" * 32), (b"ecdsa-sha2-nistp256", b"nistp256", b"p" * 65)], ids=["ed25519", "ecdsa"]
+    "parts",
+    [(b"ssh-ed25519", b"k" * 32), (b"ecdsa-sha2-nistp256", b"nistp256", b"p" * 65)],
+    ids=["ed25519", "ecdsa"],
 )
 def test_the_key_in_a_certificate_is_the_key(parts: tuple[bytes, ...]) -> None:
     """Two certificates for a key have its fingerprint, so that they never count as two keys."""
@@ -173,7 +183,9 @@ def test_a_line_of_signers_with_and_without_options(line: str, namespaces: str |
     assert (found.principals, found.namespaces, found.public_key) == ("ci", namespaces, b"key")
 
 
-@pytest.mark.parametrize("line", ["ci", "ci ssh-ed25519", 'ci namespaces="x" ssh-ed25519', f"ci namespaces=x {KEY}"])
+@pytest.mark.parametrize(
+    "line", ["ci", "ci ssh-ed25519", 'ci namespaces="x" ssh-ed25519', f"ci namespaces=x {KEY}"]
+)
 def test_a_line_of_signers_that_lacks_something(line: str) -> None:
     """It is named as no line, and never an error of another kind."""
     with pytest.raises(SignersMalformed, match="line 1 is not `name options key-type key`"):
@@ -182,7 +194,10 @@ def test_a_line_of_signers_that_lacks_something(line: str) -> None:
 
 def test_the_last_line_of_a_signature_twice() -> None:
     """Two END lines leave open where the signature ends, in the block or before it."""
-    for text in (BEGIN + b"\n" + END + b"\n" + END + b"\n", END + b"\n" + BEGIN + b"\n" + END + b"\n"):
+    for text in (
+        BEGIN + b"\n" + END + b"\n" + END + b"\n",
+        END + b"\n" + BEGIN + b"\n" + END + b"\n",
+    ):
         found = split(text)
         assert isinstance(found, Refusal)
         assert found.word == RefusalWord.MALFORMED_FOOTER
@@ -324,7 +339,11 @@ def test_what_a_good_verification_says(run: Run) -> None:
     assert found.message == f"signed by ci@example.org ({found.fingerprint})"
     made, _ = begun(run)
     unfinished = made.result()
-    assert (unfinished.ok, unfinished.word, unfinished.message) == (False, "NOT COMPLETE", "not every step ran")
+    assert (unfinished.ok, unfinished.word, unfinished.message) == (
+        False,
+        "NOT COMPLETE",
+        "not every step ran",
+    )
 
 
 def test_a_weak_refusal_does_not_hide_a_strong_one(run: Run) -> None:
@@ -342,7 +361,9 @@ def test_a_weak_refusal_does_not_hide_a_strong_one(run: Run) -> None:
 
 def test_the_step_after_a_refused_one_does_not_run(run: Run) -> None:
     """A signer who is unknown ends the verification: the manifest, which is next in order, is not taken."""
-    made = Verifier(ssh=sshsig, policy=SignerPolicy(allowed=run.keys.line("other").encode()), now=NOW)
+    made = Verifier(
+        ssh=sshsig, policy=SignerPolicy(allowed=run.keys.line("other").encode()), now=NOW
+    )
     report = run.report.read_bytes()
     made.take_report(report)
     made.check_signature(report)

@@ -28,14 +28,17 @@ def home(tmp_path: Path) -> dict[str, str]:
 
 def _make(path: Path, *options: str) -> Path:
     subprocess.run(
-        ["ssh-keygen", "-q", "-C", "test", "-f", path, *(options or ("-t", "ed25519", "-N", ""))], check=True
+        ["ssh-keygen", "-q", "-C", "test", "-f", path, *(options or ("-t", "ed25519", "-N", ""))],
+        check=True,
     )
     return path
 
 
 def _git(home: dict[str, str], **config: str) -> None:
     for name, value in config.items():
-        subprocess.run(["git", "config", "--global", name.replace("_", "."), value], env=home, check=True)
+        subprocess.run(
+            ["git", "config", "--global", name.replace("_", "."), value], env=home, check=True
+        )
 
 
 @pytest.fixture
@@ -43,7 +46,9 @@ def agent(tmp_path: Path, home: dict[str, str]) -> Iterator[Path]:
     """An agent that holds a key; its environment variable is in `home`."""
     key = _make(tmp_path / "agent_key", "-t", "ed25519", "-N", "words")
     socket = tmp_path / "agent.sock"
-    shown = subprocess.run(["ssh-agent", "-a", socket], capture_output=True, text=True, check=True).stdout
+    shown = subprocess.run(
+        ["ssh-agent", "-a", socket], capture_output=True, text=True, check=True
+    ).stdout
     home["SSH_AUTH_SOCK"] = str(socket)
     pid = shown.split("SSH_AGENT_PID=")[1].split(";")[0]
     open_key = shutil.copy(key, tmp_path / "open_key")
@@ -51,7 +56,9 @@ def agent(tmp_path: Path, home: dict[str, str]) -> Iterator[Path]:
     subprocess.run(["ssh-add", "-q", open_key], env=home, check=True, stderr=subprocess.DEVNULL)
     os.unlink(open_key)  # noqa: PTH108 - shutil.copy gives a str
     yield key
-    subprocess.run(["ssh-agent", "-k"], env={**home, "SSH_AGENT_PID": pid}, check=True, capture_output=True)
+    subprocess.run(
+        ["ssh-agent", "-k"], env={**home, "SSH_AGENT_PID": pid}, check=True, capture_output=True
+    )
 
 
 def test_order(tmp_path: Path, home: dict[str, str]) -> None:
@@ -65,7 +72,9 @@ def test_order(tmp_path: Path, home: dict[str, str]) -> None:
     found["explicit"] = find_signer(explicit=str(keys["explicit"]), environ=home)
     for name, key in keys.items():
         assert found[name].public_key == " ".join(key.with_suffix(".pub").read_text().split()[:2])
-    origins = [found[name].origin.split(" (")[0] for name in ("explicit", "variable", "git", "machine")]
+    origins = [
+        found[name].origin.split(" (")[0] for name in ("explicit", "variable", "git", "machine")
+    ]
     assert origins == ["--key", VARIABLE, "git's user.signingKey", "this machine's key"]
 
 
@@ -127,7 +136,9 @@ def test_key_of_an_agent(agent: Path, home: dict[str, str]) -> None:
         (("-t", "rsa", "-b", "2048", "-N", "", "-m", "PEM"), "not an OpenSSH Ed25519 key"),
     ],
 )
-def test_key_that_cannot_sign(tmp_path: Path, home: dict[str, str], options: tuple[str, ...], said: str) -> None:
+def test_key_that_cannot_sign(
+    tmp_path: Path, home: dict[str, str], options: tuple[str, ...], said: str
+) -> None:
     """A key somebody named and that cannot sign is an error that names it and says what to do, never a fallback."""
     home[VARIABLE] = str(_make(tmp_path / "key", *options))
     with pytest.raises(KeyProblem, match=said) as caught:

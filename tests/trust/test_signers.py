@@ -27,7 +27,10 @@ def line(key: bytes = KEY, *, options: str = "") -> bytes:
 
 
 def word(
-    allowed: bytes | None, given: SshSignature | None = None, *fingerprints: str, when: datetime = WHEN
+    allowed: bytes | None,
+    given: SshSignature | None = None,
+    *fingerprints: str,
+    when: datetime = WHEN,
 ) -> RefusalWord | None:
     policy = SignerPolicy(allowed=allowed, fingerprints=fingerprints)
     found = choose(given or signature(), policy, when)
@@ -71,6 +74,8 @@ def test_list_and_fingerprint_have_both_to_accept() -> None:
         ('valid-after="20260101",valid-before="20260102"', False),
     ],
 )
-def test_a_key_is_accepted_from_a_time_until_before_another(options: str, *, is_accepted: bool) -> None:
+def test_a_key_is_accepted_from_a_time_until_before_another(
+    options: str, *, is_accepted: bool
+) -> None:
     """The first moment counts, the last one does not."""
     assert word(line(options=options)) == (None if is_accepted else RefusalWord.SIGNER_EXPIRED)

@@ -24,25 +24,53 @@ SMALLEST = 1_000
 Steps = tuple[str | int, ...]
 # What one file alone decides, or what both files say without stating one fact. Each with the reason.
 FREE = {
-    (RUN, "", "environment.packages.*.name"): "a release that ranks loaded may be listed nowhere (ADR 0136)",
-    (RUN, "", "environment.packages.*.version"): "the metadata of an editable install may be older than its code",
+    (
+        RUN,
+        "",
+        "environment.packages.*.name",
+    ): "a release that ranks loaded may be listed nowhere (ADR 0136)",
+    (
+        RUN,
+        "",
+        "environment.packages.*.version",
+    ): "the metadata of an editable install may be older than its code",
     (RUN, "", "provenance.candidate.declared.*"): "a gate asks the commit what it declares",
     (RUN, "", "provenance.control.declared.*"): "a gate asks the commit what it declares",
     ("events", "world.begin", "recipe"): "is worked out again by the forger",
     ("events", "rank.error", "module"): "the module of an error's class is no text of the arm",
-    ("events", "rank.error", "message"): "two trials may end with one message; each is its own rank's word",
-    ("events", "rank.error", "frames.*.line"): "of a library, whose text the evidence does not hold",
-    ("events", "rank.stack", "threads.*.frames.*.line"): "of a library, whose text the evidence does not hold",
+    (
+        "events",
+        "rank.error",
+        "message",
+    ): "two trials may end with one message; each is its own rank's word",
+    (
+        "events",
+        "rank.error",
+        "frames.*.line",
+    ): "of a library, whose text the evidence does not hold",
+    (
+        "events",
+        "rank.stack",
+        "threads.*.frames.*.line",
+    ): "of a library, whose text the evidence does not hold",
     ("events", "gate.opened", "gate"): "decides nothing: a fault is proved by what was struck",
     ("events", "world.signalled", "signal"): "a proof compares it where it needs it",
     ("events", "rank.error", "file"): "code may name any file of its own making",
     ("events", "rank.error", "frames.*.file"): "code may name any file of its own making",
     ("events", "rank.stack", "threads.*.frames.*.file"): "code may name any file of its own making",
     ("events", "rank.error", "mro.*"): "the classes of an error are no text of the arm",
-    ("events", "rank.error", "frames.*.function"): "code objects may be renamed; file, line and text are held",
+    (
+        "events",
+        "rank.error",
+        "frames.*.function",
+    ): "code objects may be renamed; file, line and text are held",
     ("events", "rank.stack", "threads.*.frames.*.function"): "held in the proof of a hang",
     ("events", "subject.loaded", "entry"): "the judgement changes, and the verdict does not",
-    ("events", "subject.loaded", "modules.*.module"): "a file may be imported by any name; its digest is held",
+    (
+        "events",
+        "subject.loaded",
+        "modules.*.module",
+    ): "a file may be imported by any name; its digest is held",
 }
 
 
@@ -94,7 +122,9 @@ def stated_twice() -> dict[tuple[str, str, str], Stated]:
     """One value of every place whose value another file of the sample holds too."""
     paths = [path for path in sorted(SAMPLE.rglob("*")) if path.suffix in (".json", ".jsonl")]
     names = {path.relative_to(SAMPLE).as_posix(): path for path in paths}
-    trees = {name: parsed(path) for name, path in names.items() if name not in {*forge.BESIDE, RECORD}}
+    trees = {
+        name: parsed(path) for name, path in names.items() if name not in {*forge.BESIDE, RECORD}
+    }
     texts = [path.read_text() for path in SAMPLE.rglob("*") if path.suffix in (".yaml", ".py")]
     holders: dict[str, list[Stated]] = defaultdict(list)
     for name, tree in trees.items():
@@ -131,7 +161,10 @@ def test_every_value_that_two_files_hold(tmp_path: Path) -> None:
         folder = tmp_path / str(index)
         shutil.copytree(SAMPLE, folder)
         edited(folder, one)
-        if not refusal(folder) and json.loads((folder / RECORD).read_text())["judgement"]["verdict"] == judged:
+        if (
+            not refusal(folder)
+            and json.loads((folder / RECORD).read_text())["judgement"]["verdict"] == judged
+        ):
             kept.add(place)
         shutil.rmtree(folder)
     assert sorted(kept - FREE.keys()) == []

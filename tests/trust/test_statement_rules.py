@@ -25,7 +25,9 @@ OWN, OTHER = (sshsig.parse(armour(blob(key=letter * 32))).fingerprint for letter
 
 
 def built(*cells: dict[str, Any], **more: Any) -> dict[str, Any]:
-    made = statement.build(record(*cells, **more), report="1" * 64, manifest="2" * 64, source_files="3" * 64)
+    made = statement.build(
+        record(*cells, **more), report="1" * 64, manifest="2" * 64, source_files="3" * 64
+    )
     found: dict[str, Any] = json.loads(made)
     return found
 
@@ -38,7 +40,9 @@ def checked(
     fits: bool = True,
     rebuilt: bytes = b"{}",
 ) -> Refusal | str:
-    signed = [("x", armour(blob(key=key * 32, namespace=namespace.encode()))) for key in keys or (b"k",)]
+    signed = [
+        ("x", armour(blob(key=key * 32, namespace=namespace.encode()))) for key in keys or (b"k",)
+    ]
     envelope = dsse.encode(payload, payload_type=kind, signatures=signed)
     return statement.check(envelope, rebuilt=rebuilt, fingerprint=OWN, fits=lambda *_: fits)
 
@@ -54,7 +58,10 @@ def test_a_statement_of_the_report_is_accepted_and_others_may_sign_beside() -> N
 @pytest.mark.parametrize(
     ("found", "word"),
     [
-        (statement.check(b"x", rebuilt=b"{}", fingerprint=OWN, fits=lambda *_: True), "STATEMENT MALFORMED"),
+        (
+            statement.check(b"x", rebuilt=b"{}", fingerprint=OWN, fits=lambda *_: True),
+            "STATEMENT MALFORMED",
+        ),
         (checked(b"{}", kind="text/plain"), "STATEMENT MALFORMED"),
         (checked(b"{}", b"o"), "STATEMENT BY ANOTHER KEY"),
         (checked(b"{}", namespace="report@rankproof"), "STATEMENT WRONG NAMESPACE"),
@@ -107,7 +114,9 @@ def test_a_statement_differs_from_itself_in_nothing() -> None:
         assert ("..." in difference[1]) is is_cut
 
 
-@pytest.mark.parametrize("listed", ["x", [1], [{"digest": 1}], [{"name": "other", "digest": {"sha256": "0"}}]])
+@pytest.mark.parametrize(
+    "listed", ["x", [1], [{"digest": 1}], [{"name": "other", "digest": {"sha256": "0"}}]]
+)
 def test_only_commits_and_trees_are_compared_as_commits(listed: Any) -> None:
     """Anything else in the configuration is no commit; where the commits agree the rest only differs."""
     nothing = {"predicate": {"configuration": []}}
@@ -120,7 +129,9 @@ def test_only_commits_and_trees_are_compared_as_commits(listed: Any) -> None:
 def test_tests_that_passed_and_failed() -> None:
     """A cell is passed, failed or neither: what is open failed, what was skipped is not there."""
     skipped = {**cell("s"), "verdict": "SKIPPED", "candidate": None, "control": None}
-    found = built(cell("p"), cell("f", candidate=("fail",) * 5), cell("i", verdict="INCONCLUSIVE"), skipped)
+    found = built(
+        cell("p"), cell("f", candidate=("fail",) * 5), cell("i", verdict="INCONCLUSIVE"), skipped
+    )
     predicate = found["predicate"]
     assert (predicate["result"], predicate["passedTests"]) == ("FAILED", ["meet[p]"])
     assert predicate["failedTests"] == ["meet[f]", "meet[i]"]
@@ -143,4 +154,7 @@ def test_what_a_run_was_made_with() -> None:
     assert "lock cpu.txt" in names(environment=locked)
     assert "lock unnamed" in names(environment={**locked, "lock": None})
     assert built()["predicate"][statement.EXTENSION]["nix"] is None
-    assert built(environment={"nix": NIX})["predicate"][statement.EXTENSION]["nix"] == "/nix/store/x-rankproof"
+    assert (
+        built(environment={"nix": NIX})["predicate"][statement.EXTENSION]["nix"]
+        == "/nix/store/x-rankproof"
+    )

@@ -81,7 +81,11 @@ def test_nothing_is_ok_before_the_end(run: Run) -> None:
     assert not verifier.result(allow_unjudged=True).ok
 
 
-TEXT = st.binary(max_size=300).map(lambda b: b + b"\n").filter(lambda b: BEGIN not in b and END not in b)
+TEXT = (
+    st.binary(max_size=300)
+    .map(lambda b: b + b"\n")
+    .filter(lambda b: BEGIN not in b and END not in b)
+)
 
 
 @given(body=TEXT, blob=st.binary(max_size=200))
@@ -91,7 +95,10 @@ def test_split_undoes_attach(body: bytes, blob: bytes) -> None:
     assert split(attach(body, signature)) == Footer(body, signed_part(body), signature)
 
 
-@given(data=st.binary(max_size=400) | st.lists(st.sampled_from([BEGIN, END, b"\n", b"```\n", b"x"])).map(b"".join))
+@given(
+    data=st.binary(max_size=400)
+    | st.lists(st.sampled_from([BEGIN, END, b"\n", b"```\n", b"x"])).map(b"".join)
+)
 def test_split_never_fails(data: bytes) -> None:
     """Any bytes are either taken apart without loss or refused with a word."""
     found = split(data)
@@ -121,7 +128,8 @@ def test_mends_never_fail(data: bytes) -> None:
 
 
 @given(
-    data=st.binary(max_size=200) | st.text(max_size=100).map(lambda t: f"{'0' * 64}  {t}\n".encode(errors="replace"))
+    data=st.binary(max_size=200)
+    | st.text(max_size=100).map(lambda t: f"{'0' * 64}  {t}\n".encode(errors="replace"))
 )
 def test_manifest_is_canonical(data: bytes) -> None:
     """A manifest that is accepted is exactly what would be written for its content."""
@@ -152,7 +160,9 @@ def test_any_changed_byte_is_refused(run: Run) -> None:
         path = dice.choice(files)
         before = path.read_bytes()
         at = dice.randrange(len(before))
-        path.write_bytes(before[:at] + bytes([before[at] ^ dice.randrange(1, 256)]) + before[at + 1 :])
+        path.write_bytes(
+            before[:at] + bytes([before[at] ^ dice.randrange(1, 256)]) + before[at + 1 :]
+        )
         found = run.verify()
         assert not found.ok, (path, at, found)
         path.write_bytes(before)

@@ -31,7 +31,12 @@ def _check(run: Run) -> subprocess.CompletedProcess[str]:
     with tempfile.TemporaryDirectory() as folder:  # the lines leave one behind in it
         environment = os.environ | {"TMPDIR": folder}
         return subprocess.run(
-            [SHELL, "-c", found[1]], cwd=run.folder, env=environment, capture_output=True, text=True, check=False
+            [SHELL, "-c", found[1]],
+            cwd=run.folder,
+            env=environment,
+            capture_output=True,
+            text=True,
+            check=False,
         )
 
 
@@ -45,15 +50,22 @@ def test_lines_accept_a_good_folder(run: Run) -> None:
 @pytest.mark.parametrize(
     "attack",
     [
-        pytest.param(lambda run: run.edit(lambda b: b.replace(b"pass", b"fail", 1)), id="text edited"),
+        pytest.param(
+            lambda run: run.edit(lambda b: b.replace(b"pass", b"fail", 1)), id="text edited"
+        ),
         pytest.param(lambda run: run.edit(lambda b: b + b"more\n"), id="text appended"),
         pytest.param(lambda run: run.edit(lambda b: b * 2), id="two reports"),
         pytest.param(lambda run: run.edit(lambda b: b.replace(b"\n", b"\r\n")), id="line ends"),
-        pytest.param(lambda run: run.edit(lambda b: b[: b.index(b"-----")]), id="signature removed"),
+        pytest.param(
+            lambda run: run.edit(lambda b: b[: b.index(b"-----")]), id="signature removed"
+        ),
         pytest.param(lambda run: run.sign(key="stranger"), id="stranger"),
         pytest.param(lambda run: run.sign(namespace="git"), id="namespace"),
         pytest.param(lambda run: run.edit(lambda b: b + b"x", LOG), id="evidence edited"),
-        pytest.param(lambda run: (run.edit(lambda b: b + b"x", LOG), run.write_manifest()), id="manifest edited"),
+        pytest.param(
+            lambda run: (run.edit(lambda b: b + b"x", LOG), run.write_manifest()),
+            id="manifest edited",
+        ),
         pytest.param(lambda run: (run.folder / LOG).unlink(), id="evidence removed"),
         pytest.param(lambda run: (run.folder / "more").write_text("x"), id="evidence added"),
     ],
@@ -70,5 +82,7 @@ def test_page_lists_every_word() -> None:
     """The page explains every word that verification can answer with."""
     rules = verification.__doc__ or ""
     words = set(re.findall(r"\b[A-Z]{2,}(?: [A-Z]+)+\b", rules)) | {"UNSIGNED", "TRUNCATED"}
-    listed = set(re.findall(r"^\| \w+ \| ([A-Z ]+) \|", PAGE.read_text(encoding="utf-8"), re.MULTILINE))
+    listed = set(
+        re.findall(r"^\| \w+ \| ([A-Z ]+) \|", PAGE.read_text(encoding="utf-8"), re.MULTILINE)
+    )
     assert listed == words

@@ -29,7 +29,9 @@ from harness.world.control.world import World
 from tests.launches import launch_of
 
 # Without transformers and a tokenizer, which take as long as all the others: few of these subjects load one.
-ENGINES = Preload(modules=tuple(name for name in MODULES if name not in ("transformers", "tokenizers")))
+ENGINES = Preload(
+    modules=tuple(name for name in MODULES if name not in ("transformers", "tokenizers"))
+)
 SUBJECTS = Path(__file__).with_name("subjects")
 
 
@@ -44,7 +46,10 @@ class Lived:
     @property
     def findings(self) -> dict[str, Finding]:
         """What is said of every trial, by check."""
-        return {finding.check.removeprefix("world:"): finding for finding in world_checks.judge(self.history)}
+        return {
+            finding.check.removeprefix("world:"): finding
+            for finding in world_checks.judge(self.history)
+        }
 
     @property
     def passed(self) -> bool:
@@ -111,12 +116,18 @@ def wire_of(world: World) -> int:
     keeper = inspect(next(iter(world.pids.values())))
     assert keeper is not None
     listed = [int(entry.name) for entry in Path("/proc").iterdir() if entry.name.isdigit()]
-    return min(pid for pid in listed if (one := inspect(pid)) is not None and one.parent == keeper.parent)
+    return min(
+        pid for pid in listed if (one := inspect(pid)) is not None and one.parent == keeper.parent
+    )
 
 
 def networks(marker: str = "") -> set[str]:
     """The network namespaces, other than our own, in which there is a process; of marked ones where a mark is given."""
-    pids = marked(marker) if marker else [int(entry.name) for entry in Path("/proc").iterdir() if entry.name.isdigit()]
+    pids = (
+        marked(marker)
+        if marker
+        else [int(entry.name) for entry in Path("/proc").iterdir() if entry.name.isdigit()]
+    )
     found = set()
     for pid in pids:
         with contextlib.suppress(OSError):
@@ -167,11 +178,18 @@ def pool(ground: Path) -> Iterator[ServerPool]:
         prepare(found, 1, warm=True, env={}, preload=ENGINES)
         yield found
     assert survivors(str(ground), spare=set(), within=2.0) == set()
-    assert [path.name for path in ground.iterdir() if not path.name.startswith("rankproof-ports-")] == []
+    assert [
+        path.name for path in ground.iterdir() if not path.name.startswith("rankproof-ports-")
+    ] == []
 
 
 def launch(
-    entry: str, *, size: int = 2, warm: bool = True, arguments: dict[str, Any] | None = None, **rest: Any
+    entry: str,
+    *,
+    size: int = 2,
+    warm: bool = True,
+    arguments: dict[str, Any] | None = None,
+    **rest: Any,
 ) -> Launch:
     """An order for a subject of this folder."""
     return launch_of(
@@ -205,13 +223,25 @@ def live(pool: ServerPool, ground: Path) -> Iterator[Callable[..., Lived]]:
     opened = descriptors()
     first = True
 
-    def run(entry: str, *, on_gate: Any = None, on_left: Any = None, cancel: int | None = None, **rest: Any) -> Lived:
+    def run(
+        entry: str,
+        *,
+        on_gate: Any = None,
+        on_left: Any = None,
+        cancel: int | None = None,
+        **rest: Any,
+    ) -> Lived:
         nonlocal opened, first
         order = launch(entry, **rest)
         if first:
             start = order.start
             prepare(
-                pool, 1, warm=start.warm, env=order.subject.env, shared_home=start.shared_home, preload=start.preload
+                pool,
+                1,
+                warm=start.warm,
+                env=order.subject.env,
+                shared_home=start.shared_home,
+                preload=start.preload,
             )
             first, opened = False, descriptors()
         begin = time.monotonic()
@@ -225,8 +255,12 @@ def live(pool: ServerPool, ground: Path) -> Iterator[Callable[..., Lived]]:
     servers = {server.pid for server in pool._living} | started_apart()
     assert survivors(str(ground), spare=servers, within=2.0) == set()
     folders = {server.scratch for server in pool._living}
-    assert {path for path in ground.iterdir() if not path.name.startswith("rankproof-ports-")} == folders
-    assert [path for folder in folders for path in folder.iterdir() if path.name.startswith("world-")] == []
+    assert {
+        path for path in ground.iterdir() if not path.name.startswith("rankproof-ports-")
+    } == folders
+    assert [
+        path for folder in folders for path in folder.iterdir() if path.name.startswith("world-")
+    ] == []
     # A server that was lost has been replaced, or will be by the next world: its socket may be missing, never one more.
     assert descriptors() <= opened
 

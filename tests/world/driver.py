@@ -45,7 +45,15 @@ def main() -> None:
             deadline=600.0,
             preload=Preload(modules=("torch", "torch.distributed") if groups else ()),
             hosts=Hosts(count=size, of=tuple(range(size))) if hosted else None,
-            gates=("rank.begin" if many else "child" if entry.startswith("breeding") else "subject.begin",),
+            gates=(
+                (
+                    "rank.begin"
+                    if many
+                    else "child"
+                    if entry.startswith("breeding")
+                    else "subject.begin"
+                ),
+            ),
         )
 
         def at_gate(world: World, _: object) -> None:

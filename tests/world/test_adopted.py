@@ -13,7 +13,9 @@ from harness.forms.children import start_apart
 from harness.world.control.pool import ServerPool
 from harness.world.machines.agent_channel import BOOT, Channel
 
-pytestmark = pytest.mark.skipif(not sys.platform.startswith("linux"), reason="orphans are adopted on Linux")
+pytestmark = pytest.mark.skipif(
+    not sys.platform.startswith("linux"), reason="orphans are adopted on Linux"
+)
 PR_GET_CHILD_SUBREAPER = 37
 # Leaves an orphan in a session of its own, as a killed warden does.
 ORPHAN = "setsid sh -c 'echo $$; exec sleep 1000 >/dev/null' &"
@@ -32,7 +34,9 @@ def test_a_pool_leaves_alone_what_others_started() -> None:
     try:
         with Channel([sys.executable, "-I", "-c", BOOT], within=30) as channel:
             with ServerPool():
-                done = subprocess.run(["sh", "-c", ORPHAN], stdout=subprocess.PIPE, check=True, text=True)
+                done = subprocess.run(
+                    ["sh", "-c", ORPHAN], stdout=subprocess.PIPE, check=True, text=True
+                )
                 orphan = Path("/proc", done.stdout.strip())
                 assert orphan.exists()
             assert channel.ask("facts")["executable"] == sys.executable

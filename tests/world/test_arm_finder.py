@@ -74,7 +74,9 @@ def installed(tmp_path: Path) -> Callable[[str], dict[str, str]]:
                 pytest.skip("needs setuptools, which comes with torch")
             (project / "pyproject.toml").write_text(PROJECT)
             build = f"import setuptools.build_meta as b; b.build_editable({str(site)!r})"
-            subprocess.run([sys.executable, "-c", build], cwd=project, check=True, capture_output=True)
+            subprocess.run(
+                [sys.executable, "-c", build], cwd=project, check=True, capture_output=True
+            )
             with zipfile.ZipFile(next(site.glob("*.whl"))) as wheel:
                 wheel.extractall(site)
             assert list(site.glob("__editable___*_finder.py"))
@@ -103,7 +105,11 @@ def test_the_arms_copy_wins_over_an_editable_install(
     assert (found["top"], found["sub"]) == ("arm", "arm")
     assert any("ditable" in finder or finder == "type" for finder in found["finders"])
     loaded = lived.said(0, "subject.loaded")[-1].values
-    assert [module["file"] for module in loaded["modules"]] == ["mypkg/__init__.py", "mypkg/sub.py", "subject.py"]
+    assert [module["file"] for module in loaded["modules"]] == [
+        "mypkg/__init__.py",
+        "mypkg/sub.py",
+        "subject.py",
+    ]
     assert "strays" not in loaded
 
 
@@ -131,7 +137,9 @@ def regular(tmp_path: Path) -> dict[str, str]:
     return {"PYTHONPATH": str(site)}
 
 
-def test_the_entrys_namespace_package_wins(live: Any, tmp_path: Path, regular: dict[str, str]) -> None:
+def test_the_entrys_namespace_package_wins(
+    live: Any, tmp_path: Path, regular: dict[str, str]
+) -> None:
     """An entry in a folder without `__init__.py` comes from the arm, where a regular package would hide the folder."""
     (tmp_path / "arm/space").mkdir(parents=True)
     (tmp_path / "arm/space/engine.py").write_text(f"WHO = 'arm'\n{SPACE}")
@@ -177,7 +185,8 @@ def test_names_of_the_standard_library_are_left_alone(live: Any, tmp_path: Path)
     for name in ("os", "types", "re", "threading", "__main__", "__init__"):
         (arm / f"{name}.py").write_text("raise SystemExit('the wrong one')\n")
     (arm / "subject.py").write_text(
-        "import os, types\n\ndef run(context):\n    context.emit('ok', sep=os.sep)\n    context.group.barrier()\n"
+        "import os, types\n\ndef run(context):\n    context.emit('ok', sep=os.sep)\n   "
+        " context.group.barrier()\n"
     )
     lived = live("subject:run", folder=arm)
     assert lived.passed, lived.error(0)

@@ -25,7 +25,9 @@ def with_gpus(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Calla
     monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
 
     def put(count: int) -> None:
-        lines = "".join(f"echo 'GPU {index}: NVIDIA H200 (UUID: GPU-{index})'\n" for index in range(count))
+        lines = "".join(
+            f"echo 'GPU {index}: NVIDIA H200 (UUID: GPU-{index})'\n" for index in range(count)
+        )
         (tmp_path / "nvidia-smi").write_text("#!/bin/sh\n" + lines)
         (tmp_path / "nvidia-smi").chmod(0o755)
         monkeypatch.setenv("PATH", f"{tmp_path}:/usr/bin:/bin")
@@ -46,10 +48,12 @@ def test_every_backend_of_the_format_is_there() -> None:
 def test_looking_for_reasons_loads_no_library() -> None:
     """Asking every backend whether it can run imports neither torch nor MLX nor numpy."""
     code = (
-        "import sys; from harness.backends import KINDS; [one.refusal(size=2) for one in KINDS.values()]; "
-        "print([m for m in ('torch', 'mlx.core', 'numpy') if m in sys.modules])"
+        "import sys; from harness.backends import KINDS; [one.refusal(size=2) for one in"
+        " KINDS.values()]; print([m for m in ('torch', 'mlx.core', 'numpy') if m in sys.modules])"
     )
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, cwd=ROOT)
+    done = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, check=True, cwd=ROOT
+    )
     assert done.stdout.strip() == "[]"
 
 
@@ -58,18 +62,29 @@ def test_nccl_names_how_many_gpus_are_missing(
 ) -> None:
     """Fewer GPUs than ranks is a refusal with both numbers; as many are enough; hidden ones do not count."""
     with_gpus(0)
-    assert str(KINDS["nccl"].refusal(size=2)) == "nccl needs a GPU per rank: 2 ranks, no NVIDIA GPUs here"
+    assert (
+        str(KINDS["nccl"].refusal(size=2))
+        == "nccl needs a GPU per rank: 2 ranks, no NVIDIA GPUs here"
+    )
     with_gpus(1)
-    assert str(KINDS["nccl"].refusal(size=2)) == "nccl needs a GPU per rank: 2 ranks, 1 NVIDIA GPU here"
+    assert (
+        str(KINDS["nccl"].refusal(size=2))
+        == "nccl needs a GPU per rank: 2 ranks, 1 NVIDIA GPU here"
+    )
     assert KINDS["nccl"].refusal(size=1) is None
     with_gpus(4)
     assert KINDS["nccl"].refusal(size=4) is None
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "0,1")
     nccl.gpus.cache_clear()
-    assert str(KINDS["nccl"].refusal(size=4)) == "nccl needs a GPU per rank: 4 ranks, 2 NVIDIA GPUs here"
+    assert (
+        str(KINDS["nccl"].refusal(size=4))
+        == "nccl needs a GPU per rank: 4 ranks, 2 NVIDIA GPUs here"
+    )
 
 
-def test_nccl_needs_a_torch_with_cuda(with_gpus: Callable[[int], None], monkeypatch: pytest.MonkeyPatch) -> None:
+def test_nccl_needs_a_torch_with_cuda(
+    with_gpus: Callable[[int], None], monkeypatch: pytest.MonkeyPatch
+) -> None:
     """GPUs do not help a torch that was built without CUDA."""
     with_gpus(4)
     monkeypatch.setattr(importlib.metadata, "version", lambda _: "2.13.0+cpu")
@@ -80,8 +95,13 @@ def test_a_ring_says_why_it_cannot_be(monkeypatch: pytest.MonkeyPatch) -> None:
     """A ring of one, and a machine without MLX, are refused with the reason and the remedy."""
     assert "at least 2 ranks" in str(KINDS["mlx-ring"].refusal(size=1))
     found = importlib.util.find_spec
-    monkeypatch.setattr(importlib.util, "find_spec", lambda name: None if name == "mlx" else found(name))
-    assert str(KINDS["mlx-ring"].refusal(size=2)) == "mlx is not installed here: pip install 'rankproof[mlx]'"
+    monkeypatch.setattr(
+        importlib.util, "find_spec", lambda name: None if name == "mlx" else found(name)
+    )
+    assert (
+        str(KINDS["mlx-ring"].refusal(size=2))
+        == "mlx is not installed here: pip install 'rankproof[mlx]'"
+    )
 
 
 @pytest.mark.slow
@@ -102,4 +122,6 @@ def test_ranks_without_a_group_cannot_meet(live: Live, call: str) -> None:
     for rank in (0, 1):
         assert lived.ended(rank) == 1
         assert lived.error(rank)["type"] == "NoGroup"
-        assert lived.error(rank)["message"].startswith(f"{call}: the ranks of backend 'none' have no group; name one")
+        assert lived.error(rank)["message"].startswith(
+            f"{call}: the ranks of backend 'none' have no group; name one"
+        )

@@ -19,7 +19,11 @@ VALUES = st.dictionaries(
     st.integers() | st.text(max_size=9) | st.floats(allow_nan=False, allow_infinity=False),
     max_size=3,
 )
-GOOD = st.builds(lambda name, values: json.dumps({"event": name, "ns": 5, "values": values}).encode(), NAMES, VALUES)
+GOOD = st.builds(
+    lambda name, values: json.dumps({"event": name, "ns": 5, "values": values}).encode(),
+    NAMES,
+    VALUES,
+)
 LINES = st.lists(GOOD | st.binary(max_size=30) | st.just(b"  ") | st.just(b"x" * 400), max_size=20)
 
 
@@ -63,7 +67,10 @@ def test_the_cut_does_not_matter(lines: list[bytes], places: list[int], ended: b
 @given(st.lists(st.tuples(NAMES, VALUES), max_size=6))
 def test_good_lines_arrive_as_they_were_sent(sent: list[tuple[str, dict[str, object]]]) -> None:
     """What a rank emits is what is read, in its order."""
-    lines = b"".join(json.dumps({"event": name, "ns": 5, "values": values}).encode() + b"\n" for name, values in sent)
+    lines = b"".join(
+        json.dumps({"event": name, "ns": 5, "values": values}).encode() + b"\n"
+        for name, values in sent
+    )
     assert _read([lines]) == [("rank", name, values) for name, values in sent]
 
 
@@ -80,4 +87,8 @@ def test_garbage_is_told_twenty_times() -> None:
     """Evidence of garbage is bounded, and so is each sample."""
     found = _read([b"\xff" * 500 + b"\n"] * 100)
     assert len(found) == channels.GARBAGE_LIMIT
-    assert all(len(values["sample"]) == 4 * channels.SAMPLE for _, _, values in found if isinstance(values, dict))
+    assert all(
+        len(values["sample"]) == 4 * channels.SAMPLE
+        for _, _, values in found
+        if isinstance(values, dict)
+    )

@@ -33,9 +33,15 @@ def digested(live: Callable[..., Any]) -> Callable[..., Any]:
 
         def left(world: World, scratch: Path) -> None:
             cut_ledgers(scratch, size=size)
-            paths = {rank: scratch / f"rank-{rank}" / FOLDER / (ARTEFACT + BYTES) for rank in range(size)}
+            paths = {
+                rank: scratch / f"rank-{rank}" / FOLDER / (ARTEFACT + BYTES) for rank in range(size)
+            }
             files = {rank: path.read_bytes() for rank, path in paths.items()}
-            found.update(account(files, size=size, world=world.mark, asked={}, transferred={"x": range(size)}))
+            found.update(
+                account(
+                    files, size=size, world=world.mark, asked={}, transferred={"x": range(size)}
+                )
+            )
 
         return live(entry, size=size, on_left=left, observe=True, digests=digests, **rest), found
 
@@ -52,7 +58,11 @@ def test_every_transfer_of_torch_is_whole(digested: Callable[..., Any]) -> None:
     assert [(one["undigested"], one["undigested_why"]) for one in found["ranks"]] == [(0, "")] * 3
     calls = [one["calls"] for one in found["ranks"]]
     # All but the barrier.
-    assert found["checks"]["x"] == {"compared": [many - 1 for many in calls], "left": [0, 0, 0], "damage": None}
+    assert found["checks"]["x"] == {
+        "compared": [many - 1 for many in calls],
+        "left": [0, 0, 0],
+        "damage": None,
+    }
 
 
 @needs_ring
@@ -75,7 +85,9 @@ def test_every_transfer_of_mlx_is_whole_where_it_is_evaluated(digested: Callable
         ("not finite", "", 1),
     ],
 )
-def test_what_is_not_digested_is_not_compared(digested: Callable[..., Any], how: str, why: str, left: int) -> None:
+def test_what_is_not_digested_is_not_compared(
+    digested: Callable[..., Any], how: str, why: str, left: int
+) -> None:
     """An end that Python does not see, several tensors, whoever sends, and NaN in a sum."""
     lived, found = digested("sending:left_alone", arguments={"how": how})
     assert lived.passed, lived.capture.logs
@@ -86,7 +98,10 @@ def test_what_is_not_digested_is_not_compared(digested: Callable[..., Any], how:
 def test_a_stale_payload_is_named_with_what_came(digested: Callable[..., Any], pool: Any) -> None:
     """Of two faults in one world each strikes, and the first damage is that of the first, by the rank it struck."""
     kinds = {"stale-payload": 1, "swapped-halves": 2}
-    faults = [a_fault(kind=kind, ranks=[rank], operation="all_gather", nth=2 + rank) for kind, rank in kinds.items()]
+    faults = [
+        a_fault(kind=kind, ranks=[rank], operation="all_gather", nth=2 + rank)
+        for kind, rank in kinds.items()
+    ]
     strikes = Strikes(faults, size=3)
     found: dict[str, Any] = {}
 
@@ -95,12 +110,16 @@ def test_a_stale_payload_is_named_with_what_came(digested: Callable[..., Any], p
         paths = {rank: scratch / f"rank-{rank}" / FOLDER / (ARTEFACT + BYTES) for rank in range(3)}
         files = {rank: path.read_bytes() for rank, path in paths.items()}
         assert max(map(len, files.values())) < LARGEST_BARE
-        found.update(account(files, size=3, world=world.mark, asked={}, transferred={"x": range(3)}))
+        found.update(
+            account(files, size=3, world=world.mark, asked={}, transferred={"x": range(3)})
+        )
 
     from tests.world.conftest import launch
 
     order = launch("calling:gathers", size=3, observe=True, digests="given")
-    world = World(strikes.prepare(order), pool, on_begin=strikes.begin, on_gate=strikes.at_gate, on_left=left)
+    world = World(
+        strikes.prepare(order), pool, on_begin=strikes.begin, on_gate=strikes.at_gate, on_left=left
+    )
     told = [event for event in world.run().events if event.name == "fault.call"]
     assert {event.values["fault"]: event.rank for event in told} == kinds
     damage = found["checks"]["x"]["damage"]
@@ -109,12 +128,17 @@ def test_a_stale_payload_is_named_with_what_came(digested: Callable[..., Any], p
 
 
 @pytest.mark.whole
-def test_a_buffer_that_is_written_into_while_it_is_sent_is_named(digested: Callable[..., Any]) -> None:
+def test_a_buffer_that_is_written_into_while_it_is_sent_is_named(
+    digested: Callable[..., Any],
+) -> None:
     """Both ends differ, and both lines are told."""
     _, found = digested("astray:overwritten", arguments={"draw": 1})
     damage = found["checks"]["x"]["damage"]
     lines = (Path(__file__).with_name("subjects") / "astray.py").read_text().splitlines()
-    told = [lines[int(damage[end]["site"].split(":")[1].split()[0]) - 1].strip() for end in ("sent", "received")]
+    told = [
+        lines[int(damage[end]["site"].split(":")[1].split()[0]) - 1].strip()
+        for end in ("sent", "received")
+    ]
     assert told == ["work = dist.isend(buffer, 1)", "dist.recv(buffer, 0)"]
 
 
@@ -131,7 +155,9 @@ def test_two_of_one_shape_in_each_others_place_are_seen_by_coded_payloads_alone(
         digests="eager" if backend != "gloo" else "given",
     )
     assert found["checks"]["x"] == {"compared": [2, 2], "left": [0, 0], "damage": None}
-    check = TypeAdapter(AnyCheck).validate_python({"id": "right", "kind": "collective-correct", "ranks": "every"})
+    check = TypeAdapter(AnyCheck).validate_python(
+        {"id": "right", "kind": "collective-correct", "ranks": "every"}
+    )
     reasons = [part.reason for part in check.judge(lived.history).ranks]
     assert reasons[0] == ""
     assert "it is what rank 0 gave in call 2; the same call of rank 0 at astray.py:" in reasons[1]

@@ -40,7 +40,9 @@ OURS, THEIRS = {11, 12}, 99
 ESTABLISHED, SYN_RECV = 1, 3
 
 
-def end(own: str, peer: str, *, state: int = ESTABLISHED, inode: int = 11, udp: bool = False) -> End:
+def end(
+    own: str, peer: str, *, state: int = ESTABLISHED, inode: int = 11, udp: bool = False
+) -> End:
     """One end of a connection: addresses as `host:port`."""
     (mine, my_port), (other, its_port) = (text.split(":") for text in (own, peer))
     return End((mine, int(my_port)), (other, int(its_port)), state, inode, is_datagram=udp)
@@ -53,7 +55,9 @@ def strange(one: End, *others: End, everywhere: tuple[End, ...] = ()) -> bool:
 
 @pytest.mark.parametrize(("inode", "is_strange"), [(12, False), (THEIRS, True)])
 @pytest.mark.parametrize("host", [LOCAL, OTHER])
-def test_a_connection_is_strange_by_whoever_has_its_other_end(host: str, inode: int, *, is_strange: bool) -> None:
+def test_a_connection_is_strange_by_whoever_has_its_other_end(
+    host: str, inode: int, *, is_strange: bool
+) -> None:
     """A process of the world, or none of its; over any address."""
     mine = end(f"{host}:5", f"{host}:6")
     assert strange(mine, end(f"{host}:6", f"{host}:5", inode=inode)) is is_strange
@@ -67,7 +71,9 @@ def test_the_other_end_is_the_one_with_both_addresses_turned() -> None:
         end(f"{LOCAL}:8", f"{LOCAL}:5", inode=THEIRS),
     )
     assert not strange(mine, same_server, same_client, end(f"{LOCAL}:6", f"{LOCAL}:5", inode=12))
-    assert strange(mine, end(f"{LOCAL}:6", f"{LOCAL}:7", inode=12), end(f"{LOCAL}:8", f"{LOCAL}:5", inode=12))
+    assert strange(
+        mine, end(f"{LOCAL}:6", f"{LOCAL}:7", inode=12), end(f"{LOCAL}:8", f"{LOCAL}:5", inode=12)
+    )
 
 
 def test_a_loopback_is_of_one_namespace_and_other_addresses_are_of_all() -> None:
@@ -108,7 +114,9 @@ def test_a_connection_without_another_end(peer: str, state: int, *, is_strange: 
         (5, THEIRS, False),
     ],
 )
-def test_a_connection_that_nobody_has_accepted(state: int, listens: int, *, is_strange: bool) -> None:
+def test_a_connection_that_nobody_has_accepted(
+    state: int, listens: int, *, is_strange: bool
+) -> None:
     """It is of whoever listens there; where it was closed, nobody comes any more."""
     mine = end(f"{LOCAL}:5", f"{LOCAL}:6")
     other = end(f"{LOCAL}:6", f"{LOCAL}:5", state=state, inode=0)
@@ -152,14 +160,18 @@ def test_the_peers_of_unix_sockets() -> None:
     own = {11: None, 12: None}
 
     def told(*sockets: UnixSocket) -> list[tuple[int, str]]:
-        return [(inode, what.split(",")[0]) for inode, what in _strange_peers(sockets, list(own), OURS)]
+        return [
+            (inode, what.split(",")[0]) for inode, what in _strange_peers(sockets, list(own), OURS)
+        ]
 
     joined = "has a connection to a socket of this machine"
     assert told(UnixSocket(11, THEIRS, ())) == [(11, joined)]
     assert told(UnixSocket(11, 1, ())) == [(11, joined)]
     assert told(UnixSocket(11, 12, ()), UnixSocket(12, 11, ()), UnixSocket(11, 0, ())) == []
     assert told(UnixSocket(THEIRS, 98, ())) == []
-    assert told(UnixSocket(11, 0, (), is_open_to_all=True)) == [(11, "has a UNIX socket with a name")]
+    assert told(UnixSocket(11, 0, (), is_open_to_all=True)) == [
+        (11, "has a UNIX socket with a name")
+    ]
     assert told(UnixSocket(THEIRS, 0, (), is_open_to_all=True)) == []
     assert told(UnixSocket(THEIRS, 0, (12, 97))) == [(12, joined)]
     assert told(UnixSocket(11, 0, (12,))) == []
@@ -182,12 +194,18 @@ def test_a_unix_socket_as_the_kernel_tells_of_it() -> None:
     name = attribute(NAME, b"/x")
     assert _unix_socket(message(stream, 7)) == UnixSocket(7, 0, ())
     assert _unix_socket(message(stream, 7, attribute(PEER, number))) == UnixSocket(7, 42, ())
-    assert _unix_socket(message(stream, 7, name, attribute(WAITING, number * 2))) == UnixSocket(7, 0, (42, 42))
+    assert _unix_socket(message(stream, 7, name, attribute(WAITING, number * 2))) == UnixSocket(
+        7, 0, (42, 42)
+    )
     assert _unix_socket(message(datagram, 7, name)) == UnixSocket(7, 0, (), is_open_to_all=True)
     assert _unix_socket(message(datagram, 7)) == UnixSocket(7, 0, ())
-    assert _unix_socket(message(datagram, 7, name, attribute(PEER, number))) == UnixSocket(7, 42, ())
+    assert _unix_socket(message(datagram, 7, name, attribute(PEER, number))) == UnixSocket(
+        7, 42, ()
+    )
     # The last attribute may be as short as its head.
-    assert _unix_socket(message(datagram, 7, attribute(NAME, b""))) == UnixSocket(7, 0, (), is_open_to_all=True)
+    assert _unix_socket(message(datagram, 7, attribute(NAME, b""))) == UnixSocket(
+        7, 0, (), is_open_to_all=True
+    )
 
 
 class Netlink:
@@ -216,7 +234,9 @@ def netlink(kind: int, content: bytes) -> bytes:
     return struct.pack("=IHHII", 16 + len(content), kind, 0, 1, 0) + padded
 
 
-def test_every_unix_socket_is_listed_until_the_kernel_is_done(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_every_unix_socket_is_listed_until_the_kernel_is_done(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     """Over several answers, several in one; the last may be a head alone; an error or silence is not a list."""
 
     def listed(*answers: bytes) -> list[UnixSocket]:
@@ -252,7 +272,9 @@ def test_what_a_ring_has_not_completed() -> None:
     assert _pending("CachedCqTail:\t5\n") is None
 
 
-def opened(monkeypatch: pytest.MonkeyPatch, what: str, about: str, *, left: float = 9.0) -> list[str]:
+def opened(
+    monkeypatch: pytest.MonkeyPatch, what: str, about: str, *, left: float = 9.0
+) -> list[str]:
     """What is told of a process 5 of the world 5 and 6 that has one thing open."""
     monkeypatch.setattr(room, "_open", lambda _pid: [("3", what)])
     monkeypatch.setattr(room, "_about", lambda _pid, _entry: about)
@@ -282,7 +304,9 @@ def opened(monkeypatch: pytest.MonkeyPatch, what: str, about: str, *, left: floa
         ("pipe:[5]", "", ""),
     ],
 )
-def test_what_a_process_has_open(what: str, about: str, words: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_a_process_has_open(
+    what: str, about: str, words: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """A timer that fires in time, a process outside, a request that is not complete, a kind that nobody knows."""
     told = opened(monkeypatch, what, about)
     assert len(told) == bool(words)
@@ -296,7 +320,10 @@ def test_a_named_pipe_is_shared_with_whoever_has_it_open(tmp_path: Path) -> None
         os.mkfifo(pipe)
     mine, other = (os.open(pipe, os.O_RDWR) for pipe in pipes)
     try:
-        me, everybody = os.getpid(), {int(entry.name) for entry in Path("/proc").iterdir() if entry.name.isdigit()}
+        me, everybody = (
+            os.getpid(),
+            {int(entry.name) for entry in Path("/proc").iterdir() if entry.name.isdigit()},
+        )
         file = Path(f"/proc/{me}/fd/{mine}")
         assert room._is_shared_pipe(file, [])
         assert not room._is_shared_pipe(file, everybody)
@@ -316,7 +343,10 @@ def locked(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, text: str) -> list[t
 
 def test_who_waits_for_a_lock(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     """Of a process outside; of a process of the world it is its own affair, and others' waits are theirs."""
-    held, waits = "1: POSIX  ADVISORY  WRITE {} 08:01:77 0 EOF\n", "1: -> POSIX  ADVISORY  WRITE {} 08:01:77 0 EOF\n"
+    held, waits = (
+        "1: POSIX  ADVISORY  WRITE {} 08:01:77 0 EOF\n",
+        "1: -> POSIX  ADVISORY  WRITE {} 08:01:77 0 EOF\n",
+    )
     assert locked(monkeypatch, tmp_path, held.format(9) + waits.format(5)) == [(5, 9)]
     assert locked(monkeypatch, tmp_path, held.format(6) + waits.format(5)) == []
     assert locked(monkeypatch, tmp_path, held.format(9) + waits.format(8)) == []
@@ -331,13 +361,19 @@ def test_a_lock_of_an_open_file_has_no_waiter_by_number(
 ) -> None:
     """Whoever of the world has the file open may wait for it: those with its inode, and no others."""
     monkeypatch.setattr(room, "_open", lambda pid: [(str(pid), "/x")])
-    monkeypatch.setattr(room, "_about", lambda pid, _entry: {5: "ino:\t77\n", 6: "ino:\t78\n"}.get(pid, ""))
-    text = f"1: OFDLCK ADVISORY  WRITE -1 08:01:77 0 EOF\n1: -> OFDLCK ADVISORY  WRITE {waiter} 08:01:77 0 EOF\n"
+    monkeypatch.setattr(
+        room, "_about", lambda pid, _entry: {5: "ino:\t77\n", 6: "ino:\t78\n"}.get(pid, "")
+    )
+    text = (
+        f"1: OFDLCK ADVISORY  WRITE -1 08:01:77 0 EOF\n1: -> OFDLCK ADVISORY  WRITE {waiter}"
+        " 08:01:77 0 EOF\n"
+    )
     assert locked(monkeypatch, tmp_path, text) == [(5, -1)]
 
 
 @pytest.mark.parametrize(
-    ("holder", "whose"), [(-1, "nobody knows who"), (0, "nobody knows who"), (1, "a process outside")]
+    ("holder", "whose"),
+    [(-1, "nobody knows who"), (0, "nobody knows who"), (1, "a process outside")],
 )
 def test_whose_lock_it_is(holder: int, whose: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """The kernel has no number for some; process 1 is one like any other."""
@@ -357,7 +393,10 @@ def test_a_socket_that_no_table_lists() -> None:
         assert _unlisted(me, unix.fileno()) == ""
     with socket.socket(socket.AF_NETLINK, socket.SOCK_RAW) as netlink_socket:
         assert "of family 16" in _unlisted(me, netlink_socket.fileno())
-    with socket.create_server((LOCAL, 0)) as server, socket.create_connection(server.getsockname()) as connected:
+    with (
+        socket.create_server((LOCAL, 0)) as server,
+        socket.create_connection(server.getsockname()) as connected,
+    ):
         assert "whose other end" in _unlisted(me, connected.fileno())
     read, write = os.pipe()
     assert _unlisted(me, read) == "has a socket whose other end the kernel does not show"

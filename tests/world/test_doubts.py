@@ -70,13 +70,26 @@ SEEN = {
     "signal_descriptor": "signalfd",
     "watches_files": "inotify",
 }
-STANDS = ("silent_pipe", "unset_event", "own_lock", "own_connection", "unaccepted", "loop_without_end")
+STANDS = (
+    "silent_pipe",
+    "unset_event",
+    "own_lock",
+    "own_connection",
+    "unaccepted",
+    "loop_without_end",
+)
 
 
 @pytest.mark.parametrize("way", [*SEEN, *STANDS])
-def test_what_the_kernel_shows_of_a_way_to_go_on_is_named(way: str, outside: dict[str, str], tmp_path: Path) -> None:
+def test_what_the_kernel_shows_of_a_way_to_go_on_is_named(
+    way: str, outside: dict[str, str], tmp_path: Path
+) -> None:
     """A timer, an alarm, a lock and a peer outside are told of a real process; one that hangs has nothing to tell."""
-    call = f"waiting.SLOW[{way!r}]({outside.get(way, '')!r})" if way in SEEN else f"waiting.HUNG[{way!r}](None)"
+    call = (
+        f"waiting.SLOW[{way!r}]({outside.get(way, '')!r})"
+        if way in SEEN
+        else f"waiting.HUNG[{way!r}](None)"
+    )
     code = f"import sys; sys.path.insert(0, {str(SUBJECTS)!r}); import waiting; {call}"
     # Below a shell of its own, because who hangs on the same keeper is looked at too.
     shell = ["sh", "-c", 'echo $$; "$0" -c "$1"; :', sys.executable, code]
@@ -106,10 +119,15 @@ def test_what_the_kernel_shows_of_a_way_to_go_on_is_named(way: str, outside: dic
                 os.kill(pid, 9)  # its shell ends with it
 
 
-def test_a_peer_that_serves_the_ranks_for_the_harness_is_no_stranger(outside: dict[str, str]) -> None:
+def test_a_peer_that_serves_the_ranks_for_the_harness_is_no_stranger(
+    outside: dict[str, str],
+) -> None:
     """A connection to the process that says itself when it keeps ranks waiting is no doubt; to any other it is one."""
     with socket.create_server(("127.0.0.1", 0)) as served:
-        code = f"import socket; s = socket.create_connection({served.getsockname()!r}); print(flush=True); s.recv(1)"
+        code = (
+            f"import socket; s = socket.create_connection({served.getsockname()!r});"
+            " print(flush=True); s.recv(1)"
+        )
         with subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE) as asks:
             assert asks.stdout is not None
             asks.stdout.readline()
@@ -183,7 +201,11 @@ def test_no_way_of_being_slow_is_proved_hung(
     """Forty ways of going on after 18 s, with nothing that moves before: each is seen within a window of 0.8 s."""
     ways = [way for way in waiting.SLOW if shutil.which("cc") or not way.startswith("native")]
     orders = {way: {"arguments": {"way": way, "peer": outside.get(way, "")}} for way in ways}
-    proved = [way for way, found in lived(live, pool, orders, entry="waiting:slow").items() if not why(found)]
+    proved = [
+        way
+        for way, found in lived(live, pool, orders, entry="waiting:slow").items()
+        if not why(found)
+    ]
     assert proved == []
 
 
@@ -204,21 +226,31 @@ def test_real_hangs_are_proved_beside_threads_that_are_said_to_poll(
 
 @pytest.mark.slow
 @pytest.mark.whole
-def test_a_loop_is_told_from_a_sleep_and_from_polling(live: Callable[..., Lived], pool: ServerPool) -> None:
+def test_a_loop_is_told_from_a_sleep_and_from_polling(
+    live: Callable[..., Lived], pool: ServerPool
+) -> None:
     """Whoever is said to spin has to be busy all the time, and is asked where it is again and again."""
     # A rank that is still starting is busy, too: on a slow machine for more than a second without a word.
     order = Hang(window=2.5, within=8.0, spins=True, watched=True)
     # One at a time: fresh ranks that spin keep those of other worlds from starting in time.
-    found = lived(live, pool, {way: {} for way in waiting.LOOPS}, entry="waiting:loops", hang=order, lanes=1)
+    found = lived(
+        live, pool, {way: {} for way in waiting.LOOPS}, entry="waiting:loops", hang=order, lanes=1
+    )
     reasons = {way: why(one) for way, one in found.items()}
-    assert {way for way in reasons if not reasons[way]} == {"flag", "flag_and_lock", "phases"}, reasons
+    assert {way for way in reasons if not reasons[way]} == {
+        "flag",
+        "flag_and_lock",
+        "phases",
+    }, reasons
     for way in ("flag", "phases"):
         assert len(found[way].history.noted("rank.stack", 0)) >= 2 * FEW
         assert found[way].history.noted("world.still")[0].event.values["busy"] == [0, 1]
 
 
 @pytest.mark.slow
-def test_a_watched_world_stands_still_for_all_of_within(live: Callable[..., Lived], pool: ServerPool) -> None:
+def test_a_watched_world_stands_still_for_all_of_within(
+    live: Callable[..., Lived], pool: ServerPool
+) -> None:
     """It is proved only once it stood still for all of `within`, which its proof says."""
     order = Hang(window=0.5, within=1.5, watched=True)
     (found,) = lived(live, pool, {"unset_event": {}}, entry="waiting:hung", hang=order).values()

@@ -17,7 +17,9 @@ from harness.forms import cgroup
 from harness.world.below.grip import Grip, located
 from harness.world.below.memory_group import MemoryGroup, disband_left
 
-pytestmark = pytest.mark.skipif(not sys.platform.startswith("linux"), reason="limits of other processes: Linux")
+pytestmark = pytest.mark.skipif(
+    not sys.platform.startswith("linux"), reason="limits of other processes: Linux"
+)
 
 
 @pytest.fixture
@@ -34,7 +36,11 @@ def spec(tmp_path: Path) -> dict[str, Any]:
     for name in ("rank-0/work", "shared", "home", "model"):
         (tmp_path / name).mkdir(parents=True)
     inputs = {"model": str(tmp_path / "model")}
-    return {"scratch": str(tmp_path / "rank-0"), "env": {"HOME": str(tmp_path / "home")}, "inputs": inputs}
+    return {
+        "scratch": str(tmp_path / "rank-0"),
+        "env": {"HOME": str(tmp_path / "home")},
+        "inputs": inputs,
+    }
 
 
 def test_a_limit_is_set_read_back_and_taken_back(other: int, spec: dict[str, Any]) -> None:
@@ -59,7 +65,9 @@ def test_what_cannot_be_done_says_why(other: int, spec: dict[str, Any]) -> None:
     assert "why" in grip.spoil(other, spec=spec, place="shared/short", how="replaced", keep=3)
 
 
-def test_company_on_a_core_is_ended_with_its_cores_given_back(other: int, spec: dict[str, Any]) -> None:
+def test_company_on_a_core_is_ended_with_its_cores_given_back(
+    other: int, spec: dict[str, Any]
+) -> None:
     """The burners are children of whoever started them, and gone once it is over, or when the rank is."""
     grip, cores = Grip(), os.sched_getaffinity(other)
     began = grip.crowd(other, spec=spec, burners=2)
@@ -105,14 +113,18 @@ def test_who_takes_more_memory_than_its_group_may_is_killed(tmp_path: Path) -> N
     take = "import sys; sys.stdin.read(1); held = bytearray(b'x') * (64 << 20); sys.stdin.read(1)"
     ends = []
     for back in (False, True):
-        process = subprocess.Popen([sys.executable, "-S", "-c", take], stdin=subprocess.PIPE, bufsize=0)
+        process = subprocess.Popen(
+            [sys.executable, "-S", "-c", take], stdin=subprocess.PIPE, bufsize=0
+        )
         told = grip.limit(process.pid, spec=spec, name="memory", to=16 << 20)
         assert (told["now"], told["holds"]) == (16 << 20, True)
         (link,) = links.glob("group-*")
         group = link.readlink()
         assert group.is_dir()
         if back:
-            assert grip.limit(process.pid, spec=spec, name="memory", to=None)["now"] == told["before"]
+            assert (
+                grip.limit(process.pid, spec=spec, name="memory", to=None)["now"] == told["before"]
+            )
         process.communicate(b"..")
         ends.append(process.returncode)
         grip.disband()
@@ -122,7 +134,9 @@ def test_who_takes_more_memory_than_its_group_may_is_killed(tmp_path: Path) -> N
 
 
 @pytest.mark.skipif(bool(cgroup.refusal()), reason="nobody may make a memory cgroup here")
-def test_a_group_whose_maker_was_killed_is_removed_by_who_clears_up(other: int, tmp_path: Path) -> None:
+def test_a_group_whose_maker_was_killed_is_removed_by_who_clears_up(
+    other: int, tmp_path: Path
+) -> None:
     """The link is there before the group is; a link that leads elsewhere removes nothing."""
     MemoryGroup(other, limit=1 << 30, links=tmp_path).leave()
     (group,) = (link.readlink() for link in tmp_path.glob("group-*"))
@@ -140,15 +154,36 @@ V2 = "0::/user.slice/user-1000.slice/session.scope\n"
 @pytest.mark.parametrize(
     ("groups", "mounts", "found"),
     [
-        (V1, "40 30 0:30 / /sys/fs/cgroup/memory rw - cgroup cgroup rw,memory", (1, "/sys/fs/cgroup/memory/box/7")),
-        (V1, "40 30 0:30 /box /sys/fs/cgroup/memory rw - cgroup cgroup rw,memory", (1, "/sys/fs/cgroup/memory/7")),
-        (V2, "40 30 0:30 / /sys/fs/cgroup rw - cgroup2 cgroup2 rw", (2, "/sys/fs/cgroup/user.slice/user-1000.slice")),
-        ("0::/\n", "40 30 0:30 / /sys/fs/cgroup rw,nosuid shared:9 - cgroup2 cgroup2 rw", (2, "/sys/fs/cgroup")),
+        (
+            V1,
+            "40 30 0:30 / /sys/fs/cgroup/memory rw - cgroup cgroup rw,memory",
+            (1, "/sys/fs/cgroup/memory/box/7"),
+        ),
+        (
+            V1,
+            "40 30 0:30 /box /sys/fs/cgroup/memory rw - cgroup cgroup rw,memory",
+            (1, "/sys/fs/cgroup/memory/7"),
+        ),
+        (
+            V2,
+            "40 30 0:30 / /sys/fs/cgroup rw - cgroup2 cgroup2 rw",
+            (2, "/sys/fs/cgroup/user.slice/user-1000.slice"),
+        ),
+        (
+            "0::/\n",
+            "40 30 0:30 / /sys/fs/cgroup rw,nosuid shared:9 - cgroup2 cgroup2 rw",
+            (2, "/sys/fs/cgroup"),
+        ),
     ],
 )
-def test_groups_go_where_the_kernel_lets_them_count(groups: str, mounts: str, found: tuple[int, str]) -> None:
+def test_groups_go_where_the_kernel_lets_them_count(
+    groups: str, mounts: str, found: tuple[int, str]
+) -> None:
     """Below one's own in version 1, beside it in version 2, where a group with processes has none below it."""
-    other = "41 30 0:31 / /sys/fs/cgroup/cpu rw - cgroup cgroup rw,cpu\n42 30 0:32 / /proc rw - proc proc rw\n"
+    other = (
+        "41 30 0:31 / /sys/fs/cgroup/cpu rw - cgroup cgroup rw,cpu\n42 30 0:32 / /proc rw - proc"
+        " proc rw\n"
+    )
     version, place = cgroup.located(groups, other + mounts)
     assert (version, str(place)) == found
     with pytest.raises(OSError, match="no cgroup file system"):

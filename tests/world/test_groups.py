@@ -31,14 +31,21 @@ def made(lived: Any, rank: int) -> list[tuple[str, int, int]]:
         ("torch_alone", "gloo", True, "torch.distributed"),
     ],
 )
-def test_a_group_of_one_in_a_world_of_two_fails(live: Live, entry: str, backend: str, warm: bool, library: str) -> None:
+def test_a_group_of_one_in_a_world_of_two_fails(
+    live: Live, entry: str, backend: str, warm: bool, library: str
+) -> None:
     """Its collectives reach nobody and raise nothing, so the group itself is what fails, on every rank that made it."""
     lived = live(f"grouping:{entry}", backend=backend, warm=warm)
     assert made(lived, 1) == [(library, 0, 1)]
     finding = lived.findings["group-is-whole"]
     assert finding.failed_ranks == (0, 1)
-    assert finding.ranks[0].reason == (f"the subject made its own group with {library}, of another size than the world")
-    assert [name for name, found in lived.findings.items() if not found.passed] == ["group-is-whole"]
+    assert (
+        finding.ranks[0].reason
+        == f"the subject made its own group with {library}, of another size than the world"
+    )
+    assert [name for name, found in lived.findings.items() if not found.passed] == [
+        "group-is-whole"
+    ]
 
 
 @pytest.mark.parametrize(("way", "leave"), [("mesh", True), ("past the watch", False)])
@@ -107,4 +114,7 @@ def test_ranks_find_what_a_launcher_sets(live: Live, backend: str, warm: bool) -
 def test_what_the_scenario_sets_goes_before(live: Live) -> None:
     """A scenario that states a variable of the launcher's gets its own value, on every rank."""
     lived = live("grouping:torch_as_launched", env={"LOCAL_RANK": "0"})
-    assert [lived.said(rank, "found")[0].values["at_import"]["LOCAL_RANK"] for rank in (0, 1)] == ["0", "0"]
+    assert [lived.said(rank, "found")[0].values["at_import"]["LOCAL_RANK"] for rank in (0, 1)] == [
+        "0",
+        "0",
+    ]

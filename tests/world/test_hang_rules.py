@@ -112,7 +112,11 @@ class Watched:
         world: Any = SimpleNamespace(note=lambda name, **values: self.notes.append((name, values)))
         given: dict[str, Any] = {"window": 2.0, "within": 10.0, **order}
         self.watch = HangWatch(
-            Hang(**given), world=world, states=self.states, deadline=1060.0, busy=lambda: self.busy_with
+            Hang(**given),
+            world=world,
+            states=self.states,
+            deadline=1060.0,
+            busy=lambda: self.busy_with,
         )
         stillness: Any = self.kernel
         self.watch._stillness = stillness
@@ -178,7 +182,12 @@ def test_who_stands_still_for_a_window_is_proved(monkeypatch: pytest.MonkeyPatch
     assert values["waits"] == {"0": "call-100", "1": "none"}
     assert values["ends"] == {"0": 1.5, "1": None}
     assert values["spinning"] == {"0": {"user": 3, "system": 4}, "below": {"user": 5, "system": 6}}
-    assert (values["spins"], values["polls"], values["watched"], values["busy"]) == (False, [], False, [])
+    assert (values["spins"], values["polls"], values["watched"], values["busy"]) == (
+        False,
+        [],
+        False,
+        [],
+    )
 
 
 def test_a_watched_world_stands_for_all_of_within(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -192,7 +201,10 @@ def test_a_watched_world_stands_for_all_of_within(monkeypatch: pytest.MonkeyPatc
     assert made.at(5.0) == "moving"
     made.kernel.moved = "process 100 went on"
     assert made.at(6.0) == "unproved"
-    assert made.unproved == ("moved-later", "it stood still for 4.0 s, and then moved: process 100 went on")
+    assert made.unproved == (
+        "moved-later",
+        "it stood still for 4.0 s, and then moved: process 100 went on",
+    )
 
 
 def test_a_window_longer_than_within_is_waited_for() -> None:
@@ -216,7 +228,9 @@ def test_an_event_after_a_window_ends_the_watch(monkeypatch: pytest.MonkeyPatch)
     assert made.unproved[1].endswith("and then moved: a rank emitted an event")
 
 
-def test_a_rank_that_the_harness_keeps_waiting_does_not_hang(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_rank_that_the_harness_keeps_waiting_does_not_hang(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     """While it does, the kernel is not asked, and the window begins anew."""
     made = Watched(monkeypatch).begun()
     looks = made.kernel.looks
@@ -248,7 +262,9 @@ def test_a_world_that_moves_until_within_is_over(monkeypatch: pytest.MonkeyPatch
     assert made.unproved[1].endswith("a thread was ready to run and hardly got the processor")
 
 
-def test_a_world_that_stood_still_in_time_is_watched_beyond_within(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_world_that_stood_still_in_time_is_watched_beyond_within(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     """`within` is when it has to have stood for a window; a watched one goes on standing after that."""
     made = Watched(monkeypatch, watched=True)
     made.watch.begin()
@@ -317,7 +333,11 @@ def test_a_reason_outside_of_the_threads_is_a_doubt(monkeypatch: pytest.MonkeyPa
 
 def test_who_is_said_to_loop_has_to_loop(monkeypatch: pytest.MonkeyPatch) -> None:
     """Where `spins` is stated and no thread was busy, nothing is proved; a doubt beside it is told first."""
-    for busy, reasons, word in ((set(), [], "unproved"), ({100}, [], "still"), ({100}, ["a timer"], "unproved")):
+    for busy, reasons, word in (
+        (set(), [], "unproved"),
+        ({100}, [], "still"),
+        ({100}, ["a timer"], "unproved"),
+    ):
         made = Watched(monkeypatch, spins=True).begun()
         made.kernel.busy_pids = busy
         made.reasons = list(reasons)
@@ -377,7 +397,11 @@ def test_the_next_look_is_soon(monkeypatch: pytest.MonkeyPatch) -> None:
     made.watch.begin()
     made.kernel.now = 1000.5
     cpu = iter((1.0, 1.5))
-    monkeypatch.setattr(hang, "time", SimpleNamespace(monotonic=lambda: made.kernel.now, thread_time=lambda: next(cpu)))
+    monkeypatch.setattr(
+        hang,
+        "time",
+        SimpleNamespace(monotonic=lambda: made.kernel.now, thread_time=lambda: next(cpu)),
+    )
     assert made.watch.look() == "moving"
     assert made.watch.next_look == pytest.approx(1002.5)
 
@@ -396,11 +420,20 @@ FOLDER = Path("/arm")
 MAIN, BEAT = 100, 555
 STACKS = [
     Stack(1, (Frame("/lib/threading.py", 9, "wait"), Frame("/arm/subject.py", 3, "run"))),
-    Stack(2, (Frame("/lib/time.py", 8, "sleep"), Frame("/arm/beat.py", 5, "beat"), Frame("/arm/beat.py", 7, "loop"))),
+    Stack(
+        2,
+        (
+            Frame("/lib/time.py", 8, "sleep"),
+            Frame("/arm/beat.py", 5, "beat"),
+            Frame("/arm/beat.py", 7, "loop"),
+        ),
+    ),
 ]
 
 
-def concluded(monkeypatch: pytest.MonkeyPatch, made: Watched, stacks: Sequence[Stack] = STACKS) -> Watched:
+def concluded(
+    monkeypatch: pytest.MonkeyPatch, made: Watched, stacks: Sequence[Stack] = STACKS
+) -> Watched:
     monkeypatch.setattr(hang, "threads_of", lambda _pid, _stacks: {1: MAIN, 2: BEAT})
     made.watch.conclude(0, stacks, folder=FOLDER)
     return made
@@ -425,7 +458,10 @@ def test_a_python_thread_has_to_have_stood_still(monkeypatch: pytest.MonkeyPatch
     made = Watched(monkeypatch)
     made.kernel.standing = {(100, BEAT): "went on"}
     made.kernel.workers = {(100, BEAT)}
-    assert concluded(monkeypatch, made).unproved == ("moving", "rank 0: a Python thread in beat used the processor")
+    assert concluded(monkeypatch, made).unproved == (
+        "moving",
+        "rank 0: a Python thread in beat used the processor",
+    )
     made = Watched(monkeypatch)
     made.kernel.workers = {(100, BEAT)}
     assert concluded(monkeypatch, made).notes == []
@@ -433,11 +469,17 @@ def test_a_python_thread_has_to_have_stood_still(monkeypatch: pytest.MonkeyPatch
 
 def test_a_thread_outside_of_the_arm_is_named_too(monkeypatch: pytest.MonkeyPatch) -> None:
     """By its innermost function; one without frames by a question mark."""
-    for frames, called in (((Frame("/lib/a.py", 1, "inner"), Frame("/lib/b.py", 2, "outer")), "inner"), ((), "?")):
+    for frames, called in (
+        ((Frame("/lib/a.py", 1, "inner"), Frame("/lib/b.py", 2, "outer")), "inner"),
+        ((), "?"),
+    ):
         made = Watched(monkeypatch)
         made.kernel.standing = {(100, BEAT): "went on"}
         code, why = concluded(monkeypatch, made, [Stack(2, frames)]).unproved
-        assert (code, why.split(" went on")[0]) == ("doubtful", f"rank 0: a Python thread in {called}")
+        assert (code, why.split(" went on")[0]) == (
+            "doubtful",
+            f"rank 0: a Python thread in {called}",
+        )
 
 
 def test_a_function_that_polls_is_excused(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -447,7 +489,10 @@ def test_a_function_that_polls_is_excused(monkeypatch: pytest.MonkeyPatch) -> No
     assert concluded(monkeypatch, made).notes == []
     assert concluded(monkeypatch, doubtful(monkeypatch, polls=("beat",))).notes == []
     code, why = concluded(monkeypatch, doubtful(monkeypatch)).unproved
-    assert (code, why) == ("doubtful", f"rank 0: a Python thread in beat sleeps in ppoll; {hang.REMEDY}")
+    assert (code, why) == (
+        "doubtful",
+        f"rank 0: a Python thread in beat sleeps in ppoll; {hang.REMEDY}",
+    )
 
 
 def test_a_doubt_that_no_stack_explains_stays(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -478,7 +523,9 @@ def test_frames_are_shown_down_to_the_runtime(tmp_path: Path) -> None:
         Frame("/site/more.py", 4, "outer"),
     )
     shown = frames_as_evidence(
-        [Stack(1, frames), Stack(2, frames[:1] * 99)], folder=tmp_path, shorten=lambda line: line.replace("/site", "…")
+        [Stack(1, frames), Stack(2, frames[:1] * 99)],
+        folder=tmp_path,
+        shorten=lambda line: line.replace("/site", "…"),
     )
     first, second = (one["frames"] for one in shown if isinstance(one, dict))
     assert first == [
@@ -492,9 +539,13 @@ def test_frames_are_shown_down_to_the_runtime(tmp_path: Path) -> None:
 def test_an_arm_may_hold_the_runtime_itself() -> None:
     """Where Rankproof is the subject, its own runtime is the arm's code and is shown."""
     folder = Path(hang.RUNTIME).parent
-    (shown,) = frames_as_evidence([Stack(1, (Frame(hang.RUNTIME, 3, "main"),))], folder=folder, shorten=str)
+    (shown,) = frames_as_evidence(
+        [Stack(1, (Frame(hang.RUNTIME, 3, "main"),))], folder=folder, shorten=str
+    )
     assert isinstance(shown, dict)
-    assert shown["frames"] == [{"file": Path(hang.RUNTIME).name, "line": 3, "function": "main", "subject": True}]
+    assert shown["frames"] == [
+        {"file": Path(hang.RUNTIME).name, "line": 3, "function": "main", "subject": True}
+    ]
 
 
 def test_which_threads_hold_a_signal_back() -> None:

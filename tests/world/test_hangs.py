@@ -40,26 +40,41 @@ def lines(lived: Lived, rank: int, sample: int) -> set[str]:
     found = [seen.event.values for seen in lived.history.noted("rank.stack", rank)]
     asked: list[Any] = [values["threads"] for values in found if values["sample"] == sample]
     return {
-        frame["function"] for threads in asked for thread in threads for frame in thread["frames"] if frame["subject"]
+        frame["function"]
+        for threads in asked
+        for thread in threads
+        for frame in thread["frames"]
+        if frame["subject"]
     }
 
 
 LANES = 5
 
 
-def together(live: Callable[..., Lived], pool: ServerPool, orders: dict[str, dict[str, Any]]) -> dict[str, Lived]:
+def together(
+    live: Callable[..., Lived], pool: ServerPool, orders: dict[str, dict[str, Any]]
+) -> dict[str, Lived]:
     """Live the worlds: those without a group, which mostly wait, side by side from servers that hold no torch."""
     grouped = {name: rest for name, rest in orders.items() if "backend" in rest}
-    alone = {name: {**rest, "backend": "none", "warm": False} for name, rest in orders.items() if name not in grouped}
+    alone = {
+        name: {**rest, "backend": "none", "warm": False}
+        for name, rest in orders.items()
+        if name not in grouped
+    }
     prepare(pool, LANES, warm=False, env={})
     found = {name: live(f"hanging:{name}", deadline=60.0, **rest) for name, rest in grouped.items()}
     with ThreadPoolExecutor(LANES) as threads:
-        running = {name: threads.submit(live, f"hanging:{name}", deadline=60.0, **rest) for name, rest in alone.items()}
+        running = {
+            name: threads.submit(live, f"hanging:{name}", deadline=60.0, **rest)
+            for name, rest in alone.items()
+        }
     return {**found, **{name: future.result() for name, future in running.items()}}
 
 
 @pytest.mark.slow
-def test_a_world_that_stands_still_is_proved_to_hang(live: Callable[..., Lived], pool: ServerPool) -> None:
+def test_a_world_that_stands_still_is_proved_to_hang(
+    live: Callable[..., Lived], pool: ServerPool
+) -> None:
     """Deadlocks of a group, a ring, a lock, a thread and a socket are proved, with their line on both stacks."""
     ring, gloo = {"backend": "mlx-ring", "hang": HANG}, {"backend": "gloo", "hang": HANG}
     alone = {"hang": HANG}
@@ -87,12 +102,16 @@ def test_a_world_that_stands_still_is_proved_to_hang(live: Callable[..., Lived],
             assert where in lines(lived, rank, 1), (name, rank)
             assert where in lines(lived, rank, 2), (name, rank)
     assert found["peer_is_gone"].history.noted("world.still")[0].event.values["ranks"] == [1]
-    spinning: Any = found["ring_without_peer"].history.noted("world.still")[0].event.values["spinning"]
+    spinning: Any = (
+        found["ring_without_peer"].history.noted("world.still")[0].event.values["spinning"]
+    )
     assert set(spinning) == {"0"}
 
 
 @pytest.mark.slow
-def test_a_world_that_is_only_slow_is_never_proved_to_hang(live: Callable[..., Lived], pool: ServerPool) -> None:
+def test_a_world_that_is_only_slow_is_never_proved_to_hang(
+    live: Callable[..., Lived], pool: ServerPool
+) -> None:
     """A peer that computes, sleeps, polls, waits with a timeout or for a child that goes on: no proof."""
     orders: dict[str, dict[str, Any]] = {name: {"hang": SLOW} for name in SLOW_WORLDS}
     orders["computes_natively"] = {"hang": SLOW, "backend": "mlx-ring"}
@@ -113,10 +132,12 @@ def test_who_is_writing_its_stacks_is_seen_until_it_is_done() -> None:
     except BlockingIOError:
         os.set_blocking(writes, True)  # from here on whoever writes waits until somebody reads
     code = (
-        f"import faulthandler, signal; faulthandler.register(signal.SIGUSR1, file={writes}); print(flush=True);"
-        "signal.sigwait([signal.SIGTERM])"
+        f"import faulthandler, signal; faulthandler.register(signal.SIGUSR1, file={writes});"
+        " print(flush=True);signal.sigwait([signal.SIGTERM])"
     )
-    asked = subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE, pass_fds=[writes])
+    asked = subprocess.Popen(
+        [sys.executable, "-c", code], stdout=subprocess.PIPE, pass_fds=[writes]
+    )
     try:
         assert asked.stdout is not None
         asked.stdout.readline()
@@ -127,7 +148,10 @@ def test_who_is_writing_its_stacks_is_seen_until_it_is_done() -> None:
         text = b""
         while room:
             room -= len(os.read(reads, room))
-        while holding_back(asked.pid, signal.SIGUSR1) - before or b"most recent call first" not in text:
+        while (
+            holding_back(asked.pid, signal.SIGUSR1) - before
+            or b"most recent call first" not in text
+        ):
             text += os.read(reads, 4096)
         assert b'File "<string>", line 1 in <module>' in text
     finally:

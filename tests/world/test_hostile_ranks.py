@@ -20,7 +20,9 @@ Live = Callable[..., Any]
 Prompt = Callable[..., bool]
 
 
-@pytest.mark.parametrize("entry", ["stuck_in_import:go", "stuck:missing_partner", "stuck:deaf", "stuck:busy"])
+@pytest.mark.parametrize(
+    "entry", ["stuck_in_import:go", "stuck:missing_partner", "stuck:deaf", "stuck:busy"]
+)
 def test_a_rank_that_hangs_is_a_failure_with_stacks(live: Live, prompt: Prompt, entry: str) -> None:
     """A hang in load or in the check ends at the deadline, and every rank's stack says where it stood."""
     lived = live(entry, deadline=0.7)
@@ -48,7 +50,9 @@ def test_stacks_name_no_folder_of_the_machine(live: Live) -> None:
 def test_a_rank_that_never_joins_is_told_from_one_that_waits_for_it(live: Live) -> None:
     """A rank stopped in its import is in state T at the deadline; the one that waits for it shows its stack."""
     lived = live("stuck:stop_itself", deadline=0.7)
-    states = {rank: lived.history.noted("rank.state", rank)[0].event.values["state"] for rank in (0, 1)}
+    states = {
+        rank: lived.history.noted("rank.state", rank)[0].event.values["state"] for rank in (0, 1)
+    }
     assert states[1] == "T"
     assert states[0] in {"S", "R"}
     assert sorted(lived.capture.stacks) == [0]
@@ -71,7 +75,9 @@ def test_a_rank_that_hangs_in_init_is_a_failure(live: Live) -> None:
 
     lived = live("calm:gather", gates=("rank.begin",), on_gate=stop, deadline=0.8)
     assert lived.history.noted("rank.state", 1)[0].event.values["state"] == "T"
-    assert b"init_process_group" in lived.capture.stacks[0] or b"TCPStore" in lived.capture.stacks[0]
+    assert (
+        b"init_process_group" in lived.capture.stacks[0] or b"TCPStore" in lived.capture.stacks[0]
+    )
     assert lived.findings["group-is-whole"].failed_ranks == (0, 1)
     assert lived.findings["finished"].failed_ranks == (0, 1)
 
@@ -111,11 +117,15 @@ def test_the_others_are_stopped_after_the_first_failure(live: Live) -> None:
     lived = live("stuck:one_raises", after_failure=0.3)
     stopped = lived.history.noted("world.stopped")[0].event.values
     assert stopped == {"ranks": [0], "why": "after-failure", "failed": [1]}
-    assert lived.findings["finished"].ranks[0].reason == "it did not end after another rank had failed"
+    assert (
+        lived.findings["finished"].ranks[0].reason == "it did not end after another rank had failed"
+    )
     assert b"waiting_for_nobody" in lived.capture.stacks[0]
     assert lived.error(1)["message"] == "broken"
     assert not lived.history.noted("world.deadline")
-    first = next(event for event in lived.capture.events if event.name in {"rank.error", "rank.exited"})
+    first = next(
+        event for event in lived.capture.events if event.name in {"rank.error", "rank.exited"}
+    )
     assert first.rank == 1
 
 
@@ -128,7 +138,9 @@ def test_leaving_early_with_code_0_is_a_failure(live: Live, entry: str) -> None:
         assert lived.passed
         return
     assert [lived.ended(rank) for rank in (0, 1)] == [0, 0]
-    assert [found.reason for found in lived.findings["finished"].ranks] == ["it ended before the subject returned"] * 2
+    assert [found.reason for found in lived.findings["finished"].ranks] == [
+        "it ended before the subject returned"
+    ] * 2
 
 
 @pytest.mark.parametrize(
@@ -160,7 +172,11 @@ def test_a_limit_on_memory_is_a_memory_error(live: Live) -> None:
 def control_group() -> Iterator[Path]:
     """A memory control group of 64 MiB, where this machine lets us make one."""
     root = Path("/sys/fs/cgroup")
-    parent, limit = (root / "memory", "memory.limit_in_bytes") if (root / "memory").is_dir() else (root, "memory.max")
+    parent, limit = (
+        (root / "memory", "memory.limit_in_bytes")
+        if (root / "memory").is_dir()
+        else (root, "memory.max")
+    )
     folder = parent / f"rankproof-test-{uuid.uuid4().hex[:8]}"
     try:
         folder.mkdir()
@@ -250,7 +266,11 @@ def test_a_rank_cannot_speak_for_anybody_else(live: Live) -> None:
     lived = live("writing:forge")
     assert len(lived.history.served(1, "rank.exited")) == 1
     assert lived.history.served(None, "world.survivors")[0].event.values["count"] == 0
-    assert {event.by for event in lived.capture.events if event.name == "rank.exited" and event.rank == 1} == {
+    assert {
+        event.by
+        for event in lived.capture.events
+        if event.name == "rank.exited" and event.rank == 1
+    } == {
         "rank",
         "server",
     }
@@ -258,7 +278,9 @@ def test_a_rank_cannot_speak_for_anybody_else(live: Live) -> None:
     assert not lived.said(0, "there")
 
 
-@pytest.mark.parametrize("entry", ["breeding:plain", "breeding:stopped", "breeding:daemon", "breeding:writing_child"])
+@pytest.mark.parametrize(
+    "entry", ["breeding:plain", "breeding:stopped", "breeding:daemon", "breeding:writing_child"]
+)
 def test_children_are_found_named_and_ended(live: Live, prompt: Prompt, entry: str) -> None:
     """What a rank leaves behind is counted and killed, and the next trial is whole."""
     lived = live(entry, after_failure=0.2)
@@ -319,12 +341,20 @@ def test_a_deleted_scratch_folder_harms_nobody(live: Live) -> None:
     assert live("wrecking:delete_scratch").passed
 
 
-@pytest.mark.parametrize("entry", ["wrecking:kill_parent", "wrecking:kill_server", "wrecking:kill_warden"])
+@pytest.mark.parametrize(
+    "entry", ["wrecking:kill_parent", "wrecking:kill_server", "wrecking:kill_warden"]
+)
 @pytest.mark.slow
-def test_a_rank_that_kills_what_watches_it_makes_the_trial_void(live: Live, prompt: Prompt, entry: str) -> None:
+def test_a_rank_that_kills_what_watches_it_makes_the_trial_void(
+    live: Live, prompt: Prompt, entry: str
+) -> None:
     """Keeper, server or warden killed by a rank: the harness says so, nobody survives, and the next trial works."""
     # The servers that are killed hold nothing: another one that imports torch takes seconds.
-    own = {"backend": "none", "preload": Preload(modules=())} if entry != "wrecking:kill_parent" else {}
+    own = (
+        {"backend": "none", "preload": Preload(modules=())}
+        if entry != "wrecking:kill_parent"
+        else {}
+    )
     lived = live(entry, **own)
     assert len(lived.void) == 1
     assert live("calm:alone", **own).passed
@@ -352,7 +382,10 @@ def test_twenty_trials_leak_no_descriptor(live: Live) -> None:
     live("calm:alone")
     before = len(list(Path("/proc/self/fd").iterdir()))
     for turn in range(20):
-        live(("calm:alone", "raising:bare", "leaving:killed", "wrecking:close_and_return")[turn % 4], after_failure=0.1)
+        live(
+            ("calm:alone", "raising:bare", "leaving:killed", "wrecking:close_and_return")[turn % 4],
+            after_failure=0.1,
+        )
     assert len(list(Path("/proc/self/fd").iterdir())) == before
 
 
@@ -381,7 +414,11 @@ def test_a_channel_that_is_closed_before_the_last_word_is_not(live: Live) -> Non
 @pytest.mark.parametrize(
     ("entry", "hang", "reason"),
     [
-        ("hanging:silent_socket", Hang(window=0.6, within=6.0), "it was stopped: its world stood still"),
+        (
+            "hanging:silent_socket",
+            Hang(window=0.6, within=6.0),
+            "it was stopped: its world stood still",
+        ),
         (
             "hanging:computes",
             Hang(window=0.6, within=1.4),
@@ -389,7 +426,9 @@ def test_a_channel_that_is_closed_before_the_last_word_is_not(live: Live) -> Non
         ),
     ],
 )
-def test_no_rank_is_said_to_have_failed_where_none_had(live: Live, entry: str, hang: Hang, reason: str) -> None:
+def test_no_rank_is_said_to_have_failed_where_none_had(
+    live: Live, entry: str, hang: Hang, reason: str
+) -> None:
     """A world that is stopped for its hang, or because it does not hang, is not one in which another rank failed."""
     lived = live(entry, backend="none", warm=False, deadline=60.0, hang=hang)
     assert lived.history.noted("world.stopped")[0].event.values["failed"] == []

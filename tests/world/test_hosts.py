@@ -44,7 +44,10 @@ def test_ranks_meet_across_hosts(live: Live, backend: str, of: tuple[int, ...]) 
     assert lived.passed
     assert lived.findings["ranks-are-on-their-hosts"].passed
     names = [f"host-{host}" for host in of]
-    assert [lived.history.served(rank, "rank.started")[0].event.values["host"] for rank in range(len(of))] == names
+    assert [
+        lived.history.served(rank, "rank.started")[0].event.values["host"]
+        for rank in range(len(of))
+    ] == names
     (carried,) = lived.history.served(None, "wire.carried")
     links: Any = carried.event.values["links"]
     assert {(link["source"], link["target"]) for link in links} >= {(0, of[-1]), (of[-1], 0)}
@@ -59,7 +62,9 @@ def test_backends_know_the_interface_by_its_name() -> None:
 
 def test_a_host_is_a_place_of_its_own(live: Live) -> None:
     """Ranks see their own host's files in /tmp and TMPDIR, have its name, address and clock, and no more rights."""
-    lived = live("hosted:around", size=3, hosts=placed(0, 1, 1), arguments={"mark": "rankproof-test"})
+    lived = live(
+        "hosted:around", size=3, hosts=placed(0, 1, 1), arguments={"mark": "rankproof-test"}
+    )
     assert lived.passed
     found = [lived.said(rank, "around")[0].values for rank in range(3)]
     assert [one["host"] for one in found] == ["host-0", "host-1", "host-1"]
@@ -71,17 +76,27 @@ def test_a_host_is_a_place_of_its_own(live: Live) -> None:
     # A host's own is at this path.
     assert not list(Path("/tmp").glob("rankproof-test-*"))  # noqa: S108
     # A rank may do what it may do elsewhere, although who made its host may do everything there.
-    own = next(line.split()[1] for line in Path("/proc/self/status").read_text().splitlines() if "CapEff" in line)
+    own = next(
+        line.split()[1]
+        for line in Path("/proc/self/status").read_text().splitlines()
+        if "CapEff" in line
+    )
     assert all((one["effective"], one["user"]) == ([own], os.getuid()) for one in found)
     launcher = [("0", "1"), ("0", "2"), ("1", "2")]
-    assert [(one["launcher"]["LOCAL_RANK"], one["launcher"]["LOCAL_WORLD_SIZE"]) for one in found] == launcher
+    assert [
+        (one["launcher"]["LOCAL_RANK"], one["launcher"]["LOCAL_WORLD_SIZE"]) for one in found
+    ] == launcher
     assert {one["launcher"]["MASTER_ADDR"] for one in found} == {"10.77.0.1"}
     if namespaces.has_clocks():
         apart = found[1]["seconds"] - found[0]["seconds"]
         assert abs(apart - hosts.CLOCK_STEP) < 60
         # And yet its events stand where they happened.
-        begun, ended = (lived.history.noted(name)[0].event.ns for name in ("world.begin", "world.end"))
-        assert all(begun < event.ns < ended for rank in range(3) for event in lived.said(rank, "around"))
+        begun, ended = (
+            lived.history.noted(name)[0].event.ns for name in ("world.begin", "world.end")
+        )
+        assert all(
+            begun < event.ns < ended for rank in range(3) for event in lived.said(rank, "around")
+        )
 
 
 def test_ranks_meet_where_a_launcher_says(live: Live) -> None:
@@ -111,7 +126,9 @@ def test_a_wait_that_ends_by_the_clock_of_its_host_is_no_hang(live: Live) -> Non
     stuck = live("hanging:branch_around_a_collective", hosts=on, hang=hang)
     assert stuck.history.noted("world.still"), stuck.history.noted("world.unproved")
     slow = live("hanging:waits_with_a_timeout", backend="none", hosts=on, hang=hang, deadline=60.0)
-    assert [seen.event.values["code"] for seen in slow.history.noted("world.unproved")] == ["moving"]
+    assert [seen.event.values["code"] for seen in slow.history.noted("world.unproved")] == [
+        "moving"
+    ]
     assert not slow.history.noted("world.still")
 
 
@@ -149,7 +166,9 @@ def test_a_wire_that_is_killed_fails_the_trial(live: Live) -> None:
         size=3,
         hosts=placed(0, 1, 2),
         gates=("waiting",),
-        on_gate=lambda world, event: os.kill(wire_of(world), signal.SIGKILL) if event.rank == 0 else None,
+        on_gate=lambda world, event: (
+            os.kill(wire_of(world), signal.SIGKILL) if event.rank == 0 else None
+        ),
     )
     assert lived.history.said(0, "rank.begin")
     assert not lived.findings["kept-to-the-end"].passed
@@ -157,14 +176,18 @@ def test_a_wire_that_is_killed_fails_the_trial(live: Live) -> None:
 
 
 @pytest.mark.whole
-def test_a_wire_that_is_stopped_cannot_say_what_passed(live: Live, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_wire_that_is_stopped_cannot_say_what_passed(
+    live: Live, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Ranks that need it no more end, and the trial is not taken for whole."""
     lived = live(
         "hosted:wait",
         backend="none",
         hosts=placed(0, 1),
         gates=("waiting",),
-        on_gate=lambda world, event: os.kill(wire_of(world), signal.SIGSTOP) if event.rank == 0 else None,
+        on_gate=lambda world, event: (
+            os.kill(wire_of(world), signal.SIGSTOP) if event.rank == 0 else None
+        ),
     )
     assert "did not answer when the ranks had ended" in lived.void[0]
     assert not lived.passed
@@ -173,7 +196,10 @@ def test_a_wire_that_is_stopped_cannot_say_what_passed(live: Live, monkeypatch: 
 def test_another_user_has_hosts_too(short_tmp: Path) -> None:
     """Without any right of root's, hosts are made, entered, and joined by the wire."""
     if os.getuid() != 0:
-        pytest.skip("is about changing the user, which takes root; every other test here shows it for this one")
+        pytest.skip(
+            "is about changing the user, which takes root; every other test here shows it for"
+            " this one"
+        )
     if TUN.stat().st_mode & 0o006 != 0o006:
         pytest.skip(f"{TUN} is root's alone here, so that another user has no hosts")
     os.chown(short_tmp, 65534, 65534)
@@ -219,7 +245,10 @@ def test_another_user_has_hosts_too(short_tmp: Path) -> None:
 )
 def test_where_hosts_are_forbidden_it_is_said_with_a_remedy(setting: str, said: str) -> None:
     """A machine that lets nobody have them: the reason names the step, and what to do."""
-    code = "from harness.world.hosts import host as hosts; print(hosts.refusal().code, hosts.refusal())"
+    code = (
+        "from harness.world.hosts import host as hosts; print(hosts.refusal().code,"
+        " hosts.refusal())"
+    )
     script = f'echo 0 > /proc/sys/user/{setting} && exec "$0" -c "{code}"'
     argv = ["unshare", "--user", "--map-root-user", "sh", "-c", script, sys.executable]
     done = subprocess.run(argv, capture_output=True, text=True, check=False, cwd=ROOT)

@@ -70,15 +70,23 @@ def driver(short_tmp: Path, request: pytest.FixtureRequest) -> Iterator[Driver]:
     found.close()
 
 
-def _nothing_left(driver: Driver, leftovers: Callable[..., set[int]], *, within: float = 2.0) -> None:
+def _nothing_left(
+    driver: Driver, leftovers: Callable[..., set[int]], *, within: float = 2.0
+) -> None:
     assert leftovers(f"TMPDIR={driver.folder}", spare=set(), within=within) == set()
     assert str(driver.folder) not in Path("/proc/self/mounts").read_text()
-    assert [path.name for path in driver.folder.iterdir() if not path.name.startswith("rankproof-ports-")] == []
+    assert [
+        path.name
+        for path in driver.folder.iterdir()
+        if not path.name.startswith("rankproof-ports-")
+    ] == []
     with PortLease(folder=driver.folder / f"rankproof-ports-{os.getuid()}") as ports:
         assert len(ports.take(20)) == 20
 
 
-@pytest.mark.parametrize(("lines", "later"), [(lines, round(MOMENTS.uniform(*span), 2)) for lines, span in SPANS])
+@pytest.mark.parametrize(
+    ("lines", "later"), [(lines, round(MOMENTS.uniform(*span), 2)) for lines, span in SPANS]
+)
 def test_sigkill_at_a_random_moment(
     driver: Driver, leftovers: Callable[..., set[int]], lines: int, later: float
 ) -> None:
@@ -96,8 +104,12 @@ def test_sigkill_at_a_random_moment(
     _nothing_left(driver, leftovers)
 
 
-@pytest.mark.parametrize("half", ["self._folder.mkdir(parents=True)", "lay_out(self)"], ids=["begun", "done"])
-def test_sigkill_while_a_room_is_laid_out(short_tmp: Path, leftovers: Callable[..., set[int]], half: str) -> None:
+@pytest.mark.parametrize(
+    "half", ["self._folder.mkdir(parents=True)", "lay_out(self)"], ids=["begun", "done"]
+)
+def test_sigkill_while_a_room_is_laid_out(
+    short_tmp: Path, leftovers: Callable[..., set[int]], half: str
+) -> None:
     """A folder that nobody has heard of yet goes as well: who removes it was there before it."""
     code = f"""
 import os
@@ -113,16 +125,23 @@ with ServerPool() as pool:
     prepare(pool, 1, warm=False, env={{}})
 """
     environment = {**os.environ, "TMPDIR": str(short_tmp), "PYTHONPATH": str(ROOT)}
-    ended = subprocess.run([sys.executable, "-c", code], env=environment, capture_output=True, text=True, check=False)
+    ended = subprocess.run(
+        [sys.executable, "-c", code], env=environment, capture_output=True, text=True, check=False
+    )
     assert (ended.returncode, ended.stdout) == (-signal.SIGKILL, "True\n"), ended.stderr
     assert leftovers(f"TMPDIR={short_tmp}", spare=set(), within=4.0) == set()
-    assert [path.name for path in short_tmp.iterdir() if not path.name.startswith("rankproof-ports-")] == []
+    assert [
+        path.name for path in short_tmp.iterdir() if not path.name.startswith("rankproof-ports-")
+    ] == []
 
 
 @pytest.mark.skipif(hosts.refusal() is not None, reason="this machine cannot have test hosts")
 @pytest.mark.parametrize("everything", [True, False], ids=["everything-going-on", "any-moment"])
 def test_sigkill_with_ranks_on_test_hosts(
-    short_tmp: Path, leftovers: Callable[..., set[int]], often: Callable[..., range], everything: bool
+    short_tmp: Path,
+    leftovers: Callable[..., set[int]],
+    often: Callable[..., range],
+    everything: bool,
 ) -> None:
     """SIGKILL while worlds on test hosts come and go and a wire is stopped: no process stays, and so no network."""
     for turn in often(1, soak=10):
@@ -131,7 +150,9 @@ def test_sigkill_with_ranks_on_test_hosts(
         with contextlib.closing(Driver(folder, "hosts")) as driver:
             begin = time.monotonic()
             if everything:
-                driver.await_line("calm:gather", "stuck:stop_itself", "breeding:daemon", "breeding:stopped")
+                driver.await_line(
+                    "calm:gather", "stuck:stop_itself", "breeding:daemon", "breeding:stopped"
+                )
             else:
                 driver.await_lines(moment.randint(1, 12))
             with pytest.raises(subprocess.TimeoutExpired):
@@ -147,7 +168,9 @@ def test_sigkill_with_ranks_on_test_hosts(
 
 
 @pytest.mark.parametrize("driver", [["hold"]], indirect=True, ids=["gate-held"])
-def test_sigkill_with_everything_going_on(driver: Driver, leftovers: Callable[..., set[int]], live: Any) -> None:
+def test_sigkill_with_everything_going_on(
+    driver: Driver, leftovers: Callable[..., set[int]], live: Any
+) -> None:
     """SIGKILL with a rank stopped, a daemon and a stopped child about, and gates held; the next world works."""
     driver.await_line("calm:gather", "stuck:stop_apart", "breeding:daemon", "breeding:stopped")
     driver.process.kill()
@@ -169,7 +192,9 @@ def test_an_interrupt_ends_everything_in_order(
     _nothing_left(driver, leftovers)
 
 
-def test_an_interrupt_while_servers_start(driver: Driver, leftovers: Callable[..., set[int]]) -> None:
+def test_an_interrupt_while_servers_start(
+    driver: Driver, leftovers: Callable[..., set[int]]
+) -> None:
     """Ctrl-C during the server's imports is not waited out."""
     driver.await_line("begin")
     driver.process.send_signal(signal.SIGINT)

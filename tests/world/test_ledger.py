@@ -27,20 +27,30 @@ class Called:
     """A world whose calls were observed: what lived, the ledgers, and what they give."""
 
     def __init__(
-        self, live: Callable[..., Any], entry: str, *, size: int = 2, file: str = "calling", **rest: Any
+        self,
+        live: Callable[..., Any],
+        entry: str,
+        *,
+        size: int = 2,
+        file: str = "calling",
+        **rest: Any,
     ) -> None:
         self.ledgers: dict[int, Ledger] = {}
         self.account: Any = None
 
         def left(world: World, scratch: Path) -> None:
-            paths = {rank: scratch / f"rank-{rank}" / FOLDER / (ARTEFACT + BYTES) for rank in range(size)}
+            paths = {
+                rank: scratch / f"rank-{rank}" / FOLDER / (ARTEFACT + BYTES) for rank in range(size)
+            }
             raw = {rank: parse(path.read_bytes()) for rank, path in paths.items()}
             cut_ledgers(scratch, size=size)
             files = {rank: path.read_bytes() for rank, path in paths.items()}
             self.ledgers = {rank: parse(data) for rank, data in files.items()}
             assert self.ledgers == raw  # nothing that was written is cut off
             assert all(encode(self.ledgers[rank]) == data for rank, data in files.items())
-            self.account = account(files, size=size, world=world.mark, asked={"x": range(size)}, transferred=sent)
+            self.account = account(
+                files, size=size, world=world.mark, asked={"x": range(size)}, transferred=sent
+            )
 
         sent = {"y": range(size)} if "digests" in rest else None
         self.lived = live(f"{file}:{entry}", size=size, on_left=left, observe=True, **rest)
@@ -61,7 +71,11 @@ class Called:
             call = side["call"] or side["last"]
             line = int(call["site"].partition(":")[2].partition(" ")[0])
             found.append(
-                (side["rank"], in_words(call).partition(" of ")[0].partition(" at ")[0], SUBJECT[line - 1].strip())
+                (
+                    side["rank"],
+                    in_words(call).partition(" of ")[0].partition(" at ")[0],
+                    SUBJECT[line - 1].strip(),
+                )
             )
         return found
 
@@ -74,7 +88,9 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
 
 
 @pytest.fixture
-def called(live: Callable[..., Any], written: str, monkeypatch: pytest.MonkeyPatch) -> Callable[..., Called]:
+def called(
+    live: Callable[..., Any], written: str, monkeypatch: pytest.MonkeyPatch
+) -> Callable[..., Called]:
     if written == "by Python":
         monkeypatch.setattr(launch, "compiled", str)
     return lambda entry, **rest: Called(live, entry, **rest)
@@ -90,10 +106,28 @@ def test_every_call_of_torch_is_seen_and_agrees(called: Callable[..., Called]) -
     assert world.whys == [""] * 3
     assert world.difference is None
     calls = world.ledgers[0].calls
-    assert world.account["checks"]["x"]["matched"] == [len(world.ledgers[rank].calls) for rank in range(3)]
+    assert world.account["checks"]["x"]["matched"] == [
+        len(world.ledgers[rank].calls) for rank in range(3)
+    ]
     assert {call.operation for call in calls} >= {
-        *("all_reduce", "broadcast", "reduce", "all_gather", "all_gather_into_tensor", "gather", "scatter", "barrier"),
-        *("reduce_scatter", "reduce_scatter_tensor", "all_to_all", "all_to_all_single", "send", "recv"),
+        *(
+            "all_reduce",
+            "broadcast",
+            "reduce",
+            "all_gather",
+            "all_gather_into_tensor",
+            "gather",
+            "scatter",
+            "barrier",
+        ),
+        *(
+            "reduce_scatter",
+            "reduce_scatter_tensor",
+            "all_to_all",
+            "all_to_all_single",
+            "send",
+            "recv",
+        ),
     }
     first, second, third = calls[:3]
     assert (first.shape, first.dtype, first.reduction, first.site) == (
@@ -103,7 +137,10 @@ def test_every_call_of_torch_is_seen_and_agrees(called: Callable[..., Called]) -
     assert (first.state, second.state, third.elements) == ("ended", "started", 6)
     assert first.end is not None
     assert first.begin < first.end <= second.begin
-    assert [(call.group.ranks, call.peer) for call in calls if call.group.name != "0"] == [((0, 1), None), ((0, 1), 1)]
+    assert [(call.group.ranks, call.peer) for call in calls if call.group.name != "0"] == [
+        ((0, 1), None),
+        ((0, 1), 1),
+    ]
     assert {call.thread for call in calls} == {0, 1}
     assert all(call.site.startswith("calling.py:") for call in calls)
 
@@ -132,12 +169,19 @@ def test_a_recorder_in_c_writes_what_python_writes(
     assert (in_c.difference, in_c.account["checks"]) == (None, alone.account["checks"])
 
 
-def test_a_branch_around_a_collective_is_named_with_both_lines(called: Callable[..., Called]) -> None:
+def test_a_branch_around_a_collective_is_named_with_both_lines(
+    called: Callable[..., Called],
+) -> None:
     """Of three ranks the one that takes another way differs, and each rank's stand is told."""
     world = called("branch", size=3, deadline=2.0)
     assert world.difference["ranks"] == [1]
-    assert world.sides() == [(0, "all_reduce #3", "dist.all_reduce(total)"), (1, "barrier #3", "dist.barrier()")]
-    assert [standing(world.account, rank).partition(" of ")[0] for rank in (0, 2)] == ["in all_reduce #3"] * 2
+    assert world.sides() == [
+        (0, "all_reduce #3", "dist.all_reduce(total)"),
+        (1, "barrier #3", "dist.barrier()"),
+    ]
+    assert [standing(world.account, rank).partition(" of ")[0] for rank in (0, 2)] == [
+        "in all_reduce #3"
+    ] * 2
     assert standing(world.account, 1).startswith("in barrier #3 at calling.py:")
 
 
@@ -166,7 +210,9 @@ def test_another_reduction_is_found_though_nobody_waits(called: Callable[..., Ca
     world = called("reduces_otherwise", size=3)
     assert world.lived.passed, world.lived.capture.logs
     assert world.difference["ranks"] == [2]
-    assert [side["call"]["reduction"] for side in (world.difference["one"], world.difference["other"])] == [
+    assert [
+        side["call"]["reduction"] for side in (world.difference["one"], world.difference["other"])
+    ] == [
         "sum",
         "max",
     ]
@@ -174,12 +220,18 @@ def test_another_reduction_is_found_though_nobody_waits(called: Callable[..., Ca
 
 @pytest.mark.whole
 @pytest.mark.parametrize("operation", ["all_to_all_single", "all_reduce_coalesced"])
-def test_another_split_is_named_with_both_lines(called: Callable[..., Called], operation: str) -> None:
+def test_another_split_is_named_with_both_lines(
+    called: Callable[..., Called], operation: str
+) -> None:
     """What a rank gives and another does not take; and sums of several tensors, which gloo adds as if all were well."""
     world = called("splits_otherwise", size=3, arguments={"operation": operation})
     assert world.lived.passed == (operation == "all_reduce_coalesced"), world.lived.capture.logs
     assert world.difference["ranks"] == [1]
-    lines = {"all_to_all_single": "dist.all_to_all_single(torch.zeros(sum(takes)), torch.ones(6), takes, sizes)"}
+    lines = {
+        "all_to_all_single": (
+            "dist.all_to_all_single(torch.zeros(sum(takes)), torch.ones(6), takes, sizes)"
+        )
+    }
     line = lines.get(operation, "dist.all_reduce_coalesced([torch.ones(size) for size in sizes])")
     other = 2 if operation in lines else 0
     assert sorted(world.sides()) == [(rank, f"{operation} #2", line) for rank in sorted((1, other))]
@@ -190,7 +242,10 @@ def test_another_split_is_named_with_both_lines(called: Callable[..., Called], o
 @pytest.mark.parametrize(
     ("entry", "why"),
     [
-        ("past_it", "its calls were not observed: 2 calls were made in group 0 of torch, and 1 were seen"),
+        (
+            "past_it",
+            "its calls were not observed: 2 calls were made in group 0 of torch, and 1 were seen",
+        ),
         (
             "past_it_and_gone",
             "its calls were not observed: 2 calls were made in group 0 of torch, and 1 were seen",
@@ -218,7 +273,11 @@ def test_a_killed_rank_leaves_what_it_had_begun(called: Callable[..., Called]) -
     assert world.ledgers[0].calls[-1].state == "failed"
     assert world.sides()[0][1:] == ("all_reduce #2", "dist.all_reduce(torch.ones(2))")
     error = world.lived.error(0)
-    assert (error["type"], error["ours"], error["source"]) == ("RuntimeError", False, "dist.all_reduce(torch.ones(2))")
+    assert (error["type"], error["ours"], error["source"]) == (
+        "RuntimeError",
+        False,
+        "dist.all_reduce(torch.ones(2))",
+    )
     assert KINDS["gloo"].properties.says_that_a_peer_is_gone([error["type"]], error["message"])
 
 
@@ -236,7 +295,9 @@ def test_calls_of_mlx_are_seen_in_order(called: Callable[..., Called]) -> None:
     world = called("over_the_ring", backend="mlx-ring", size=3)
     assert world.lived.passed, world.lived.capture.logs
     assert (world.whys, world.difference) == ([""] * 3, None)
-    assert [(call.operation, call.shape, call.dtype, call.state) for call in world.ledgers[0].calls[:2]] == [
+    assert [
+        (call.operation, call.shape, call.dtype, call.state) for call in world.ledgers[0].calls[:2]
+    ] == [
         ("all_sum", "2x3", "float32", "started"),
         ("all_gather", "4", "float32", "started"),
     ]
@@ -252,7 +313,9 @@ def test_a_call_that_mlx_compiles_is_not_observed(called: Callable[..., Called])
     """
     world = called("compiled", backend="mlx-ring", digests="eager")
     assert world.lived.passed, world.lived.capture.logs
-    assert all("all_sum was called inside mlx.core.compile" in why for why in world.whys), world.whys
+    assert all("all_sum was called inside mlx.core.compile" in why for why in world.whys), (
+        world.whys
+    )
 
 
 @pytest.mark.whole
@@ -260,11 +323,19 @@ def test_a_mesh_of_tensors_is_seen(called: Callable[..., Called]) -> None:
     """What DTensor calls stands with the line that asked for it, each digested; a rank that leaves one out is named."""
     world = called("dtensor", file="seams", digests="given", arguments={"odd": 1}, deadline=120.0)
     gathers = ["all_gather_into_tensor_coalesced"] * 2
-    assert [call.operation for call in world.ledgers[0].calls] == ["scatter", *gathers, "scatter", "all_reduce"]
+    assert [call.operation for call in world.ledgers[0].calls] == [
+        "scatter",
+        *gathers,
+        "scatter",
+        "all_reduce",
+    ]
     assert all(call.site.endswith(" in dtensor") for call in world.ledgers[0].calls)
     assert world.account["checks"]["y"] == {"compared": [4, 4], "left": [1, 0], "damage": None}
     assert world.difference["ranks"] == [0, 1]
-    assert (world.difference["one"]["call"]["operation"], world.difference["other"]["call"]) == ("all_reduce", None)
+    assert (world.difference["one"]["call"]["operation"], world.difference["other"]["call"]) == (
+        "all_reduce",
+        None,
+    )
 
 
 @pytest.mark.whole
@@ -284,7 +355,9 @@ def test_collectives_that_torch_compiles_are_seen(called: Callable[..., Called])
 @pytest.mark.whole
 def test_what_mlx_lm_shares_is_seen(called: Callable[..., Called]) -> None:
     """It gives numbers and bytes to collectives, in place of arrays: each call is written, and whole."""
-    world = called("shares", file="seams", backend="mlx-ring", size=3, digests="eager", deadline=120.0)
+    world = called(
+        "shares", file="seams", backend="mlx-ring", size=3, digests="eager", deadline=120.0
+    )
     assert world.lived.passed, world.lived.capture.logs
     assert (world.whys, world.difference) == ([""] * 3, None)
     assert world.account["checks"]["y"] == {"compared": [12] * 3, "left": [0] * 3, "damage": None}

@@ -41,7 +41,10 @@ def test_processes_are_limited_by_every_control_group(machine: Path) -> None:
     write(machine / "groups" / "user" / "run", pids__max="max\n", pids__current="9\n")
     write(machine / "groups" / "user", pids__max="100\n", pids__current="40\n")
     assert left("processes and threads") == [60]
-    assert re.search(r"64 ranks take 388 processes and threads, and 60 can be had: raise pids.max", limits.shortage(64))
+    assert re.search(
+        r"64 ranks take 388 processes and threads, and 60 can be had: raise pids.max",
+        limits.shortage(64),
+    )
     assert limits.shortage(8) == ""
 
 
@@ -68,7 +71,10 @@ def test_memory_is_limited_by_control_groups_less_what_is_only_cached(machine: P
     )
     write(machine / "groups" / "b", memory__max=f"{500 * MIB}", memory__current=f"{90 * MIB}")
     assert left("MiB of memory")[1:] == [410, 40]
-    assert "64 ranks take 256 MiB of memory, and 40 can be had: raise memory.limit_in_bytes" in limits.shortage(64)
+    assert (
+        "64 ranks take 256 MiB of memory, and 40 can be had: raise memory.limit_in_bytes"
+        in limits.shortage(64)
+    )
     assert limits.shortage(40, memory=1) == ""
 
 
@@ -79,7 +85,8 @@ def test_descriptors_are_limited_by_the_soft_limit(machine: Path) -> None:
     try:
         said = limits.shortage(64)
         found = re.fullmatch(
-            r"64 ranks take 552 descriptors, and (\d+) can be had: raise it with ulimit -n (\d+)", said
+            r"64 ranks take 552 descriptors, and (\d+) can be had: raise it with ulimit -n (\d+)",
+            said,
         )
         assert found
         assert int(found[1]) == 400 - len(list(Path("/proc/self/fd").iterdir()))
@@ -102,7 +109,9 @@ def test_a_world_has_as_many_ranks_as_a_limit_bears(
     left: int, per_rank: int, per_world: int, ranks: int, worlds: int
 ) -> None:
     """So many can be had, one more cannot; more worlds never need less."""
-    limit = Limit(what="things", left=left, per_rank=per_rank, per_world=per_world, raised_by="more, {}")
+    limit = Limit(
+        what="things", left=left, per_rank=per_rank, per_world=per_world, raised_by="more, {}"
+    )
     assert bool(limit.shortage(ranks)) == (ranks > limit.bears)
     if limit.shortage(ranks, worlds=worlds) == "":
         assert limit.shortage(ranks) == ""

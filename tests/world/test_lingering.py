@@ -108,10 +108,18 @@ def test_no_other_way_of_being_slow_is_proved_hung(
     live: Callable[..., Lived], pool: ServerPool, outside: dict[str, str]
 ) -> None:
     """Each goes on after 18 s, with nothing that moves before: it is seen within a window of 0.8 s, and named."""
-    ways = [way for way in lingering.SLOW if shutil.which("cc") or not way.startswith(("native", "leaderless"))]
+    ways = [
+        way
+        for way in lingering.SLOW
+        if shutil.which("cc") or not way.startswith(("native", "leaderless"))
+    ]
     orders = {way: {"arguments": {"way": way, "peer": outside.get(way, "")}} for way in ways}
     found = lived(live, pool, orders, entry="lingering:slow", hang=PATIENT)
-    missed = {way: (why(found[way]), found[way].error(1)) for way in ways if WORDS[way] not in why(found[way])}
+    missed = {
+        way: (why(found[way]), found[way].error(1))
+        for way in ways
+        if WORDS[way] not in why(found[way])
+    }
     assert missed == {}
 
 
@@ -119,7 +127,9 @@ def test_no_other_way_of_being_slow_is_proved_hung(
 @pytest.mark.whole
 def test_more_real_hangs_are_proved(live: Callable[..., Lived], pool: ServerPool) -> None:
     """Deadlocks beside a listener of logs and idle pools, of tasks, of a child, and beside sockets that nobody uses."""
-    found = lived(live, pool, {way: {} for way in lingering.HUNG}, entry="lingering:hung", hang=PATIENT)
+    found = lived(
+        live, pool, {way: {} for way in lingering.HUNG}, entry="lingering:hung", hang=PATIENT
+    )
     assert {way: why(one) for way, one in found.items() if why(one)} == {}
 
 
@@ -128,7 +138,9 @@ def test_more_real_hangs_are_proved(live: Callable[..., Lived], pool: ServerPool
 def test_a_group_with_a_timeout_is_told_from_one_that_hangs(live: Callable[..., Lived]) -> None:
     """A timeout of gloo, its barrier or its store that ends before the deadline is sleep; without one it hangs."""
     found = {
-        way: live(f"lingering:{way}", deadline=60.0, hang=PATIENT, size=4 if way == "two_of_four" else 2)
+        way: live(
+            f"lingering:{way}", deadline=60.0, hang=PATIENT, size=4 if way == "two_of_four" else 2
+        )
         for way in (*TIMED, "other_collectives", "two_of_four", "asynchronous_work")
     }
     assert {way: why(found[way]) for way in TIMED if ENDS not in why(found[way])} == {}
@@ -144,8 +156,15 @@ def test_a_file_system_that_hangs_does_not_keep_the_harness_waiting(tmp_path: Pa
     """What a rank that reads from it has open is told without asking that file system, which would never answer."""
     if not os.access("/dev/fuse", os.R_OK | os.W_OK) or os.geteuid() != 0:
         pytest.skip("a file system of one's own takes /dev/fuse and root")
-    hangs = [sys.executable, str(Path(lingering.__file__).with_name("hung_files.py")), str(tmp_path)]
-    with subprocess.Popen(hangs, stdout=subprocess.PIPE) as server, ThreadPoolExecutor(1) as threads:
+    hangs = [
+        sys.executable,
+        str(Path(lingering.__file__).with_name("hung_files.py")),
+        str(tmp_path),
+    ]
+    with (
+        subprocess.Popen(hangs, stdout=subprocess.PIPE) as server,
+        ThreadPoolExecutor(1) as threads,
+    ):
         assert server.stdout is not None
         try:
             line = server.stdout.readline()
@@ -155,6 +174,11 @@ def test_a_file_system_that_hangs_does_not_keep_the_harness_waiting(tmp_path: Pa
             still = Stillness(begun=time.monotonic(), deadline=time.monotonic() + 60.0)
             threads.submit(still.look, [pid]).result(timeout=20.0)
             assert still.waiting(pid) == "read"
-            assert threads.submit(lambda: [*doubts([pid], left=60.0, served=None, name=str)]).result(timeout=20.0) == []
+            assert (
+                threads.submit(lambda: [*doubts([pid], left=60.0, served=None, name=str)]).result(
+                    timeout=20.0
+                )
+                == []
+            )
         finally:
             server.kill()  # with it ends the file system, and whoever waits for that goes on

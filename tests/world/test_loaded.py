@@ -18,7 +18,9 @@ pytestmark = pytest.mark.slow
 
 THEIRS = 'WHO = "the installed one"\n'
 OURS = 'WHO = "the commit\'s"\n'
-COMMIT = Source(declared={"engine"}, files={"src/engine.py": hashlib.sha256(OURS.encode()).hexdigest()})
+COMMIT = Source(
+    declared={"engine"}, files={"src/engine.py": hashlib.sha256(OURS.encode()).hexdigest()}
+)
 
 
 def run(live: Any, tmp_path: Path, body: str, *, warm: bool = False, **more: Any) -> Any:
@@ -52,12 +54,20 @@ WAYS = {
     "forgotten": f"{INSERTED}import engine; del sys.modules['engine'], engine",
     "by its path": BY_PATH,
     "run": "import runpy; runpy.run_path(ELSEWHERE + '/engine.py')",
-    "compiled": "exec(compile(open(ELSEWHERE + '/engine.py').read(), ELSEWHERE + '/engine.py', 'exec'))",
-    "changed back": f"{INSERTED}import engine, pathlib; pathlib.Path(engine.__file__).write_text({OURS!r})",
+    "compiled": (
+        "exec(compile(open(ELSEWHERE + '/engine.py').read(), ELSEWHERE + '/engine.py', 'exec'))"
+    ),
+    "changed back": (
+        f"{INSERTED}import engine, pathlib; pathlib.Path(engine.__file__).write_text({OURS!r})"
+    ),
     "removed": f"{INSERTED}import engine, shutil; shutil.rmtree(ELSEWHERE)",
-    "written anew": f"{INSERTED}import engine, importlib, pathlib; own = pathlib.Path(engine.__file__)\n"
-    f"own.write_text({OURS!r}); importlib.reload(engine)",
-    "put in place of another": f"{INSERTED}import engine; sys.modules['json'] = sys.modules.pop('engine')",
+    "written anew": (
+        f"{INSERTED}import engine, importlib, pathlib; own = pathlib.Path(engine.__file__)\n"
+        f"own.write_text({OURS!r}); importlib.reload(engine)"
+    ),
+    "put in place of another": (
+        f"{INSERTED}import engine; sys.modules['json'] = sys.modules.pop('engine')"
+    ),
 }
 
 
@@ -65,7 +75,9 @@ WAYS = {
 def test_code_from_elsewhere_is_told(live: Any, tmp_path: Path, way: str) -> None:
     """Imported, executed by its path, forgotten, changed or removed afterwards: the file is told as it was loaded."""
     told = judge(listing(run(live, tmp_path, WAYS[way])), COMMIT)
-    assert [why[:56] for why in told.unproven] == ["engine.py came from outside, and is not the repository's"]
+    assert [why[:56] for why in told.unproven] == [
+        "engine.py came from outside, and is not the repository's"
+    ]
 
 
 def test_what_is_there_before_the_subject_is_told_too(live: Any, tmp_path: Path) -> None:
@@ -89,13 +101,18 @@ def test_code_in_an_archive_is_told(live: Any, tmp_path: Path) -> None:
         with zipfile.ZipFile(egg, "w") as archive:
             archive.writestr("engine.py", text)
         told = judge(
-            listing(run(live, tmp_path, f"import sys; sys.path.insert(0, {str(egg)!r}); import engine")), COMMIT
+            listing(
+                run(live, tmp_path, f"import sys; sys.path.insert(0, {str(egg)!r}); import engine")
+            ),
+            COMMIT,
         )
         assert (told.unproven == frozenset()) is proved
 
 
 @pytest.mark.parametrize("warm", [False, True])
-def test_an_installed_distribution_is_told_by_its_record(live: Any, tmp_path: Path, warm: bool) -> None:
+def test_an_installed_distribution_is_told_by_its_record(
+    live: Any, tmp_path: Path, warm: bool
+) -> None:
     """As RECORD says it is one line; with another content, or declared by the repository, each file is told."""
     site = tmp_path / "site-packages"
     with zipfile.ZipFile(wheels.write(tmp_path, "engine", "2.0", THEIRS)) as wheel:
@@ -106,14 +123,22 @@ def test_an_installed_distribution_is_told_by_its_record(live: Any, tmp_path: Pa
     assert (b'"torch": "torch ' in listing(lived)) is warm
     other = Source(declared=(), files={})
     assert judge(listing(lived), other).unproven == frozenset()
-    assert "an installed copy (engine 2.0) whose files are not told" in str(judge(listing(lived), COMMIT).unproven)
+    assert "an installed copy (engine 2.0) whose files are not told" in str(
+        judge(listing(lived), COMMIT).unproven
+    )
     declared = listing(run(live, tmp_path, body, warm=warm, declared=("engine",)))
-    assert "engine.py came from an installed copy (engine 2.0)" in str(judge(declared, COMMIT).unproven)
-    theirs = Source(declared={"engine"}, files={"engine.py": hashlib.sha256(THEIRS.encode()).hexdigest()})
+    assert "engine.py came from an installed copy (engine 2.0)" in str(
+        judge(declared, COMMIT).unproven
+    )
+    theirs = Source(
+        declared={"engine"}, files={"engine.py": hashlib.sha256(THEIRS.encode()).hexdigest()}
+    )
     assert judge(declared, theirs).unproven == frozenset()
     (site / "engine.py").write_text(OURS)
     changed = listing(run(live, tmp_path, body, warm=warm))
-    assert "engine.py is not as the RECORD of engine 2.0 says" in str(judge(changed, other).unproven)
+    assert "engine.py is not as the RECORD of engine 2.0 says" in str(
+        judge(changed, other).unproven
+    )
     # Of what was changed into the commit's very file nobody has to know where it came from.
     assert judge(changed, COMMIT).unproven == frozenset()
 
@@ -134,10 +159,14 @@ def test_what_the_run_itself_wrote_is_no_stranger(live: Any, tmp_path: Path) -> 
 
 
 CHILDREN = {
-    "import subprocess, sys; subprocess.run([sys.executable, '-c', ''])": [Path(sys.executable).name],
+    "import subprocess, sys; subprocess.run([sys.executable, '-c', ''])": [
+        Path(sys.executable).name
+    ],
     "import os; os.system('true')": ["true"],
     "import os\nif not (pid := os.fork()):\n    os._exit(0)\nos.waitpid(pid, 0)": ["fork"],
-    "import multiprocessing as m; p = m.get_context('spawn').Process(target=print); p.start(); p.join()": ["spawn"],
+    "import multiprocessing as m; p = m.get_context('spawn').Process(target=print); p.start(); p.join()": [
+        "spawn"
+    ],
     "import os; os.waitpid(os.posix_spawn('/bin/true', ['true'], {}), 0)": ["true"],
     "context.emit('nothing')": None,
 }
@@ -151,13 +180,18 @@ def test_processes_that_a_rank_starts_are_told(live: Any, tmp_path: Path, body: 
 
 
 @pytest.mark.parametrize("warm", [False, True])
-def test_what_differs_between_the_arms_is_told_in_full(live: Any, tmp_path: Path, warm: bool) -> None:
+def test_what_differs_between_the_arms_is_told_in_full(
+    live: Any, tmp_path: Path, warm: bool
+) -> None:
     """Of such a distribution each file stands there with its digest; as one that its RECORD does not prove does too."""
     site = tmp_path / "site-packages"
     for name in ("engine", "other"):
         with zipfile.ZipFile(wheels.write(tmp_path, name, "2.0", THEIRS)) as wheel:
             wheel.extractall(site)
-    body = f"import sys; sys.path.insert(0, {str(site)!r}); import engine, other; engine.WHO = 'patched'"
+    body = (
+        f"import sys; sys.path.insert(0, {str(site)!r}); import engine, other; engine.WHO ="
+        " 'patched'"
+    )
     text = hashlib.sha256(THEIRS.encode()).hexdigest()
     lived = run(live, tmp_path, body, warm=warm, differing=("engine", "torch"))
     files, left_out = told(listing(lived))
@@ -168,7 +202,10 @@ def test_what_differs_between_the_arms_is_told_in_full(live: Any, tmp_path: Path
     source = Source(declared=(), files={}, differing=("engine", "torch"))
     assert judge(listing(lived), source).unproven == frozenset()
     silent = listing(run(live, tmp_path, body, warm=warm))
-    assert "which files of engine 2.0 a rank loaded for engine is not told" in judge(silent, source).unproven
+    assert (
+        "which files of engine 2.0 a rank loaded for engine is not told"
+        in judge(silent, source).unproven
+    )
     (site / "engine.py").write_text(OURS)
     changed = listing(run(live, tmp_path, body, warm=warm, differing=("engine",)))
     assert told(changed)[0] == [("engine", "engine.py", hashlib.sha256(OURS.encode()).hexdigest())]

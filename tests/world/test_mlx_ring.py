@@ -25,14 +25,24 @@ pytestmark = [
 ]
 
 
-@pytest.mark.parametrize("size", [2, *(pytest.param(size, marks=pytest.mark.slow) for size in range(3, 9))])
+@pytest.mark.parametrize(
+    "size", [2, *(pytest.param(size, marks=pytest.mark.slow) for size in range(3, 9))]
+)
 def test_every_size_is_a_whole_ring(live: Live, size: int) -> None:
     """Rings of two to eight ranks sum and gather, and MLX itself reports every rank and the size."""
     lived = live("ring:sums", size=size, backend="mlx-ring")
     assert lived.passed, lived.capture.logs
     for rank in range(size):
-        assert lived.said(rank, "backend.ready")[0].values == {"backend": "mlx-ring", "rank": rank, "size": size}
-        assert lived.said(rank, "summed")[0].values == {"total": size * (size + 1) // 2, "rank": rank, "size": size}
+        assert lived.said(rank, "backend.ready")[0].values == {
+            "backend": "mlx-ring",
+            "rank": rank,
+            "size": size,
+        }
+        assert lived.said(rank, "summed")[0].values == {
+            "total": size * (size + 1) // 2,
+            "rank": rank,
+            "size": size,
+        }
     assert lived.survivors == 0
     lived = live("calm:gather", size=size, backend="mlx-ring")
     assert lived.passed, lived.capture.logs
@@ -43,7 +53,9 @@ def test_bytes_of_unequal_length_arrive_as_they_were_sent(live: Live, longest: i
     """Every rank gets every rank's bytes, also where a rank, or every rank, sends none, or megabytes."""
     lived = live("ring:lengths", size=3, backend="mlx-ring", arguments={"longest": longest})
     assert lived.passed, lived.capture.logs
-    assert [lived.said(rank, "gathered")[0].values for rank in range(3)] == [{"count": 3, "right": True}] * 3
+    assert [lived.said(rank, "gathered")[0].values for rank in range(3)] == [
+        {"count": 3, "right": True}
+    ] * 3
 
 
 @pytest.mark.slow
@@ -56,7 +68,9 @@ def test_fresh_ranks_make_the_same_ring(live: Live) -> None:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("size", [2, 3, 4])
-def test_no_rank_ever_sleeps_because_it_connected_too_early(live: Live, size: int, often: Callable[..., range]) -> None:
+def test_no_rank_ever_sleeps_because_it_connected_too_early(
+    live: Live, size: int, often: Callable[..., range]
+) -> None:
     """No ring of many takes the second that MLX sleeps when a neighbour does not listen yet."""
     env = {"MLX_RING_VERBOSE": "1"}
     found = [live("calm:gather", size=size, backend="mlx-ring", env=env) for _ in often(4, soak=50)]
@@ -65,17 +79,29 @@ def test_no_rank_ever_sleeps_because_it_connected_too_early(live: Live, size: in
     assert len(logs) == len(found) * size
     assert all(b"connecting to" in log and b"Attempt" not in log for log in logs)
     joined = sorted(
-        max(lived.said(rank, "backend.ready")[0].ns - lived.said(rank, "rank.begin")[0].ns for rank in range(size))
+        max(
+            lived.said(rank, "backend.ready")[0].ns - lived.said(rank, "rank.begin")[0].ns
+            for rank in range(size)
+        )
         for lived in found
     )
-    print(f"\nrings of {size}: joined after {statistics.median(joined) / 1e6:.0f} ms, max {joined[-1] / 1e6:.0f} ms")
+    print(
+        f"\nrings of {size}: joined after {statistics.median(joined) / 1e6:.0f} ms, max"
+        f" {joined[-1] / 1e6:.0f} ms"
+    )
 
 
 @pytest.mark.slow
 def test_a_rank_late_to_its_ring_is_waited_for(live: Live) -> None:
     """The last rank, or the one before, may come late: the others wait, and the ring is whole and was never refused."""
     for late in (0, 1, 2):
-        lived = live("ring:sums", size=3, backend="mlx-ring", gates=("rank.begin",), on_gate=_others_first(late))
+        lived = live(
+            "ring:sums",
+            size=3,
+            backend="mlx-ring",
+            gates=("rank.begin",),
+            on_gate=_others_first(late),
+        )
         assert lived.passed, lived.capture.logs
         assert not lived.capture.logs
 
@@ -101,7 +127,9 @@ def test_the_others_end_when_a_rank_is_killed_in_a_collective(live: Live, victim
     assert lived.ended(victim) == "SIGKILL"
     assert not lived.void
     assert not lived.history.noted("world.deadline")
-    stopped = {rank for seen in lived.history.noted("world.stopped") for rank in seen.event.values["ranks"]}
+    stopped = {
+        rank for seen in lived.history.noted("world.stopped") for rank in seen.event.values["ranks"]
+    }
     for rank in {0, 1, 2, 3} - {victim}:
         if rank in stopped:
             assert lived.ended(rank) == "SIGKILL"
@@ -116,7 +144,9 @@ def test_the_others_end_when_a_rank_is_killed_in_a_collective(live: Live, victim
 def test_a_hang_in_a_collective_gives_stacks(live: Live) -> None:
     """At the deadline each rank's stack says where it waits: in the collective, or away from it."""
     lived = live("ring:one_stays_away", size=3, backend="mlx-ring", deadline=2.0)
-    assert [seen.event.values["ranks"] for seen in lived.history.noted("world.deadline")] == [[0, 1, 2]]
+    assert [seen.event.values["ranks"] for seen in lived.history.noted("world.deadline")] == [
+        [0, 1, 2]
+    ]
     for rank in (0, 2):
         assert b"in barrier" in lived.capture.stacks[rank]
         assert b"in meet" in lived.capture.stacks[rank]
@@ -145,7 +175,9 @@ def test_a_rank_that_dies_before_it_joined_ends_the_others(live: Live, dead: int
 def test_ranks_compile_kernels(live: Live, ground: Path, tmp_path: Path) -> None:
     """What MLX compiles in forked ranks works; without a compiler it does the same without compiling."""
     for env in ({}, {"PATH": str(tmp_path)}):
-        lived = live("ring:compiled", size=3, backend="mlx-ring", env={"TMPDIR": str(tmp_path), **env})
+        lived = live(
+            "ring:compiled", size=3, backend="mlx-ring", env={"TMPDIR": str(tmp_path), **env}
+        )
         assert lived.passed, lived.capture.logs
         assert {lived.said(rank, "computed")[0].values["value"] for rank in range(3)} == {2.0}
 
@@ -176,8 +208,12 @@ def test_another_group_than_the_world_is_refused(
     monkeypatch.setenv("MLX_RANK", "")
     held = mlx_ring._bound(0)
     port = held.getsockname()[1]
-    spec = _spec(tmp_path, {"places": [["127.0.0.1", port]] * 2, "held": held.detach(), "turn": None})
-    with pytest.raises(mlx_ring_inside.NotTheRing, match=f"{found[0]} of {found[1]}; it was started as 1 of 2"):
+    spec = _spec(
+        tmp_path, {"places": [["127.0.0.1", port]] * 2, "held": held.detach(), "turn": None}
+    )
+    with pytest.raises(
+        mlx_ring_inside.NotTheRing, match=f"{found[0]} of {found[1]}; it was started as 1 of 2"
+    ):
         mlx_ring_inside.join(spec)
 
 
@@ -249,7 +285,9 @@ def test_without_ports_the_trial_is_void(live: Live, monkeypatch: pytest.MonkeyP
 
 @pytest.mark.slow
 @pytest.mark.parametrize("backend", ["gloo", "mlx-ring"])
-def test_eight_ranks_meet_again_and_again(live: Live, backend: str, often: Callable[..., range]) -> None:
+def test_eight_ranks_meet_again_and_again(
+    live: Live, backend: str, often: Callable[..., range]
+) -> None:
     """Worlds of eight ranks, more than most machines have cores, one after another, and not one flake."""
     found = [live("calm:gather", size=8, backend=backend) for _ in often(3, soak=30)]
     assert all(lived.passed and lived.survivors == 0 for lived in found)

@@ -23,7 +23,10 @@ def quentin(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Path:
 
 def test_home_user_and_host_are_replaced_as_wholes(quentin: Path) -> None:
     """Whole words and folders are replaced; a longer name, and a name that is everybody's, are not."""
-    text = f"{quentin}/x {quentin} {quentin}-other quentin.q (quentin.q) quentin.qq root planted-host.example.org:1"
+    text = (
+        f"{quentin}/x {quentin} {quentin}-other quentin.q (quentin.q) quentin.qq root"
+        " planted-host.example.org:1"
+    )
     assert names.hide(text) == f"~/x ~ {quentin}-other <user> (<user>) quentin.qq root <host>:1"
 
 
@@ -78,4 +81,7 @@ def test_every_known_place_is_cut_off(tmp_path: Path) -> None:
 
 def test_the_home_folder_is_never_named() -> None:
     """In running text the home folder is `~`."""
-    assert names.shorten(f"no space left: {Path.home()}/nothing/known") == "no space left: ~/nothing/known"
+    assert (
+        names.shorten(f"no space left: {Path.home()}/nothing/known")
+        == "no space left: ~/nothing/known"
+    )

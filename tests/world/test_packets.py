@@ -9,16 +9,33 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from harness.world.hosts.link_faults import Link, LinkFault, Passing, on_links
-from harness.world.hosts.packets import RST, SYN, TCP, UDP, Segment, altered, checksum_holds, resets, segment
+from harness.world.hosts.packets import (
+    RST,
+    SYN,
+    TCP,
+    UDP,
+    Segment,
+    altered,
+    checksum_holds,
+    resets,
+    segment,
+)
 
 ACK = 0x10
 PAYLOADS = st.binary(min_size=1, max_size=300)
 
 
-def packet(payload: bytes, *, sequence: int = 1000, flags: int = ACK, source: int = 1, target: int = 2) -> bytes:
+def packet(
+    payload: bytes, *, sequence: int = 1000, flags: int = ACK, source: int = 1, target: int = 2
+) -> bytes:
     """A packet from one host to another, with a right checksum, and four bytes of TCP options."""
     addresses = bytes((10, 77, 0, source, 10, 77, 0, target))
-    tcp = struct.pack("!HHIIBBHHH4s", 4000, 20_000, sequence, 77, 6 << 4, flags, 512, 0, 0, b"\1\1\1\0") + payload
+    tcp = (
+        struct.pack(
+            "!HHIIBBHHH4s", 4000, 20_000, sequence, 77, 6 << 4, flags, 512, 0, 0, b"\1\1\1\0"
+        )
+        + payload
+    )
     padded = addresses + struct.pack("!BBH", 0, TCP, len(tcp)) + tcp
     padded += b"\0" * (len(padded) % 2)
     total = sum(struct.unpack(f"!{len(padded) // 2}H", padded))
@@ -35,7 +52,9 @@ def read(data: bytes) -> Segment:
     return found
 
 
-def a_fault(what: str, *, links: list[list[int]] | None = None, **options: object) -> tuple[LinkFault, Link]:
+def a_fault(
+    what: str, *, links: list[list[int]] | None = None, **options: object
+) -> tuple[LinkFault, Link]:
     """A fault in force on the link from host 0 to host 1."""
     wires = {pair: Link(source=pair[0], target=pair[1]) for pair in ((0, 1), (1, 0))}
     fault = LinkFault.of({"what": what, "links": links or [[0, 1]], "seed": "7", **options})
@@ -50,7 +69,9 @@ def sent(link: Link, data: bytes, *, now: int) -> list[Passing]:
 
 
 @given(PAYLOADS, st.data(), st.integers(1, 255))
-def test_a_changed_byte_is_the_only_one_and_the_checksum_holds(payload: bytes, data: st.DataObject, mask: int) -> None:
+def test_a_changed_byte_is_the_only_one_and_the_checksum_holds(
+    payload: bytes, data: st.DataObject, mask: int
+) -> None:
     """Whichever byte is flipped by whichever bits: the receiver's TCP takes the packet, and all else is as it was."""
     before = packet(payload)
     found = read(before)
@@ -124,7 +145,9 @@ def test_delays_keep_the_order_and_a_narrow_link_its_rate() -> None:
     _, link = a_fault("latency", by_ns=1000, jitter_ns=900)
     dues = [sent(link, packet(b"x"), now=now)[0][0] for now in range(0, 5000, 10)]
     assert dues == sorted(dues)
-    assert all(1000 <= due - now <= 1900 + 900 for due, now in zip(dues, range(0, 5000, 10), strict=True))
+    assert all(
+        1000 <= due - now <= 1900 + 900 for due, now in zip(dues, range(0, 5000, 10), strict=True)
+    )
     _, link = a_fault("bandwidth", bytes_per_second=1_000_000)
     one = packet(b"x" * 956)
     assert len(one) == 1000
@@ -137,7 +160,10 @@ def test_the_first_packet_waits_until_one_has_come_first() -> None:
         fault, link = a_fault("reorder", share=share, by_ns=1000)
         assert sent(link, packet(b"1"), now=0) == []
         passed = sent(link, packet(b"2"), now=5000)
-        assert [(due, one) for due, _, one in passed] == [(5000, packet(b"2")), (5000, packet(b"1"))]
+        assert [(due, one) for due, _, one in passed] == [
+            (5000, packet(b"2")),
+            (5000, packet(b"1")),
+        ]
         assert (fault.evidence()["overtaken"], list(fault.let_go())) == (1, [])
         assert [due for due, _, _ in sent(link, packet(b"3"), now=6000)] == [6000 + 1000 * share]
     fault, link = a_fault("reorder", share=0.5, by_ns=1000)
@@ -149,7 +175,9 @@ def test_faults_of_one_link_are_done_one_after_the_other() -> None:
     """What the first leaves goes through the second: twice, then each of the two is counted and late."""
     wires = {(0, 1): Link(source=0, target=1)}
     twice = LinkFault.of({"what": "duplicate", "links": [[0, 1]], "seed": "1", "share": 1.0})
-    late = LinkFault.of({"what": "latency", "links": [[0, 1]], "seed": "1", "by_ns": 5, "jitter_ns": 0})
+    late = LinkFault.of(
+        {"what": "latency", "links": [[0, 1]], "seed": "1", "by_ns": 5, "jitter_ns": 0}
+    )
     for fault in (twice, late):
         on_links(fault, wires)
     passed = sent(wires[0, 1], packet(b"x"), now=0)
@@ -247,7 +275,9 @@ def test_resets_that_another_fault_made_are_no_work_of_ranks() -> None:
     """A reset on a link where latency is in force too: what is late is the harness's own packet, and counts as such."""
     wires = {pair: Link(source=pair[0], target=pair[1]) for pair in ((0, 1), (1, 0))}
     reset = LinkFault.of({"what": "reset", "links": [[0, 1]], "seed": "1"})
-    late = LinkFault.of({"what": "latency", "links": [[0, 1]], "seed": "1", "by_ns": 5, "jitter_ns": 0})
+    late = LinkFault.of(
+        {"what": "latency", "links": [[0, 1]], "seed": "1", "by_ns": 5, "jitter_ns": 0}
+    )
     for fault in (reset, late):
         on_links(fault, wires)
     sent(wires[0, 1], packet(b"x"), now=0)

@@ -25,7 +25,9 @@ sys.stdin.read()
 """
 
 
-def _hold(folder: Path, first: int, last: int, count: int) -> tuple[subprocess.Popen[str], list[int]]:
+def _hold(
+    folder: Path, first: int, last: int, count: int
+) -> tuple[subprocess.Popen[str], list[int]]:
     process = subprocess.Popen(
         [sys.executable, "-c", HOLDER, str(folder), str(first), str(last), str(count)],
         env={**os.environ, "PYTHONPATH": str(ROOT)},
@@ -55,7 +57,9 @@ def _end(process: subprocess.Popen[str]) -> None:
     process.communicate()
 
 
-def test_two_processes_never_hold_the_same_port(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_two_processes_never_hold_the_same_port(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Ports of another process are skipped, and free again once it was killed."""
     row = _free(10)
     monkeypatch.setattr(ports, "_candidates", lambda: row)
@@ -71,7 +75,9 @@ def test_two_processes_never_hold_the_same_port(tmp_path: Path, monkeypatch: pyt
         assert sorted(lease.take(10)) == list(row)
 
 
-def test_two_leases_of_one_process_never_hold_the_same_port(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_two_leases_of_one_process_never_hold_the_same_port(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Two lanes of one harness are as far apart as two harnesses; released ports can be had again."""
     row = _free(4)
     monkeypatch.setattr(ports, "_candidates", lambda: row)
@@ -81,7 +87,9 @@ def test_two_leases_of_one_process_never_hold_the_same_port(tmp_path: Path, monk
         assert len(two.take(2)) == 2
 
 
-def test_a_port_somebody_listens_on_is_skipped(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_port_somebody_listens_on_is_skipped(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """A busy port is not leased, on loopback or on every address."""
     for address in ("127.0.0.1", "0.0.0.0"):  # noqa: S104 - a busy port is what this is about
         with socket.create_server((address, 0)) as busy:

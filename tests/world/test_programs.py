@@ -25,7 +25,9 @@ def play(live: Callable[..., Any], tmp_path: Path) -> Callable[..., Any]:
     code = tmp_path / "code"
     code.mkdir()
 
-    def run(script: str, *, size: int = 2, program: tuple[str, ...] = ("sh", "rank.sh"), **rest: Any) -> Any:
+    def run(
+        script: str, *, size: int = 2, program: tuple[str, ...] = ("sh", "rank.sh"), **rest: Any
+    ) -> Any:
         (code / "rank.sh").write_text(script)
         return live("", program=program, folder=code, backend="none", warm=False, size=size, **rest)
 
@@ -34,13 +36,14 @@ def play(live: Callable[..., Any], tmp_path: Path) -> Callable[..., Any]:
 
 def test_a_program_is_told_what_a_subject_is_told(play: Any, tmp_path: Path) -> None:
     """Rank, size, seed, inputs, arguments and the code come as variables; nothing of the user's shell does."""
-    script = READY + (
-        'printf \'{"event": "told", "values": {"rank": "%s", "size": "%s", "seed": "%s", "input": "%s", "loader": "%s",'
-        ' "events": "%s", "gates": "%s", "secret": "%s", "given": "%s", "here": "%s"}}\\n\' "$RANKPROOF_RANK"'
-        ' "$RANKPROOF_SIZE" "$RANKPROOF_SEED" "$RANKPROOF_INPUT_THE_MODEL" "$RANKPROOF_WITH_LOADER"'
-        ' "$RANKPROOF_EVENTS" "$RANKPROOF_GATES" "${SECRET_TOKEN-none}" "$1 $GIVEN" "$(ls)" >&3\n'
-        'printf \'{"event": "with", "values": %s}\\n\' "$RANKPROOF_WITH" >&3\n'
-        '[ -f "$RANKPROOF_CODE/rank.sh" ]\n'
+    script = (
+        READY
+        + 'printf \'{"event": "told", "values": {"rank": "%s", "size": "%s", "seed": "%s", "input":'
+        ' "%s", "loader": "%s", "events": "%s", "gates": "%s", "secret": "%s", "given": "%s",'
+        ' "here": "%s"}}\\n\' "$RANKPROOF_RANK" "$RANKPROOF_SIZE" "$RANKPROOF_SEED"'
+        ' "$RANKPROOF_INPUT_THE_MODEL" "$RANKPROOF_WITH_LOADER" "$RANKPROOF_EVENTS"'
+        ' "$RANKPROOF_GATES" "${SECRET_TOKEN-none}" "$1 $GIVEN" "$(ls)" >&3\nprintf \'{"event":'
+        ' "with", "values": %s}\\n\' "$RANKPROOF_WITH" >&3\n[ -f "$RANKPROOF_CODE/rank.sh" ]\n'
     )
     arguments = {"loader": "every rank", "depth": [1, {"a": None}]}
     lived = play(
@@ -69,7 +72,9 @@ def test_a_program_is_told_what_a_subject_is_told(play: Any, tmp_path: Path) -> 
 def test_a_program_finds_what_a_launcher_sets(play: Any) -> None:
     """So that a script for torchrun runs as it is; the port is the same for all and free."""
     names = ("RANK", "LOCAL_RANK", "WORLD_SIZE", "LOCAL_WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT")
-    lived = play(READY + SAY.format(name="found", key="values", value=" ".join(f"${name}" for name in names)))
+    lived = play(
+        READY + SAY.format(name="found", key="values", value=" ".join(f"${name}" for name in names))
+    )
     assert lived.passed, lived.findings
     *first, port = lived.said(0, "found")[0].values["values"].split()
     assert first == ["0", "0", "2", "2", "127.0.0.1"]
@@ -80,7 +85,9 @@ def test_a_program_finds_what_a_launcher_sets(play: Any) -> None:
 
 def test_a_program_holds_its_five_descriptors_and_no_more(play: Any) -> None:
     """Nothing of the harness or of other ranks leaks into a program."""
-    listing = "ls /proc/$$/fd >list\n" + SAY.format(name="fds", key="open", value="$(echo $(cat list))")
+    listing = "ls /proc/$$/fd >list\n" + SAY.format(
+        name="fds", key="open", value="$(echo $(cat list))"
+    )
     lived = play(READY + listing)
     for rank in (0, 1):
         # The script, and its own output meanwhile, at numbers of the shell's choice.
@@ -108,7 +115,10 @@ def test_any_event_can_be_a_gate(play: Any) -> None:
         seen.append(event.rank)
         world.note("struck", rank=event.rank)
 
-    script = READY + 'echo \'{"event": "door"}\' >&3; read -r answer <&4\necho \'{"event": "through"}\' >&3\n'
+    script = (
+        READY
+        + 'echo \'{"event": "door"}\' >&3; read -r answer <&4\necho \'{"event": "through"}\' >&3\n'
+    )
     lived = play(script, gates=("door",), on_gate=on_gate)
     assert lived.passed
     assert sorted(seen) == [0, 1]
@@ -119,7 +129,10 @@ def test_any_event_can_be_a_gate(play: Any) -> None:
 
 def test_what_was_executed_is_told_by_who_executed_it(play: Any, tmp_path: Path) -> None:
     """File, digest and folder come from the keeper; what the program says of itself under that name counts nothing."""
-    forged = 'echo \'{"event": "program.started", "values": {"files": [{"file": "x", "sha256": "y"}]}}\' >&3\n'
+    forged = (
+        'echo \'{"event": "program.started", "values": {"files": [{"file": "x", "sha256": "y"}]}}\''
+        " >&3\n"
+    )
     lived = play(READY + forged)
     digest = hashlib.sha256((tmp_path / "code" / "rank.sh").read_bytes()).hexdigest()
     seen = lived.history.executed(1)
@@ -137,14 +150,19 @@ def test_code_that_is_nowhere_in_the_folder_is_found_out(play: Any) -> None:
     assert not lived.findings["code-is-the-arms"].passed
 
 
-@pytest.mark.parametrize(("end", "seen"), [("exit 3", 3), ("kill -SEGV $$", "SIGSEGV"), ("kill -PIPE $$", "SIGPIPE")])
+@pytest.mark.parametrize(
+    ("end", "seen"), [("exit 3", 3), ("kill -SEGV $$", "SIGSEGV"), ("kill -PIPE $$", "SIGPIPE")]
+)
 def test_a_program_that_fails_is_seen_from_outside(play: Any, end: str, seen: object) -> None:
     """Exit code and signal come from the process that forked it, and the others get their time to end."""
     lived = play(READY + f'[ "$RANKPROOF_RANK" = 0 ] || {end}\n')
     assert lived.ended(1) == seen
     finished = lived.findings["finished"]
     assert finished.failed_ranks == (1,)
-    assert finished.ranks[1].reason == f"it ended with {f'code {seen}' if isinstance(seen, int) else seen}"
+    assert (
+        finished.ranks[1].reason
+        == f"it ended with {f'code {seen}' if isinstance(seen, int) else seen}"
+    )
 
 
 @pytest.mark.slow
@@ -157,7 +175,10 @@ def test_a_program_that_hangs_is_stopped_without_being_asked_for_stacks(play: An
     assert len(lived.history.noted("rank.state", 0)) == 1
     sent = {seen.event.values["signal"] for seen in lived.history.served(None, "world.signalled")}
     assert sent == {"SIGKILL"}
-    assert all(part.reason == "it had not ended at the deadline" for part in lived.findings["finished"].ranks)
+    assert all(
+        part.reason == "it had not ended at the deadline"
+        for part in lived.findings["finished"].ranks
+    )
 
 
 def test_a_program_that_never_gets_ready_holds_the_others_at_the_line(play: Any) -> None:
@@ -208,7 +229,9 @@ def test_a_program_may_close_its_channel_long_before_it_ends(
 
 
 @pytest.mark.parametrize(("rights", "code"), [(0o755, 0), (0o644, 70)])
-def test_a_script_of_the_folder_can_be_the_program(play: Any, tmp_path: Path, rights: int, code: int) -> None:
+def test_a_script_of_the_folder_can_be_the_program(
+    play: Any, tmp_path: Path, rights: int, code: int
+) -> None:
     """The program itself may be a file of the arm; one that cannot be executed ends with its reason in the log."""
     (tmp_path / "code" / "own").write_text("#!/bin/sh\n" + READY)
     (tmp_path / "code" / "own").chmod(rights)
@@ -227,7 +250,11 @@ def test_what_a_rank_changes_in_its_folder_is_gone_with_its_world(play: Any) -> 
     """The digest of the folder is taken before the first rank is executed, and every world has a copy of its own."""
     script = READY + 'echo "# changed" >>"$RANKPROOF_CODE/lib.sh"\n'
     first, second = play(script), play(script)
-    folders = {lived.history.executed(rank).event.values["folder"] for lived in (first, second) for rank in (0, 1)}
+    folders = {
+        lived.history.executed(rank).event.values["folder"]
+        for lived in (first, second)
+        for rank in (0, 1)
+    }
     assert len(folders) == 1
 
 
@@ -241,9 +268,18 @@ def test_words_of_a_command_line(tmp_path: Path) -> None:
     def words(*given: str, **arguments: Any) -> list[str]:
         return command(given, code=tmp_path, arguments=arguments, path="/usr/bin:/bin")[1:]
 
-    assert words("sh", "-f", "sub/x.awk", "./own") == ["-f", f"{tmp_path}/sub/x.awk", f"{tmp_path}/own"]
+    assert words("sh", "-f", "sub/x.awk", "./own") == [
+        "-f",
+        f"{tmp_path}/sub/x.awk",
+        f"{tmp_path}/own",
+    ]
     assert words("sh", "{print}", "{a}", "n={n}", a="b c", n=[1]) == ["{print}", "b c", "n=[1]"]
-    assert words("sh", "../x", "/etc/hostname", "sub", "gone") == ["../x", "/etc/hostname", "sub", "gone"]
+    assert words("sh", "../x", "/etc/hostname", "sub", "gone") == [
+        "../x",
+        "/etc/hostname",
+        "sub",
+        "gone",
+    ]
     assert command(["own"], code=tmp_path, arguments={}, path="")[0] == f"{tmp_path}/own"
     with pytest.raises(FileNotFoundError, match="neither a file"):
         command(["nothing-of-the-kind"], code=tmp_path, arguments={}, path="/usr/bin")

@@ -19,7 +19,11 @@ Live = Callable[..., Any]
         ("raising:hostile", "ValueError", "raise ValueError(HOSTILE)"),
         ("raising:long", "ValueError", 'raise ValueError("x" * 1_000_000)'),
         ("raising:mute", "Mute", "raise Mute"),
-        ("raising:group", "ExceptionGroup", 'raise ExceptionGroup("both", [ValueError("one"), TypeError("two")])'),
+        (
+            "raising:group",
+            "ExceptionGroup",
+            'raise ExceptionGroup("both", [ValueError("one"), TypeError("two")])',
+        ),
         ("raising:deep", "RecursionError", "return down(level + 1) + 1"),
         ("raising:very_deep", "ValueError", 'raise ValueError("bottom")'),
         ("raising:chain", "RuntimeError", 'raise RuntimeError("no weights") from error'),
@@ -41,7 +45,9 @@ def test_what_was_raised_is_told(live: Live, entry: str, kind: str, source: str)
 
 def test_causes_and_members_of_a_group_are_told(live: Live) -> None:
     """What lies below an exception is in its description."""
-    assert live("raising:chain").error(0)["causes"] == [{"type": "KeyError", "message": "'weights'"}]
+    assert live("raising:chain").error(0)["causes"] == [
+        {"type": "KeyError", "message": "'weights'"}
+    ]
     members = [{"type": "ValueError", "message": "one"}, {"type": "TypeError", "message": "two"}]
     assert live("raising:group").error(0)["causes"] == members
 
@@ -57,7 +63,15 @@ def test_an_error_names_the_classes_it_descends_from(live: Live) -> None:
     """Whoever judges an error can tell its kin: a library's own class of `ConnectionResetError` is one."""
     error = live("raising:lost").error(1)
     assert error["mro"] == [
-        *("Lost", "ConnectionResetError", "ConnectionError", "OSError", "Exception", "BaseException", "object"),
+        *(
+            "Lost",
+            "ConnectionResetError",
+            "ConnectionError",
+            "OSError",
+            "Exception",
+            "BaseException",
+            "object",
+        ),
     ]
     assert error["ours"] is False
     assert live("raising:twisted").error(0)["mro"] == ["Exception", "BaseException", "object"]

@@ -16,7 +16,9 @@ from hypothesis import strategies as st
 from harness.world.below import requests
 from harness.world.below.requests import BATCH, Requests, send
 
-COUNTS = st.one_of(st.integers(0, 6), st.sampled_from([BATCH - 1, BATCH, BATCH + 1, 2 * BATCH, 2 * BATCH + 1, 600]))
+COUNTS = st.one_of(
+    st.integers(0, 6), st.sampled_from([BATCH - 1, BATCH, BATCH + 1, 2 * BATCH, 2 * BATCH + 1, 600])
+)
 
 
 @pytest.fixture(scope="module")
@@ -33,14 +35,21 @@ def inode(descriptor: int) -> int:
     return os.fstat(descriptor).st_ino
 
 
-@given(data=st.data(), counts=st.lists(COUNTS, min_size=1, max_size=4), piece=st.sampled_from([1, 7, 4096]))
+@given(
+    data=st.data(),
+    counts=st.lists(COUNTS, min_size=1, max_size=4),
+    piece=st.sampled_from([1, 7, 4096]),
+)
 @settings(max_examples=60, deadline=None)
 def test_every_request_arrives_with_its_own_descriptors(
     files: list[int], data: st.DataObject, counts: list[int], piece: int
 ) -> None:
     """Whatever the counts, and in whatever pieces the bytes are read: in order, and none lost, swapped or left over."""
     start = data.draw(st.integers(0, 6))
-    sent = [[files[(start + request + at) % 7] for at in range(count)] for request, count in enumerate(counts)]
+    sent = [
+        [files[(start + request + at) % 7] for at in range(count)]
+        for request, count in enumerate(counts)
+    ]
     ours, theirs = socket.socketpair()
     with ours, theirs, pytest.MonkeyPatch.context() as patch:
         patch.setattr(requests, "CHUNK", piece)
@@ -62,7 +71,9 @@ def test_every_request_arrives_with_its_own_descriptors(
                     for descriptor in descriptors:
                         os.close(descriptor)
         writer.join()
-    assert arrived == [(request, list(map(inode, descriptors))) for request, descriptors in enumerate(sent)]
+    assert arrived == [
+        (request, list(map(inode, descriptors))) for request, descriptors in enumerate(sent)
+    ]
     assert reader._received == []
 
 

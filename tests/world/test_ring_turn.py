@@ -15,7 +15,9 @@ from harness.backends.backend import LOOPBACK
 from harness.rank.process import inspect
 from harness.world.control.ports import PortLease
 
-pytestmark = pytest.mark.skipif(not sys.platform.startswith("linux"), reason="the turn is for Linux")
+pytestmark = pytest.mark.skipif(
+    not sys.platform.startswith("linux"), reason="the turn is for Linux"
+)
 ROOT = Path(__file__).parents[2]
 # A rank before the last: it stays in its turn until it is told to leave, as MLX stays in its call.
 RANK = """

@@ -26,7 +26,16 @@ pytestmark = pytest.mark.slow  # each is short; together they take longer than t
 
 Live = Callable[..., Any]
 ROOT = os.geteuid() == 0
-EMPTY = ["home", "home/.cache", "home/.config", "home/.local", "home/.local/share", "home/.local/state", "run", "tmp"]
+EMPTY = [
+    "home",
+    "home/.cache",
+    "home/.config",
+    "home/.local",
+    "home/.local/share",
+    "home/.local/state",
+    "run",
+    "tmp",
+]
 
 
 def own(names: list[str]) -> list[str]:
@@ -56,12 +65,16 @@ def test_programs_have_a_room_too(live: Live, tmp_path: Path) -> None:
         'printf \'{"event": "found", "values": {"left": "%s"}}\\n\' "$found" >&3\n'
     )
     for _ in range(2):
-        lived = live("", program=("sh", "rank.sh"), folder=tmp_path, backend="none", warm=False, size=1)
+        lived = live(
+            "", program=("sh", "rank.sh"), folder=tmp_path, backend="none", warm=False, size=1
+        )
         assert lived.passed, lived.findings
         assert lived.said(0, "found")[0].values["left"] == "0"
 
 
-def test_worlds_side_by_side_have_rooms_of_their_own(pool: ServerPool, order: Callable[..., Any], live: Live) -> None:
+def test_worlds_side_by_side_have_rooms_of_their_own(
+    pool: ServerPool, order: Callable[..., Any], live: Live
+) -> None:
     """Two worlds that live at the same time have two servers and two rooms."""
     both = threading.Barrier(2, timeout=60)
     seen: list[str] = []
@@ -69,9 +82,15 @@ def test_worlds_side_by_side_have_rooms_of_their_own(pool: ServerPool, order: Ca
     assert live("lodging:listing", warm=False, backend="none", size=1).passed
 
     def lane() -> None:
-        launch = order("lodging:spell", warm=False, size=1, backend="none", arguments={"names": ["TMPDIR"]})
-        capture = World(changed(launch, gates=("spelled",)), pool, on_gate=lambda *_: both.wait()).run()
-        seen.extend(event.values["values"]["TMPDIR"] for event in capture.events if event.name == "spelled")
+        launch = order(
+            "lodging:spell", warm=False, size=1, backend="none", arguments={"names": ["TMPDIR"]}
+        )
+        capture = World(
+            changed(launch, gates=("spelled",)), pool, on_gate=lambda *_: both.wait()
+        ).run()
+        seen.extend(
+            event.values["values"]["TMPDIR"] for event in capture.events if event.name == "spelled"
+        )
 
     lanes = [threading.Thread(target=lane) for _ in range(2)]
     for thread in lanes:
@@ -83,7 +102,15 @@ def test_worlds_side_by_side_have_rooms_of_their_own(pool: ServerPool, order: Ca
 
 
 @pytest.mark.parametrize(
-    "how", ["read-only", "links", "replaced", "removed", "odd", pytest.param("deep", marks=pytest.mark.slow)]
+    "how",
+    [
+        "read-only",
+        "links",
+        "replaced",
+        "removed",
+        "odd",
+        pytest.param("deep", marks=pytest.mark.slow),
+    ],
 )
 def test_hostile_leftovers_go(live: Live, tmp_path: Path, how: str) -> None:
     """Folders without rights, 1200 levels, links, a room that is a link or gone, sockets: the next room is empty.
@@ -101,14 +128,21 @@ def test_hostile_leftovers_go(live: Live, tmp_path: Path, how: str) -> None:
     assert (tmp_path / "mlx/precious").read_text() == "still here"
 
 
-@pytest.mark.skipif(not ROOT or shutil.which("chattr") is None, reason="makes a file immutable: needs root and chattr")
-def test_what_cannot_be_removed_is_said(order: Callable[..., Any], short_tmp: Path, monkeypatch: Any) -> None:
+@pytest.mark.skipif(
+    not ROOT or shutil.which("chattr") is None,
+    reason="makes a file immutable: needs root and chattr",
+)
+def test_what_cannot_be_removed_is_said(
+    order: Callable[..., Any], short_tmp: Path, monkeypatch: Any
+) -> None:
     """A room that cannot be emptied makes the next trial void, in words; the one after it has another room."""
     monkeypatch.setattr(tempfile, "tempdir", str(short_tmp))
     try:
         with ServerPool() as pool:
             wrecked, void, again = (
-                World(order(entry, warm=False, size=1, backend="none", arguments=arguments), pool).run()
+                World(
+                    order(entry, warm=False, size=1, backend="none", arguments=arguments), pool
+                ).run()
                 for entry, arguments in (
                     ("lodging:wreck", {"how": "immutable"}),
                     ("lodging:listing", {}),
@@ -116,10 +150,16 @@ def test_what_cannot_be_removed_is_said(order: Callable[..., Any], short_tmp: Pa
                 )
             )
         assert "wrecked" in {event.name for event in wrecked.events}
-        assert [event.name for event in void.events] == ["world.begin", "harness.error", "world.end"]
+        assert [event.name for event in void.events] == [
+            "world.begin",
+            "harness.error",
+            "world.end",
+        ]
         words = void.events[1].values["message"]
         assert "cannot be removed: home/pinned: Operation not permitted" in words
-        assert [event.values["names"] for event in again.events if event.name == "listing"] == [EMPTY]
+        assert [event.values["names"] for event in again.events if event.name == "listing"] == [
+            EMPTY
+        ]
         assert len(pool.left) == 1
         assert "pinned: Operation not permitted" in pool.left[0]
     finally:
@@ -137,7 +177,9 @@ def small_disk(short_tmp: Path) -> Iterator[Path]:
 
 
 @pytest.mark.slow
-@pytest.mark.skipif(not ROOT or not sys.platform.startswith("linux"), reason="mounts a tmpfs: needs root")
+@pytest.mark.skipif(
+    not ROOT or not sys.platform.startswith("linux"), reason="mounts a tmpfs: needs root"
+)
 def test_a_full_disk_is_emptied_or_said(
     order: Callable[..., Any], small_disk: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -147,8 +189,13 @@ def test_a_full_disk_is_emptied_or_said(
     with ServerPool() as pool:
         for _ in range(2):
             capture = World(launch, pool).run()
-            assert [event.values["full"] for event in capture.events if event.name == "filled"] == [True]
-        assert "listing" in {event.name for event in World(changed(launch, entry="lodging:listing"), pool).run().events}
+            assert [event.values["full"] for event in capture.events if event.name == "filled"] == [
+                True
+            ]
+        assert "listing" in {
+            event.name
+            for event in World(changed(launch, entry="lodging:listing"), pool).run().events
+        }
         with (small_disk / "more").open("wb") as file:
             free = os.statvfs(small_disk)
             os.posix_fallocate(file.fileno(), 0, free.f_bavail * free.f_frsize)
@@ -162,7 +209,9 @@ def test_a_keeper_that_is_killed_leaves_nobody_in_the_room(live: Live) -> None:
     """The server is asked before its room is used again: a daemon of the world before writes nothing into it."""
 
     def kill(world: World, event: Any) -> None:
-        keeper = int(Path(f"/proc/{world.pids[event.rank]}/stat").read_text().rpartition(")")[2].split()[1])
+        keeper = int(
+            Path(f"/proc/{world.pids[event.rank]}/stat").read_text().rpartition(")")[2].split()[1]
+        )
         os.kill(keeper, signal.SIGKILL)
 
     for _ in range(5):
@@ -176,7 +225,9 @@ def test_compiled_kernels_stay_with_the_lane(live: Live, tmp_path: Path) -> None
     pytest.importorskip("mlx.core")
     if shutil.which("g++") is None:
         pytest.skip("MLX compiles nothing without a compiler")
-    before, after = (live("lodging:compiled", size=1).said(0, "compiled")[0].values for _ in range(2))
+    before, after = (
+        live("lodging:compiled", size=1).said(0, "compiled")[0].values for _ in range(2)
+    )
     assert before["made"]
     assert before["made"] == after["made"]
     assert after["torch"]
@@ -185,7 +236,9 @@ def test_compiled_kernels_stay_with_the_lane(live: Live, tmp_path: Path) -> None
     assert own(live("lodging:listing", size=1).said(0, "listing")[0].values["names"]) == EMPTY
 
 
-def test_a_room_has_a_short_path(live: Live, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, short_tmp: Path) -> None:
+def test_a_room_has_a_short_path(
+    live: Live, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, short_tmp: Path
+) -> None:
     """A socket of multiprocessing fits below TMPDIR, however long the path of the harness's own temporary folder is."""
     assert live("lodging:listen", size=1).said(0, "listening")[0].values["length"] < 108
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
@@ -221,17 +274,37 @@ def test_toolchains_keep_what_the_home_folder_implied(
     ("env", "expected"),
     [
         ({}, {"HOME": "~", "XDG_CACHE_HOME": "~/.cache", "HF_HOME": "~/.cache/huggingface"}),
-        ({"HF_HOME": "/models"}, {"HOME": "~", "HF_HOME": "/models", "TORCH_HOME": "~/.cache/torch"}),
+        (
+            {"HF_HOME": "/models"},
+            {"HOME": "~", "HF_HOME": "/models", "TORCH_HOME": "~/.cache/torch"},
+        ),
         (
             {"XDG_CACHE_HOME": "/c"},
-            {"HOME": "~", "XDG_CACHE_HOME": "/c", "HF_HOME": "/c/huggingface", "XDG_DATA_HOME": "~/.local/share"},
+            {
+                "HOME": "~",
+                "XDG_CACHE_HOME": "/c",
+                "HF_HOME": "/c/huggingface",
+                "XDG_DATA_HOME": "~/.local/share",
+            },
         ),
-        ({"HOME": "/h"}, {"HOME": "/h", "XDG_STATE_HOME": "/h/.local/state", "HF_HOME": "/h/.cache/huggingface"}),
+        (
+            {"HOME": "/h"},
+            {"HOME": "/h", "XDG_STATE_HOME": "/h/.local/state", "HF_HOME": "/h/.cache/huggingface"},
+        ),
     ],
 )
-def test_what_the_scenario_sets_goes_first(live: Live, env: dict[str, str], expected: dict[str, str]) -> None:
+def test_what_the_scenario_sets_goes_first(
+    live: Live, env: dict[str, str], expected: dict[str, str]
+) -> None:
     """HF_HOME, XDG_CACHE_HOME or HOME of the scenario is what ranks get, with what follows from it."""
-    lived = live("lodging:spell", warm=False, size=1, backend="none", env=env, arguments={"names": list(expected)})
+    lived = live(
+        "lodging:spell",
+        warm=False,
+        size=1,
+        backend="none",
+        env=env,
+        arguments={"names": list(expected)},
+    )
     assert lived.said(0, "spelled")[0].values["values"] == expected
 
 
@@ -239,7 +312,9 @@ def test_one_rank_may_have_another_home(live: Live) -> None:
     """What a fault gives one rank takes the caches along that follow from it."""
     names = ["HOME", "HF_HOME"]
     variables = {1: {"HOME": "/other"}}
-    lived = live("lodging:spell", warm=False, backend="none", arguments={"names": names}, variables=variables)
+    lived = live(
+        "lodging:spell", warm=False, backend="none", arguments={"names": names}, variables=variables
+    )
     told = [lived.said(rank, "spelled")[0].values["values"] for rank in (0, 1)]
     assert told == [
         {"HOME": "~", "HF_HOME": "~/.cache/huggingface"},
@@ -253,23 +328,38 @@ def test_a_home_may_begin_with_files(live: Live, tmp_path: Path) -> None:
     home = {".config/tool/settings": tmp_path / "settings", "top": tmp_path / "settings"}
     for _ in range(2):
         lived = live("lodging:tell", size=1, home=home, arguments={"files": sorted(home)})
-        assert lived.said(0, "told")[0].values["text"] == '{".config/tool/settings": "one", "top": "one"}'
+        assert (
+            lived.said(0, "told")[0].values["text"]
+            == '{".config/tool/settings": "one", "top": "one"}'
+        )
 
 
-def test_a_home_may_be_the_users(live: Live, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_home_may_be_the_users(
+    live: Live, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """With a shared home ranks have HOME and TMPDIR of whoever runs them, and no variable of a room."""
     monkeypatch.setenv("HOME", str(tmp_path))
     (tmp_path / "mine").write_text("kept")
     names = ["HOME", "TMPDIR", "XDG_CACHE_HOME", "HF_HOME", "TORCHINDUCTOR_CACHE_DIR"]
     fresh: dict[str, Any] = {"warm": False, "backend": "none", "size": 1, "shared_home": True}
     for _ in range(2):
-        values = live("lodging:spell", arguments={"names": names}, **fresh).said(0, "spelled")[0].values["values"]
+        values = (
+            live("lodging:spell", arguments={"names": names}, **fresh)
+            .said(0, "spelled")[0]
+            .values["values"]
+        )
         assert values == {**dict.fromkeys(names), "HOME": "~", "TMPDIR": os.environ["TMPDIR"]}
-        told = live("lodging:tell", arguments={"files": ["mine"]}, **fresh).said(0, "told")[0].values["text"]
+        told = (
+            live("lodging:tell", arguments={"files": ["mine"]}, **fresh)
+            .said(0, "told")[0]
+            .values["text"]
+        )
         assert told == '{"mine": "kept"}'
 
 
-@pytest.mark.skipif(not ROOT, reason="becomes another user to meet rights that root does not: needs root")
+@pytest.mark.skipif(
+    not ROOT, reason="becomes another user to meet rights that root does not: needs root"
+)
 def test_removal_needs_no_rights_but_the_owners(short_tmp: Path) -> None:
     """Folders without any right go, for a user who is not root; what belongs to others stays and is named."""
     room = short_tmp / "room"
@@ -307,7 +397,9 @@ def test_a_link_is_never_followed(tmp_path: Path) -> None:
     assert sorted(path.name for path in tmp_path.rglob("*")) == ["file", "precious", "room"]
 
 
-def test_a_model_of_the_users_cache_is_named(live: Live, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_model_of_the_users_cache_is_named(
+    live: Live, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """A rank that finds no model offline: where the user's own cache has it, the trial says so, and only then."""
     monkeypatch.delenv("HF_HOME", raising=False)
     monkeypatch.delenv("HF_HUB_CACHE", raising=False)
@@ -321,6 +413,12 @@ def test_a_model_of_the_users_cache_is_named(live: Live, tmp_path: Path, monkeyp
         assert lived.error(0)["type"] == "LocalEntryNotFoundError"
         assert [values["models"] for values in noted] == ([named] if named else [])
         assert all(values["in_home"] is False for values in noted)
-    error = {"type": "OSError", "message": "We couldn't find them in the cached files.", "causes": []}
+    error = {
+        "type": "OSError",
+        "message": "We couldn't find them in the cached files.",
+        "causes": [],
+    }
     assert missed(error, given=["lab/tiny"], code=tmp_path) == ["lab/tiny"]
-    assert missed({**error, "message": "lab/tiny is broken"}, given=["lab/tiny"], code=tmp_path) == []
+    assert (
+        missed({**error, "message": "lab/tiny is broken"}, given=["lab/tiny"], code=tmp_path) == []
+    )

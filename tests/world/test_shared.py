@@ -22,7 +22,11 @@ RING = KINDS["mlx-ring"]
     [
         (True, "gloo"),
         # Fresh ranks that import torch take seconds.
-        pytest.param(False, "mlx-ring", marks=pytest.mark.skipif(RING.refusal(size=3) is not None, reason="no ring")),
+        pytest.param(
+            False,
+            "mlx-ring",
+            marks=pytest.mark.skipif(RING.refusal(size=3) is not None, reason="no ring"),
+        ),
     ],
 )
 def test_ranks_share_a_folder_that_is_empty_at_first_and_gone_afterwards(
@@ -47,9 +51,12 @@ def test_programs_share_one_too(live: Callable[..., Any], tmp_path: Path) -> Non
     code.mkdir()
     script = 'touch "$RANKPROOF_SHARED/rank-$RANKPROOF_RANK"\n' + READY
     script += (
-        'printf \'{"event": "left", "values": {"names": "%s"}}\\n\' "$(ls "$RANKPROOF_SHARED" | tr "\\n" " ")" >&3\n'
+        'printf \'{"event": "left", "values": {"names": "%s"}}\\n\' "$(ls "$RANKPROOF_SHARED" | tr'
+        ' "\\n" " ")" >&3\n'
     )
     (code / "rank.sh").write_text(script)
     lived = live("", program=("sh", "rank.sh"), folder=code, backend="none", warm=False, size=2)
     assert lived.passed, lived.findings
-    assert [lived.said(rank, "left")[0].values["names"] for rank in range(2)] == ["rank-0 rank-1 "] * 2
+    assert [lived.said(rank, "left")[0].values["names"] for rank in range(2)] == [
+        "rank-0 rank-1 "
+    ] * 2

@@ -39,8 +39,10 @@ STATED = {
     "silent_rank": READY,
     "wrong_value": "{check: value, ranks: every}",
     "peer_leaves": CLOSED,
-    "both_ends_are_the_bug": "{check: ready, ranks: [1], error: RuntimeError, source: context.group.barrier(), "
-    "also: [{ranks: [0], error: ValueError, message: no weights}]}",
+    "both_ends_are_the_bug": (
+        "{check: ready, ranks: [1], error: RuntimeError, source: context.group.barrier(), "
+        "also: [{ranks: [0], error: ValueError, message: no weights}]}"
+    ),
     "dies_of_a_signal": "{check: ready, ranks: [1], signal: SIGSEGV}",
     "leaves_with_a_code": "{check: ended, ranks: [1], code: 3}",
 }
@@ -49,19 +51,26 @@ SLIPS: dict[tuple[str, str], DeviationCode] = {
     ("missing_import", READY): DeviationCode.SLIP,
     ("missing_attribute", READY): DeviationCode.SLIP,
     ("misspelt_keyword", READY): DeviationCode.SLIP,
-    ("misspelt_keyword", "{check: ready, ranks: [1], source: 'return function(*args, **kwargs)'}"): DeviationCode.SLIP,
+    (
+        "misspelt_keyword",
+        "{check: ready, ranks: [1], source: 'return function(*args, **kwargs)'}",
+    ): DeviationCode.SLIP,
     ("subclass_of_a_slip", READY): DeviationCode.SLIP,
     ("emit_of_something_else", READY): DeviationCode.SLIP,
-    ("emit_of_something_else", "{check: ready, ranks: [1], error: ValueError, message: JSON}"): DeviationCode.SLIP,
+    (
+        "emit_of_something_else",
+        "{check: ready, ranks: [1], error: ValueError, message: JSON}",
+    ): DeviationCode.SLIP,
     ("setup_assert", READY): DeviationCode.UNSTATED_END,
     ("setup_assert", ASSERT): DeviationCode.OTHER_SOURCE,
     ("missing_file", READY): DeviationCode.UNSTATED_END,
     ("peer_slips_and_i_am_slow", READY): DeviationCode.OTHER_RANKS,
     ("peer_slips_and_i_am_slow", "{check: ready, ranks: every}"): DeviationCode.SLIP,
     ("peer_slips_and_i_notice", "{check: ready, ranks: every}"): DeviationCode.SLIP,
-    ("peer_falls_first", "{check: ready, ranks: every, error: AssertionError, source: assert context.rank == 0}"): (
-        DeviationCode.OTHER_ERROR
-    ),
+    (
+        "peer_falls_first",
+        "{check: ready, ranks: every, error: AssertionError, source: assert context.rank == 0}",
+    ): DeviationCode.OTHER_ERROR,
     ("out_of_memory", READY): DeviationCode.UNSTATED_END,
     ("out_of_memory", "{check: ready, ranks: [1], signal: SIGSEGV}"): DeviationCode.OTHER_SIGNAL,
     ("another_signal", "{check: ended, ranks: [1], signal: SIGSEGV}"): DeviationCode.OTHER_SIGNAL,
@@ -86,13 +95,17 @@ def judged(lived: Lived, must_fail: str, *, backend: str = "gloo") -> outcome.Tr
 
 
 @pytest.mark.parametrize("entry", STATED)
-def test_a_control_that_fails_as_its_bug_does_counts(live: Callable[..., Lived], entry: str) -> None:
+def test_a_control_that_fails_as_its_bug_does_counts(
+    live: Callable[..., Lived], entry: str
+) -> None:
     """The stated error, a silent rank, a wrong value, a peer that left, an end that `also` names, a signal, a code."""
     trial = judged(live(f"slipping:{entry}"), STATED[entry])
     assert trial.as_stated is True, trial.otherwise
 
 
-@pytest.mark.parametrize(("case", "code"), SLIPS.items(), ids=[f"{entry}-{code}" for (entry, _), code in SLIPS.items()])
+@pytest.mark.parametrize(
+    ("case", "code"), SLIPS.items(), ids=[f"{entry}-{code}" for (entry, _), code in SLIPS.items()]
+)
 def test_a_slip_in_a_control_is_told_as_what_it_is(
     live: Callable[..., Lived], case: tuple[str, str], code: DeviationCode
 ) -> None:

@@ -70,13 +70,19 @@ def family() -> Iterator[Family]:
 WAITS, COMPUTES = "import signal; signal.pause()", "while True: pass"
 
 
-def test_a_look_ends_at_the_first_rank_that_moves(family: Family, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_look_ends_at_the_first_rank_that_moves(
+    family: Family, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Where ranks compute, the rank that moved is asked first and the others not at all, nor any other process."""
     pids = family(COMPUTES, *[WAITS] * 6)
     asked: list[int] = []
     read = stillness.read_thread
-    monkeypatch.setattr(stillness, "read_thread", lambda pid, tid: asked.append(pid) or read(pid, tid))
-    monkeypatch.setattr(stillness, "processes", lambda: pytest.fail("every process of the machine was asked"))
+    monkeypatch.setattr(
+        stillness, "read_thread", lambda pid, tid: asked.append(pid) or read(pid, tid)
+    )
+    monkeypatch.setattr(
+        stillness, "processes", lambda: pytest.fail("every process of the machine was asked")
+    )
     found = watch()
     while f"process {pids[0]} " not in found.moved:  # the others come to their waits first
         found.look(pids[::-1])
@@ -123,7 +129,10 @@ def test_who_computes_without_a_processor_does_not_stand_still() -> None:
     pin = f"import os, threading; os.sched_setaffinity(0, {{{min(os.sched_getaffinity(0))}}})"
     spin = f"{pin}; print(flush=True)\nwhile True: pass"
     work = "    os.sched_setscheduler(0, os.SCHED_IDLE, os.sched_param(0))\n    while True: pass"
-    computes = f"{pin}\ndef work():\n    print(os.getpid(), flush=True)\n{work}\nthreading.Thread(target=work).start()"
+    computes = (
+        f"{pin}\ndef work():\n    print(os.getpid(),"
+        f" flush=True)\n{work}\nthreading.Thread(target=work).start()"
+    )
     # Below a shell of its own, because who hangs on the same keeper is looked at too.
     shell = ["sh", "-c", '"$0" -c "$1"; :', sys.executable, computes]
     with (
@@ -165,7 +174,9 @@ def test_a_wait_is_told_from_a_sleep(code: str, call: str, ends: bool) -> None:
     """The kernel's line of a real process tells the call, and whether it ends by itself within the minute."""
     read, write = os.pipe()
     line = f"import os; os.write({write}, b'x'); {code}"
-    child = subprocess.Popen([sys.executable, "-c", line], pass_fds=[write], stdin=subprocess.DEVNULL)
+    child = subprocess.Popen(
+        [sys.executable, "-c", line], pass_fds=[write], stdin=subprocess.DEVNULL
+    )
     try:
         os.read(read, 1)
         end = time.monotonic() + 20.0
@@ -219,7 +230,10 @@ def test_stacks_are_matched_with_the_kernels_threads(tmp_path: Path) -> None:
         done.set()
         worker.join()
     by_function = {
-        frame.function: found[stack.handle] for stack in stacks for frame in stack.frames if frame.function == "stand"
+        frame.function: found[stack.handle]
+        for stack in stacks
+        for frame in stack.frames
+        if frame.function == "stand"
     }
     assert by_function == {"stand": worker.native_id}
     assert found[threading.main_thread().ident or 0] == os.getpid()

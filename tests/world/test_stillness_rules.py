@@ -118,7 +118,9 @@ def test_a_window_begins_when_its_first_look_has_ended(monkeypatch: pytest.Monke
         (thread(said=call("rt_sigsuspend", 1)), "went on"),
     ],
 )
-def test_a_main_thread_that_does_not_stand(last: ThreadState, why: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_main_thread_that_does_not_stand(
+    last: ThreadState, why: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Any tick, page or switch moves it, and so does a wait that ends before the deadline or in a way unknown."""
     made = world(monkeypatch)
     made.show(0.0, {MAIN: thread()})
@@ -145,7 +147,9 @@ def test_a_thread_that_begins_or_ends_moves_the_world(monkeypatch: pytest.Monkey
     """And so does the rank that is not there any more."""
     made = world(monkeypatch)
     made.show(0.0, {MAIN: thread()})
-    assert made.show(1.0, {MAIN: thread(), HELPER: thread()}) == "a process or a thread began or ended"
+    assert (
+        made.show(1.0, {MAIN: thread(), HELPER: thread()}) == "a process or a thread began or ended"
+    )
     assert made.show(2.0, {MAIN: thread()}) == "a process or a thread began or ended"
     assert made.show(3.0, {HELPER: thread()}) == f"process {RANK} is not there"
 
@@ -216,7 +220,9 @@ def test_a_thread_that_asks_the_kernel_again_and_again(
     before = thread(user=1000, system=1000, faults=1000)
     made.show(0.0, {MAIN: thread(), HELPER: before})
     after = thread("R", user=1000 + user, system=1000 + system, faults=1000 + faults)
-    assert made.show(1.0, {MAIN: thread(), HELPER: after}) == ("" if spins else f"a thread of process {RANK} computes")
+    assert made.show(1.0, {MAIN: thread(), HELPER: after}) == (
+        "" if spins else f"a thread of process {RANK} computes"
+    )
     assert made.watch.spinning == ([Spinning(RANK, user, system)] if spins else [])
     made.show(1.1, {MAIN: thread(), HELPER: before})
     assert made.watch.spinning == []
@@ -244,7 +250,11 @@ def test_a_thread_that_was_busy_all_the_time(
     """For nine tenths of half a second or more, and it gave the processor away at most 25 times and once in a tick."""
     first = thread(user=7, system=9, switches=11, busy=3.0, at=1000.0)
     last = thread(
-        user=7 + ran // 2, system=9 + ran - ran // 2, switches=11 + switches, busy=3.0 + busy, at=1000.0 + passed
+        user=7 + ran // 2,
+        system=9 + ran - ran // 2,
+        switches=11 + switches,
+        busy=3.0 + busy,
+        at=1000.0 + passed,
     )
     assert spun(first, last) is is_spun
 
@@ -259,8 +269,12 @@ def test_a_main_thread_that_loops_as_stated(monkeypatch: pytest.MonkeyPatch) -> 
     assert made.watch.is_busy(*MAIN)
     assert made.watch.busy() == {RANK}
     assert made.watch.stood(*MAIN) == ""
-    assert made.show(2.0, {MAIN: BUSY._replace(user=90, busy=SECOND)}).endswith("is not always busy")
-    assert made.show(2.5, {MAIN: BUSY._replace(user=90, busy=SECOND)}).endswith("is not always busy")
+    assert made.show(2.0, {MAIN: BUSY._replace(user=90, busy=SECOND)}).endswith(
+        "is not always busy"
+    )
+    assert made.show(2.5, {MAIN: BUSY._replace(user=90, busy=SECOND)}).endswith(
+        "is not always busy"
+    )
 
 
 def test_a_loop_that_nobody_stated_moves(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -291,7 +305,10 @@ def test_a_python_thread_that_loops_did_not_stand(monkeypatch: pytest.MonkeyPatc
 
 def test_a_main_thread_that_polls(monkeypatch: pytest.MonkeyPatch) -> None:
     """It may idle in short waits where its function is named, and where it is not named it may not."""
-    for polls, why in (([RANK], ""), ([], f"process {RANK} sleeps in epoll_pwait, which ends by itself")):
+    for polls, why in (
+        ([RANK], ""),
+        ([], f"process {RANK} sleeps in epoll_pwait, which ends by itself"),
+    ):
         made = world(monkeypatch)
         made.watch.polls = polls
         made.show(0.0, {MAIN: thread(said=poll(0.5))})
@@ -345,7 +362,9 @@ def doubt(monkeypatch: pytest.MonkeyPatch, first: ThreadState, *, seen_for: floa
         ("X", poll(2.0), ""),
     ],
 )
-def test_a_wait_of_a_thread_beside_is_a_doubt(state: str, said: str, why: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_wait_of_a_thread_beside_is_a_doubt(
+    state: str, said: str, why: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """From as long as the window until the deadline; one that runs or has ended waits for nothing."""
     found = doubt(monkeypatch, thread(state, said=said))
     assert found.endswith(why)
@@ -374,7 +393,9 @@ def test_a_wait_until_a_moment_is_as_long_as_it_was_seen(
     """Where a call is given a moment and no span, it is counted from when the thread came to that place."""
     made = world(monkeypatch)
     until = Wait("futex", made.watch.begun + 2.0)
-    monkeypatch.setattr(stillness, "waits_in", lambda _pid, line, **_: until if line == UNKNOWN else NOBODY)
+    monkeypatch.setattr(
+        stillness, "waits_in", lambda _pid, line, **_: until if line == UNKNOWN else NOBODY
+    )
     there = thread(said=UNKNOWN)
     if since:
         made.show(0.0, {MAIN: thread(), HELPER: thread()})
@@ -392,7 +413,10 @@ def test_the_doubt_of_a_main_thread_is_not_told_here(monkeypatch: pytest.MonkeyP
 
 def test_a_look_that_takes_too_long_is_given_up(monkeypatch: pytest.MonkeyPatch) -> None:
     """After its last moment no further thread is read, and nothing stands still; at that moment one still is."""
-    for until, why in ((100.0, ""), (99.9, "a look at all its threads took longer than the time that was left")):
+    for until, why in (
+        (100.0, ""),
+        (99.9, "a look at all its threads took longer than the time that was left"),
+    ):
         made = world(monkeypatch)
         made.show(0.0, {MAIN: thread()})
         made.watch.look([RANK], until=until)

@@ -13,7 +13,17 @@ import time
 import pytest
 
 from harness.world.control import waits
-from harness.world.control.waits import NUMBERS, Ended, Unreadable, Wait, ahead, catches, memory, sleeps_in, waits_in
+from harness.world.control.waits import (
+    NUMBERS,
+    Ended,
+    Unreadable,
+    Wait,
+    ahead,
+    catches,
+    memory,
+    sleeps_in,
+    waits_in,
+)
 
 NOBODY = 999_999_999
 BEGUN = 1000.0
@@ -121,7 +131,9 @@ def test_a_sleep_until_a_moment() -> None:
     assert wait.span is None
 
 
-@pytest.mark.parametrize("name", ["rt_sigtimedwait", "io_uring_enter", "mq_timedreceive", "recvmmsg"])
+@pytest.mark.parametrize(
+    "name", ["rt_sigtimedwait", "io_uring_enter", "mq_timedreceive", "recvmmsg"]
+)
 def test_a_call_whose_end_is_not_told(name: str) -> None:
     """It is taken to end at any time, and to be unknown."""
     assert waits_of(name) == Wait(name, BEGUN, is_known=False)
@@ -130,7 +142,9 @@ def test_a_call_whose_end_is_not_told(name: str) -> None:
     )
 
 
-@pytest.mark.parametrize("name", ["pause", "rt_sigsuspend", "wait4", "waitid", "flock", "fcntl", "openat"])
+@pytest.mark.parametrize(
+    "name", ["pause", "rt_sigsuspend", "wait4", "waitid", "flock", "fcntl", "openat"]
+)
 def test_a_call_that_only_somebody_else_ends(name: str) -> None:
     """It outlasts every moment."""
     wait = waits_of(name)
@@ -205,7 +219,9 @@ def test_a_copy_of_the_a_socket_is_another_descriptor() -> None:
         ("futex", (0, 0, 0, 99), False),
     ],
 )
-def test_who_waits_for_nothing_but_time(name: str, arguments: tuple[int, ...], *, sleeps: bool) -> None:
+def test_who_waits_for_nothing_but_time(
+    name: str, arguments: tuple[int, ...], *, sleeps: bool
+) -> None:
     """A sleep, or a call that asks no descriptor and ends; every other one waits for somebody."""
     assert sleeps_in(line(name, *arguments)) == (name if sleeps else "")
 
@@ -241,10 +257,15 @@ def test_handlers_are_told_by_their_signal() -> None:
     assert not catches(NOBODY, signal.SIGUSR2)
 
 
-def test_the_clock_of_a_test_host_is_counted_where_it_was_used(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_clock_of_a_test_host_is_counted_where_it_was_used(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     """A host's own monotonic clock is ahead of ours; the time of day is the same everywhere."""
     monkeypatch.setattr(waits, "ahead", lambda _pid: 1000.0)
-    for operation, clock, away in ((BITSET, time.CLOCK_MONOTONIC, 1000.0), (LOCK_PI, time.CLOCK_REALTIME, 0.0)):
+    for operation, clock, away in (
+        (BITSET, time.CLOCK_MONOTONIC, 1000.0),
+        (LOCK_PI, time.CLOCK_REALTIME, 0.0),
+    ):
         given = Timespec(int(time.clock_gettime(clock)) + 2000, 0)
         wait = waits_of("futex", 0, operation, 0, given.address)
         assert wait.ends == pytest.approx(time.monotonic() + 2000.0 - away, abs=2.0)

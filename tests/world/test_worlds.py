@@ -24,15 +24,24 @@ from tests.world.conftest import ENGINES
 Live = Callable[..., Any]
 
 
-@pytest.mark.parametrize("size", [1, 2, 3, *(pytest.param(size, marks=pytest.mark.slow) for size in range(4, 9))])
+@pytest.mark.parametrize(
+    "size", [1, 2, 3, *(pytest.param(size, marks=pytest.mark.slow) for size in range(4, 9))]
+)
 def test_every_size_is_a_whole_group(live: Live, size: int) -> None:
     """Worlds of one to eight ranks meet, and the backend itself reports every rank and the size."""
     lived = live("calm:gather", size=size)
     assert lived.passed
     for rank in range(size):
         met = lived.said(rank, "met")[0].values
-        assert met == {"ranks": [str(other) for other in range(size)], "lengths": list(range(1, size + 1))}
-        assert lived.said(rank, "backend.ready")[0].values == {"backend": "gloo", "rank": rank, "size": size}
+        assert met == {
+            "ranks": [str(other) for other in range(size)],
+            "lengths": list(range(1, size + 1)),
+        }
+        assert lived.said(rank, "backend.ready")[0].values == {
+            "backend": "gloo",
+            "rank": rank,
+            "size": size,
+        }
     pids = {lived.history.served(rank, "rank.started")[0].event.pid for rank in range(size)}
     assert len(pids) == size
     assert os.getpid() not in pids
@@ -44,7 +53,9 @@ def test_fresh_ranks_are_the_same_ranks(live: Live) -> None:
     """A new interpreter per rank gives the same group, and the same life."""
     lived = live("calm:gather", warm=False)
     assert lived.passed
-    assert [event.name for event in lived.capture.events if event.by == "rank" and event.rank == 0] == [
+    assert [
+        event.name for event in lived.capture.events if event.by == "rank" and event.rank == 0
+    ] == [
         "rank.begin",
         "backend.ready",
         "subject.loaded",
@@ -71,7 +82,10 @@ def test_seeds_are_the_ranks_own_and_repeat(live: Live) -> None:
     """Ranks draw different numbers; the same seeds draw the same again."""
     once, again = live("calm:numbers"), live("calm:numbers")
     other = live("calm:numbers", seeds=[7, 2**64 - 1])
-    drawn = [[lived.said(rank, "drawn")[0].values["numbers"] for rank in (0, 1)] for lived in (once, again, other)]
+    drawn = [
+        [lived.said(rank, "drawn")[0].values["numbers"] for rank in (0, 1)]
+        for lived in (once, again, other)
+    ]
     assert drawn[0] == drawn[1] != drawn[2]
     assert drawn[0][0] != drawn[0][1]
 
@@ -80,7 +94,9 @@ def test_a_rank_sees_the_allow_list_only(live: Live) -> None:
     """A secret of the harness is not in a rank's environment, the scenario's variables are; its folder is its own."""
     assert "SECRET_TOKEN" in os.environ
     for _ in range(2):
-        lived = live("calm:surroundings", arguments={"names": ["SECRET_TOKEN", "MINE"]}, env={"MINE": "x"})
+        lived = live(
+            "calm:surroundings", arguments={"names": ["SECRET_TOKEN", "MINE"]}, env={"MINE": "x"}
+        )
         assert lived.passed
         found = [lived.said(rank, "surroundings")[0].values for rank in (0, 1)]
         assert found[0]["variables"] == {"SECRET_TOKEN": None, "MINE": "x"}
@@ -108,7 +124,11 @@ def test_a_rank_holds_no_descriptor_of_another(live: Live) -> None:
     """Two ranks share nothing but what the server itself had open: a lost keeper or rank is always noticed."""
     lived = live("calm:descriptors", size=3)
     pipes = [
-        {target for target in lived.said(rank, "descriptors")[0].values["open"].values() if target.startswith("pipe:")}
+        {
+            target
+            for target in lived.said(rank, "descriptors")[0].values["open"].values()
+            if target.startswith("pipe:")
+        }
         for rank in range(3)
     ]
     assert not pipes[0] & pipes[1]
@@ -206,9 +226,13 @@ def test_a_full_disk_or_missing_folder_is_the_harness_error(
     assert str(Path.home()) not in error.values["message"]
 
 
-def test_a_missing_interpreter_is_a_clear_error(monkeypatch: pytest.MonkeyPatch, ground: Path) -> None:
+def test_a_missing_interpreter_is_a_clear_error(
+    monkeypatch: pytest.MonkeyPatch, ground: Path
+) -> None:
     """A server that cannot be started leaves no folder and no descriptor."""
-    monkeypatch.setattr("harness.world.control.server_handle.interpreter", lambda _python: ["/nowhere/python"])
+    monkeypatch.setattr(
+        "harness.world.control.server_handle.interpreter", lambda _python: ["/nowhere/python"]
+    )
     before, folders = len(list(Path("/proc/self/fd").iterdir())), set(ground.iterdir())
     with pytest.raises(ServerFailed, match="could not be started"):
         Server(ServerKey(warm=True, environment=()))
@@ -216,9 +240,13 @@ def test_a_missing_interpreter_is_a_clear_error(monkeypatch: pytest.MonkeyPatch,
     assert set(ground.iterdir()) == folders
 
 
-def test_a_server_that_ends_in_its_start_says_its_last_words(monkeypatch: pytest.MonkeyPatch, ground: Path) -> None:
+def test_a_server_that_ends_in_its_start_says_its_last_words(
+    monkeypatch: pytest.MonkeyPatch, ground: Path
+) -> None:
     """What a server printed before it died is in the error; the next request starts another."""
-    monkeypatch.setattr("harness.world.control.server_handle.BOOT", "raise SystemExit('torch is broken here')")
+    monkeypatch.setattr(
+        "harness.world.control.server_handle.BOOT", "raise SystemExit('torch is broken here')"
+    )
     with ServerPool() as pool:
         for _ in range(2):
             with pytest.raises(ServerFailed, match="torch is broken here"):
@@ -230,7 +258,9 @@ def test_a_server_that_ended_before_its_folder_was_there_says_its_last_words(
     monkeypatch: pytest.MonkeyPatch, ground: Path
 ) -> None:
     """Nobody reads what it is sent then, and what it printed is in the error all the same."""
-    monkeypatch.setattr("harness.world.control.server_handle.BOOT", "raise SystemExit('torch is broken here')")
+    monkeypatch.setattr(
+        "harness.world.control.server_handle.BOOT", "raise SystemExit('torch is broken here')"
+    )
     before = {child.pid for child in psutil.Process().children()}
     link = driver.link
 
@@ -293,7 +323,10 @@ def test_worlds_in_a_row_and_in_two_lanes(
     assert len(found) == len(seconds) // 2
     assert all(names.count("met") == 4 and "harness.error" not in names for names in found)
     walls = sorted(lived.seconds for lived in seconds)
-    print(f"\nworlds of four: median {walls[len(walls) // 2] * 1000:.0f} ms, max {walls[-1] * 1000:.0f} ms")
+    print(
+        f"\nworlds of four: median {walls[len(walls) // 2] * 1000:.0f} ms, max"
+        f" {walls[-1] * 1000:.0f} ms"
+    )
 
 
 def all_of(lived: Any, name: str) -> list[Event]:
@@ -319,7 +352,9 @@ def test_the_line_opens_when_a_rank_cannot_join(live: Live) -> None:
         if event.rank == 2:
             world.signal(signal.SIGKILL, rank=2)
 
-    lived = live("calm:gather", size=3, gates=("rank.begin",), on_gate=kill_rank_2, after_failure=0.5)
+    lived = live(
+        "calm:gather", size=3, gates=("rank.begin",), on_gate=kill_rank_2, after_failure=0.5
+    )
     assert not all_of(lived, "world.deadline")
     assert lived.ended(2) == "SIGKILL"
 

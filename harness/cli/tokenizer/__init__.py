@@ -20,7 +20,18 @@ from harness.forms.text import visible
 if TYPE_CHECKING:
     from harness.tokenizer.problem import Unreadable
 
-COMMANDS = ("identity", "diff", "parity", "contract", "resolve", "fetch", "lock", "verify", "cache", "doctor")
+COMMANDS = (
+    "identity",
+    "diff",
+    "parity",
+    "contract",
+    "resolve",
+    "fetch",
+    "lock",
+    "verify",
+    "cache",
+    "doctor",
+)
 ABSENT = 3
 STRICT = 4
 DAMAGED = 5
@@ -33,7 +44,9 @@ def arguments(parser: argparse.ArgumentParser) -> None:
     for name in COMMANDS:
         command = _module(name)
         command.arguments(
-            commands.add_parser(name, help=command.HELP, description=(command.__doc__ or "").partition("\n")[2])
+            commands.add_parser(
+                name, help=command.HELP, description=(command.__doc__ or "").partition("\n")[2]
+            )
         )
 
 
@@ -61,12 +74,19 @@ def say_what_is_damaged(command: str, *paths: Path) -> None:
 
     for path in paths:
         if (said := damage(path)) is not None:
-            print(f"rankproof tokenizer {command}: warning: {visible(f'{path}: {said}')}", file=sys.stderr)
+            print(
+                f"rankproof tokenizer {command}: warning: {visible(f'{path}: {said}')}",
+                file=sys.stderr,
+            )
 
 
 def serialised_without_library(*paths: Path) -> str | None:
     """What is missing to read these, if one of them is a tokenizer.json; every other format needs no library."""
-    return missing("tokenizers") if any(path.is_dir() or path.suffix == ".json" for path in paths) else None
+    return (
+        missing("tokenizers")
+        if any(path.is_dir() or path.suffix == ".json" for path in paths)
+        else None
+    )
 
 
 def _module(name: str) -> ModuleType:

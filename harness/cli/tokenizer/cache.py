@@ -31,18 +31,32 @@ def arguments(parser: argparse.ArgumentParser) -> None:
     actions = parser.add_subparsers(dest="action", metavar="ACTION", required=True)
     cache(actions.add_parser("path", help="print where it is"))
     ls = actions.add_parser("ls", help="list the snapshots, the newest first")
-    check = actions.add_parser("verify", help="read every byte; exits 1 if something is not as its manifest says")
-    check.add_argument("--huggingface", action="store_true", help="read the blobs of huggingface_hub's cache too")
-    prune = actions.add_parser("prune", help="remove what is old and not among the newest; passes over what is in use")
-    prune.add_argument("--older-than", type=duration, default=30.0 * DAY, metavar="TIME", help="(default: 30d)")
-    prune.add_argument("--keep-newest", type=_count, default=10, metavar="N", help="so many stay (default: 10)")
+    check = actions.add_parser(
+        "verify", help="read every byte; exits 1 if something is not as its manifest says"
+    )
+    check.add_argument(
+        "--huggingface", action="store_true", help="read the blobs of huggingface_hub's cache too"
+    )
+    prune = actions.add_parser(
+        "prune", help="remove what is old and not among the newest; passes over what is in use"
+    )
+    prune.add_argument(
+        "--older-than", type=duration, default=30.0 * DAY, metavar="TIME", help="(default: 30d)"
+    )
+    prune.add_argument(
+        "--keep-newest", type=_count, default=10, metavar="N", help="so many stay (default: 10)"
+    )
     prune.add_argument("--dry-run", action="store_true", help="only say what would go")
-    aside = actions.add_parser("quarantine", help="put damaged snapshots aside, where nothing is loaded from")
+    aside = actions.add_parser(
+        "quarantine", help="put damaged snapshots aside, where nothing is loaded from"
+    )
     for action in (ls, prune, aside):
         cache(action)
     asking(check)
     for action in (ls, check):
-        action.add_argument("--json", action="store_true", help="one line of JSON for each, for machines")
+        action.add_argument(
+            "--json", action="store_true", help="one line of JSON for each, for machines"
+        )
 
 
 def _count(text: str) -> int:
@@ -66,7 +80,9 @@ def main(options: argparse.Namespace) -> int:
     }
     try:
         decided(options)
-        return actions[options.action](SnapshotStore(Path(options.cache) if options.cache else snapshots()), options)
+        return actions[options.action](
+            SnapshotStore(Path(options.cache) if options.cache else snapshots()), options
+        )
     except Undecided as error:
         return refused("tokenizer cache", error)
     except LoadError as error:
@@ -87,10 +103,20 @@ def _ls(store: SnapshotStore, options: argparse.Namespace) -> int:
         if options.json:
             hub = one.manifest.endpoint if one.manifest else None
             files = len(one.manifest.files) if one.manifest else None
-            row = {"snapshot": one.words, "hub": hub, "folder": str(one.place), "files": files, "bytes": one.size}
+            row = {
+                "snapshot": one.words,
+                "hub": hub,
+                "folder": str(one.place),
+                "files": files,
+                "bytes": one.size,
+            }
             print(json.dumps({**row, "days": days, "harm": one.harm}))
             continue
-        what = f"{len(one.manifest.files)} files, {one.size:,} bytes" if one.manifest else f"unreadable: {one.harm}"
+        what = (
+            f"{len(one.manifest.files)} files, {one.size:,} bytes"
+            if one.manifest
+            else f"unreadable: {one.harm}"
+        )
         print(f"{one.words}\n    {what}, fetched {days} days ago\n    {one.place}")
     for place, why in set_aside(store):
         print(f"put aside: {place}\n    {why}", file=sys.stderr)
@@ -122,13 +148,21 @@ def _verify(store: SnapshotStore, options: argparse.Namespace) -> int:
     for one in cached_snapshots(store):
         # Another hub than the one that is asked cannot vouch for it.
         is_own = one.manifest is not None and one.manifest.endpoint == own
-        wire = HubClient(endpoint=own, token=stored_token(None), deadline=until) if own and is_own else None
-        known = "every byte is as the hub lists it" if wire else "every byte is as its manifest says"
+        wire = (
+            HubClient(endpoint=own, token=stored_token(None), deadline=until)
+            if own and is_own
+            else None
+        )
+        known = (
+            "every byte is as the hub lists it" if wire else "every byte is as its manifest says"
+        )
         say(one.words, snapshot_harm(store, one, wire=wire), known)
     if options.huggingface:
         for blob in HubCache.of_user().blobs():
             known = (
-                "every byte is as its name says" if len(blob.name) in DIGESTS else "its name is no digest: not compared"
+                "every byte is as its name says"
+                if len(blob.name) in DIGESTS
+                else "its name is no digest: not compared"
             )
             say(str(blob), harm_of_blob(blob), known)
     return worst
@@ -137,7 +171,9 @@ def _verify(store: SnapshotStore, options: argparse.Namespace) -> int:
 def _prune(store: SnapshotStore, options: argparse.Namespace) -> int:
     from harness.tokenizer.loading.cache import prune
 
-    went = prune(store, older_than=options.older_than, keep_newest=options.keep_newest, dry=options.dry_run)
+    went = prune(
+        store, older_than=options.older_than, keep_newest=options.keep_newest, dry=options.dry_run
+    )
     outcome = "would go" if options.dry_run else "gone"
     for snapshot in went:
         print(f"{snapshot.place}: {f'stays: {snapshot.why_not}' if snapshot.why_not else outcome}")

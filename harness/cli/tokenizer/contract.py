@@ -22,24 +22,43 @@ SHOWN = 5
 
 def arguments(parser: argparse.ArgumentParser) -> None:
     """What the command takes."""
-    parser.add_argument("tokenizer", metavar="TOKENIZER", help="as A of parity: files, folders, http://…")
-    parser.add_argument("--golden", type=Path, required=True, metavar="FILE", help="the golden file")
-    parser.add_argument("--record", action="store_true", help="write the golden file; it must not be there")
-    parser.add_argument("--texts", type=int, default=500, metavar="N", help="how many to generate (default: 500)")
+    parser.add_argument(
+        "tokenizer", metavar="TOKENIZER", help="as A of parity: files, folders, http://…"
+    )
+    parser.add_argument(
+        "--golden", type=Path, required=True, metavar="FILE", help="the golden file"
+    )
+    parser.add_argument(
+        "--record", action="store_true", help="write the golden file; it must not be there"
+    )
+    parser.add_argument(
+        "--texts", type=int, default=500, metavar="N", help="how many to generate (default: 500)"
+    )
     parser.add_argument("--seed", type=int, default=0, help="of the generated texts (default: 0)")
-    parser.add_argument("--json", action="store_true", help="a list of what differs as JSON, for machines")
+    parser.add_argument(
+        "--json", action="store_true", help="a list of what differs as JSON, for machines"
+    )
 
 
 def main(options: argparse.Namespace) -> int:
     """Record, or compare and print what differs."""
     from harness.tokenizer.discovery import admit
     from harness.tokenizer.engines import Engine, EngineFailed
-    from harness.tokenizer.engines.parity import changed_ids, read_golden, record_golden, write_golden
+    from harness.tokenizer.engines.parity import (
+        changed_ids,
+        read_golden,
+        record_golden,
+        write_golden,
+    )
     from harness.tokenizer.loading.intact import unchanged
     from harness.tokenizer.problem import Unreadable
 
     if options.record and options.golden.exists():
-        return give_up("tokenizer contract", f"{options.golden}: is there already; remove it to make it anew", USAGE)
+        return give_up(
+            "tokenizer contract",
+            f"{options.golden}: is there already; remove it to make it anew",
+            USAGE,
+        )
     try:
         if not options.record:
             contract = read_golden(options.golden)
@@ -55,7 +74,10 @@ def main(options: argparse.Namespace) -> int:
                 rows = changed_ids(engine, contract)
         if options.record:
             write_golden(made, options.golden)
-            print(f"{options.golden}: {plural(len(made.texts), 'text')} with ids from {made.made_with}")
+            print(
+                f"{options.golden}: {plural(len(made.texts), 'text')} with ids from"
+                f" {made.made_with}"
+            )
             return PASS
     except Unreadable as error:
         return unreadable("contract", error)
@@ -69,7 +91,13 @@ def main(options: argparse.Namespace) -> int:
     if not rows:
         print(f"{plural(len(contract.texts), 'text')}: the ids are those of {contract.made_with}")
         return PASS
-    print(f"{len(rows)} of {plural(len(contract.texts), 'text')} have other ids than with {contract.made_with}")
+    print(
+        f"{len(rows)} of {plural(len(contract.texts), 'text')} have other ids than with"
+        f" {contract.made_with}"
+    )
     for row, now in sorted(rows, key=lambda one: len(one[0].text))[:SHOWN]:
-        print(f"    {visible(ascii(row.text))} ({row.mode})\n      golden  {row.ids}\n      now     {now}")
+        print(
+            f"    {visible(ascii(row.text))} ({row.mode})\n      golden  {row.ids}\n      now    "
+            f" {now}"
+        )
     return FAIL

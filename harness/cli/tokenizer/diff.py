@@ -27,10 +27,17 @@ LIBRARIES = ()
 
 def arguments(parser: argparse.ArgumentParser) -> None:
     """What the command takes."""
-    parser.add_argument("first", type=Path, metavar="A", help="a folder with a tokenizer.json, or a file of any format")
+    parser.add_argument(
+        "first",
+        type=Path,
+        metavar="A",
+        help="a folder with a tokenizer.json, or a file of any format",
+    )
     parser.add_argument("second", type=Path, metavar="B", help="another")
     parser.add_argument(
-        "--semantic", action="store_true", help="only what can change ids, names of special tokens or chat templates"
+        "--semantic",
+        action="store_true",
+        help="only what can change ids, names of special tokens or chat templates",
     )
     parser.add_argument("--json", action="store_true", help="a list as JSON, for machines")
 
@@ -60,7 +67,11 @@ def main(options: argparse.Namespace) -> int:
     for one in differences:
         _print(one)
     if code == PASS:
-        print("the same" if not options.semantic else "the same ids for every text, the same names and chat templates")
+        print(
+            "the same"
+            if not options.semantic
+            else "the same ids for every text, the same names and chat templates"
+        )
     elif code == INCONCLUSIVE:
         print("not decided: what both say is the same; `rankproof tokenizer parity` tries texts")
     return code

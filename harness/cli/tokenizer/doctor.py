@@ -25,10 +25,18 @@ LIBRARIES = ("tokenizers",)
 
 def arguments(parser: argparse.ArgumentParser) -> None:
     """What the command takes."""
-    parser.add_argument("--models", type=Path, required=True, metavar="PATH", help="a folder of GGUF files, or one")
-    parser.add_argument("--tokenizer", type=Path, metavar="PATH", help="the tokenizer of all of them")
-    parser.add_argument("--strict", action="store_true", help="what could not be tried is a finding too")
-    parser.add_argument("--json", action="store_true", help="one line of JSON for each model, for machines")
+    parser.add_argument(
+        "--models", type=Path, required=True, metavar="PATH", help="a folder of GGUF files, or one"
+    )
+    parser.add_argument(
+        "--tokenizer", type=Path, metavar="PATH", help="the tokenizer of all of them"
+    )
+    parser.add_argument(
+        "--strict", action="store_true", help="what could not be tried is a finding too"
+    )
+    parser.add_argument(
+        "--json", action="store_true", help="one line of JSON for each model, for machines"
+    )
 
 
 def main(options: argparse.Namespace) -> int:

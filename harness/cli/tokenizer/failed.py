@@ -47,7 +47,10 @@ def tell(command: str, error: LoadError) -> None:
         cause = cause.__cause__
     for request in error.requests:
         if request.problem:
-            print(f"  {request.method} {request.path}, attempt {request.attempt}: {request.problem}", file=sys.stderr)
+            print(
+                f"  {request.method} {request.path}, attempt {request.attempt}: {request.problem}",
+                file=sys.stderr,
+            )
     for line in error.logs[-LAST_LINES:]:
         seen = "".join(letter if letter.isprintable() else ascii(letter)[1:-1] for letter in line)
         print(f"  {seen}", file=sys.stderr)
@@ -66,9 +69,15 @@ def code_of(error: LoadError) -> int:
     )
 
     cause = error.__cause__
-    by_errno = _BY_ERRNO.get(cause.errno or 0, INCONCLUSIVE) if isinstance(cause, OSError) else INCONCLUSIVE
+    by_errno = (
+        _BY_ERRNO.get(cause.errno or 0, INCONCLUSIVE)
+        if isinstance(cause, OSError)
+        else INCONCLUSIVE
+    )
     if isinstance(error, HubFailed):
-        return BYTES if isinstance(error, BytesDiffer) else _BY_STATUS.get(error.status or 0, NETWORK)
+        return (
+            BYTES if isinstance(error, BytesDiffer) else _BY_STATUS.get(error.status or 0, NETWORK)
+        )
     kinds: dict[type[LoadError], int] = {
         SourceRefused: USAGE,
         LockTimeout: LOCKED,

@@ -32,17 +32,24 @@ DEFAULT_LOCK = "tokenizer.lock.json"
 
 def arguments(parser: argparse.ArgumentParser) -> None:
     """What the command takes."""
-    parser.add_argument("source", nargs="?", metavar="SOURCE", help="org/model or org/model@REVISION on the hub")
+    parser.add_argument(
+        "source", nargs="?", metavar="SOURCE", help="org/model or org/model@REVISION on the hub"
+    )
     parser.add_argument(
         "--file",
         action="append",
         default=[],
         dest="files",
         metavar="NAME",
-        help="this file, such as a model's; several times for several (default: all of the tokenizer)",
+        help=(
+            "this file, such as a model's; several times for several (default: all of the"
+            " tokenizer)"
+        ),
     )
     parser.add_argument("--revision", metavar="REV", help="branch, tag or commit (default: main)")
-    parser.add_argument("--lock", type=Path, metavar="FILE", help="fetch exactly what a lock file says, models too")
+    parser.add_argument(
+        "--lock", type=Path, metavar="FILE", help="fetch exactly what a lock file says, models too"
+    )
     parser.add_argument(
         "--for-models",
         type=Path,
@@ -50,10 +57,16 @@ def arguments(parser: argparse.ArgumentParser) -> None:
         help="find the tokenizer of each GGUF model, and fetch what is not here",
     )
     parser.add_argument(
-        "--strict", action="store_true", help="a tokenizer that only the model itself holds is not enough (exit code 4)"
+        "--strict",
+        action="store_true",
+        help="a tokenizer that only the model itself holds is not enough (exit code 4)",
     )
-    parser.add_argument("--max-bytes", type=bytes_, metavar="SIZE", help="the most that is fetched (default: 1GiB)")
-    parser.add_argument("--json", action="store_true", help="one line of JSON for each snapshot, for machines")
+    parser.add_argument(
+        "--max-bytes", type=bytes_, metavar="SIZE", help="the most that is fetched (default: 1GiB)"
+    )
+    parser.add_argument(
+        "--json", action="store_true", help="one line of JSON for each snapshot, for machines"
+    )
     hub(parser)
 
 
@@ -68,7 +81,15 @@ def main(options: argparse.Namespace) -> int:
             return _for_models(options, lock)
         for source, revision, names, model in _wanted(options, lock):
             with progress(sys.stderr) as seen:
-                made = get(options, source, revision=revision, names=names, lock=lock, model=model, seen=seen)
+                made = get(
+                    options,
+                    source,
+                    revision=revision,
+                    names=names,
+                    lock=lock,
+                    model=model,
+                    seen=seen,
+                )
             say(made, as_json=options.json)
     except Undecided as error:
         return refused("tokenizer fetch", error)
@@ -79,7 +100,9 @@ def main(options: argparse.Namespace) -> int:
     return PASS
 
 
-def _wanted(options: argparse.Namespace, lock: Lock | None) -> Iterator[tuple[str, str | None, list[str], str | None]]:
+def _wanted(
+    options: argparse.Namespace, lock: Lock | None
+) -> Iterator[tuple[str, str | None, list[str], str | None]]:
     """Source, revision, names and model file of every snapshot that is asked for."""
     from harness.tokenizer.loading import SourceRefused
 
@@ -98,7 +121,10 @@ def _wanted(options: argparse.Namespace, lock: Lock | None) -> Iterator[tuple[st
     yield lock.repository, None, [], None
     for one in lock.models:
         if one.repository is None:
-            print(f"{one.path}: the lock has its digest, and no repository to fetch it from", file=sys.stderr)
+            print(
+                f"{one.path}: the lock has its digest, and no repository to fetch it from",
+                file=sys.stderr,
+            )
         else:
             yield one.repository, None, [], one.path
 
@@ -110,7 +136,10 @@ def _for_models(options: argparse.Namespace, lock: Lock | None) -> int:
     from harness.tokenizer.problem import Unreadable
 
     if options.source is not None or options.files or options.revision:
-        raise SourceRefused("--for-models finds out by itself what to fetch: leave SOURCE, --file and --revision out")
+        raise SourceRefused(
+            "--for-models finds out by itself what to fetch: leave SOURCE, --file and"
+            " --revision out"
+        )
     models = models_below(options.for_models)
     if not models:
         raise SourceRefused(f"{options.for_models} holds no GGUF file")
@@ -130,7 +159,9 @@ def _for_models(options: argparse.Namespace, lock: Lock | None) -> int:
     return worst
 
 
-def getter(options: argparse.Namespace, seen: Progress | None) -> Callable[[str, Lock | None], Fetched]:
+def getter(
+    options: argparse.Namespace, seen: Progress | None
+) -> Callable[[str, Lock | None], Fetched]:
     """What fetches a tokenizer with what the command line says."""
 
     def fetched(source: str, bound: Lock | None) -> Fetched:
@@ -147,13 +178,21 @@ def _served(model: Path, served: Served, *, strict: bool, as_json: bool) -> int:
         code = ABSENT
     if as_json:
         place = str(chosen.path) if chosen else None
-        row = {"model": str(model), "tokenizer": place, "proven": served.resolution.proven, "said": served.said}
+        row = {
+            "model": str(model),
+            "tokenizer": place,
+            "proven": served.resolution.proven,
+            "said": served.said,
+        }
         print(json.dumps(row))
         return code
     for said in served.said:
         print(f"rankproof tokenizer fetch: {model}: {said}", file=sys.stderr)
     if chosen is None:
-        print(f"{model}: no tokenizer of it was found; `rankproof tokenizer resolve --explain` says why")
+        print(
+            f"{model}: no tokenizer of it was found; `rankproof tokenizer resolve --explain`"
+            " says why"
+        )
     elif served.resolution.proven:
         print(f"{model}: {chosen.path}: {chosen.reasons[0]}")
     else:
@@ -214,8 +253,15 @@ def say(made: Fetched, *, as_json: bool, stream: TextIO | None = None) -> None:
         print(json.dumps(row))
         return
     total = sum(file.size for file in made.files)
-    how = f"{received:,} bytes in {len(made.requests)} requests" if made.requests else "all of it was here"
-    print(f"{made.repository.name}@{made.commit}: {len(made.files)} files, {total:,} bytes; {how}", file=stream)
+    how = (
+        f"{received:,} bytes in {len(made.requests)} requests"
+        if made.requests
+        else "all of it was here"
+    )
+    print(
+        f"{made.repository.name}@{made.commit}: {len(made.files)} files, {total:,} bytes; {how}",
+        file=stream,
+    )
     print(made.folder, file=stream)
 
 
@@ -232,7 +278,12 @@ def progress(stream: TextIO) -> Iterator[Progress | None]:
     from harness.forms.text import visible
 
     console = Console(file=getattr(stream, "bare", stream))
-    columns = (TextColumn("{task.description}", markup=False), BarColumn(), DownloadColumn(), TimeRemainingColumn())
+    columns = (
+        TextColumn("{task.description}", markup=False),
+        BarColumn(),
+        DownloadColumn(),
+        TimeRemainingColumn(),
+    )
     tasks: dict[str, TaskID] = {}
     with Bars(*columns, console=console, transient=True) as bars:
 

@@ -20,7 +20,10 @@ WIDEST = 100
 def arguments(parser: argparse.ArgumentParser) -> None:
     """What the command takes."""
     parser.add_argument(
-        "path", type=Path, metavar="PATH", help="a folder with a tokenizer.json, or a file of any format"
+        "path",
+        type=Path,
+        metavar="PATH",
+        help="a folder with a tokenizer.json, or a file of any format",
     )
     parser.add_argument("--json", action="store_true", help="one line of JSON, for machines")
 

@@ -30,10 +30,17 @@ MODEL_BYTES = 1 << 42
 
 def arguments(parser: argparse.ArgumentParser) -> None:
     """What the command takes."""
-    parser.add_argument("source", metavar="SOURCE", help="org/model on the hub, or a folder (./, / or ~ first)")
+    parser.add_argument(
+        "source", metavar="SOURCE", help="org/model on the hub, or a folder (./, / or ~ first)"
+    )
     parser.add_argument("--revision", metavar="REV", help="branch, tag or commit (default: main)")
     parser.add_argument(
-        "-o", "--output", type=Path, default=Path(DEFAULT), metavar="FILE", help=f"the lock file (default: {DEFAULT})"
+        "-o",
+        "--output",
+        type=Path,
+        default=Path(DEFAULT),
+        metavar="FILE",
+        help=f"the lock file (default: {DEFAULT})",
     )
     parser.add_argument(
         "--model",
@@ -48,7 +55,9 @@ def arguments(parser: argparse.ArgumentParser) -> None:
 def sources(parser: argparse.ArgumentParser) -> None:
     """Options of every command that loads."""
     parser.add_argument(
-        "--trust-remote-code", action="store_true", help="run code beside the tokenizer; a hub's only at a commit"
+        "--trust-remote-code",
+        action="store_true",
+        help="run code beside the tokenizer; a hub's only at a commit",
     )
     asking(parser)
 
@@ -91,7 +100,12 @@ def _models(options: argparse.Namespace, tokenizer: Path) -> tuple[ModelRecord, 
     """
     from harness.tokenizer.loading import fetch
     from harness.tokenizer.loading.source import Limits
-    from harness.tokenizer.model_files import record_of_file, records_of_fetched, require_tokenizer, sorted_records
+    from harness.tokenizer.model_files import (
+        record_of_file,
+        records_of_fetched,
+        require_tokenizer,
+        sorted_records,
+    )
 
     found: list[ModelRecord] = []
     for text in options.model:

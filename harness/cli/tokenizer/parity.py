@@ -28,10 +28,18 @@ MOST_CORPUS = 64 << 20
 
 def arguments(parser: argparse.ArgumentParser) -> None:
     """What the command takes."""
-    parser.add_argument("first", metavar="A", help="a tokenizer.json, its folder, a .model or .gguf file, or http://…")
+    parser.add_argument(
+        "first",
+        metavar="A",
+        help="a tokenizer.json, its folder, a .model or .gguf file, or http://…",
+    )
     parser.add_argument("second", metavar="B", help="another")
-    parser.add_argument("--corpus", type=Path, metavar="FILE", help="more texts: the lines of a file")
-    parser.add_argument("--texts", type=int, default=2000, metavar="N", help="how many to generate (default: 2000)")
+    parser.add_argument(
+        "--corpus", type=Path, metavar="FILE", help="more texts: the lines of a file"
+    )
+    parser.add_argument(
+        "--texts", type=int, default=2000, metavar="N", help="how many to generate (default: 2000)"
+    )
     parser.add_argument("--seed", type=int, default=0, help="of the generated texts (default: 0)")
     parser.add_argument("--json", action="store_true", help="one object as JSON, for machines")
 
@@ -67,11 +75,16 @@ def main(options: argparse.Namespace) -> int:
 
 def _print(found: EngineParity) -> None:
     print(f"A  {found.engines[0]}\nB  {found.engines[1]}")
-    asked = f"{plural(found.texts, 'text')} in the modes {', '.join(found.modes)} (seed {found.seed})"
+    asked = (
+        f"{plural(found.texts, 'text')} in the modes {', '.join(found.modes)} (seed {found.seed})"
+    )
     if (one := found.mismatch) is None:
         print(f"the same ids for {asked}")
         return
-    print(f"{found.differing} differ of {asked}; the shortest, mode {one.mode}, from id number {one.at} on:")
+    print(
+        f"{found.differing} differ of {asked}; the shortest, mode {one.mode}, from id number"
+        f" {one.at} on:"
+    )
     print(f"    {visible(ascii(one.text) if not one.text.isprintable() else repr(one.text))}")
     for side, ids in (("A", one.first), ("B", one.second)):
         print(f"      {side}  {visible(str(ids))}")

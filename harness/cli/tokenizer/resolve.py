@@ -28,11 +28,23 @@ LIBRARIES = ()
 def arguments(parser: argparse.ArgumentParser) -> None:
     """What the command takes."""
     parser.add_argument("model", type=Path, metavar="MODEL.gguf", help="the model file")
-    parser.add_argument("--tokenizer", type=Path, metavar="PATH", help="the only candidate: a file or a folder")
-    parser.add_argument("--explain", action="store_true", help="print every candidate with every reason")
-    parser.add_argument("--strict", action="store_true", help="take only what is proven by another file (exit code 4)")
     parser.add_argument(
-        "--cache", type=Path, action="append", metavar="FOLDER", help="look here, not in the usual caches (repeatable)"
+        "--tokenizer", type=Path, metavar="PATH", help="the only candidate: a file or a folder"
+    )
+    parser.add_argument(
+        "--explain", action="store_true", help="print every candidate with every reason"
+    )
+    parser.add_argument(
+        "--strict",
+        action="store_true",
+        help="take only what is proven by another file (exit code 4)",
+    )
+    parser.add_argument(
+        "--cache",
+        type=Path,
+        action="append",
+        metavar="FOLDER",
+        help="look here, not in the usual caches (repeatable)",
     )
     parser.add_argument("--json", action="store_true", help="one object as JSON, for machines")
 
@@ -47,7 +59,9 @@ def main(options: argparse.Namespace) -> int:
         decided(options)
         # What the environment names is our own cache alone: the hub's is asked beside it.
         caches = [options.cache, hub_cache()] if isinstance(options.cache, Path) else options.cache
-        found = resolve(options.model, tokenizer=options.tokenizer, caches=caches, strict=options.strict)
+        found = resolve(
+            options.model, tokenizer=options.tokenizer, caches=caches, strict=options.strict
+        )
     except Undecided as error:
         return refused("tokenizer resolve", error)
     except Unreadable as error:
@@ -59,7 +73,10 @@ def main(options: argparse.Namespace) -> int:
         return code
     if found.chosen is not None:
         how = "proven: " if found.proven else ""
-        print(f"{visible(str(found.chosen.path))} ({found.chosen.origin}): {how}{visible(found.chosen.reasons[0])}")
+        print(
+            f"{visible(str(found.chosen.path))} ({found.chosen.origin}):"
+            f" {how}{visible(found.chosen.reasons[0])}"
+        )
         for reason in () if options.explain else found.chosen.reasons[1:]:
             print(f"    {visible(reason)}")
     else:

@@ -55,13 +55,22 @@ def decided(options: argparse.Namespace, *, told: bool = True) -> argparse.Names
     except ValueError as error:
         raise Undecided(str(error)) from None
     folder = os.environ.get(CACHE)
-    if getattr(options, "cache", 0) is None and folder and not os.environ.get("RANKPROOF_TOKENIZERS"):
+    if (
+        getattr(options, "cache", 0) is None
+        and folder
+        and not os.environ.get("RANKPROOF_TOKENIZERS")
+    ):
         options.cache = Path(folder).expanduser() / "tokenizers"
     if getattr(options, "deadline", 0) is None:
         options.deadline = _seconds(os.environ.get(TIMEOUT, ""))
     if told:
-        for name in sorted(name for name in os.environ if name.startswith(PREFIX) and name not in READ):
-            print(f"rankproof: the variable {name} is not read; these are: {', '.join(READ)}", file=sys.stderr)
+        for name in sorted(
+            name for name in os.environ if name.startswith(PREFIX) and name not in READ
+        ):
+            print(
+                f"rankproof: the variable {name} is not read; these are: {', '.join(READ)}",
+                file=sys.stderr,
+            )
     return options
 
 
@@ -90,9 +99,16 @@ def cache(parser: argparse.ArgumentParser) -> None:
 
 def asking(parser: argparse.ArgumentParser) -> None:
     """Which hub is asked, for how long, or that none is."""
-    parser.add_argument("--endpoint", metavar="URL", help="the hub (default: HF_ENDPOINT, else the public one)")
+    parser.add_argument(
+        "--endpoint", metavar="URL", help="the hub (default: HF_ENDPOINT, else the public one)"
+    )
     cache(parser)
-    parser.add_argument("--deadline", type=duration, metavar="TIME", help="for everything that waits (default: 2min)")
+    parser.add_argument(
+        "--deadline",
+        type=duration,
+        metavar="TIME",
+        help="for everything that waits (default: 2min)",
+    )
     parser.add_argument("--offline", action="store_true", help="make no request")
 
 
@@ -100,7 +116,11 @@ def hub(parser: argparse.ArgumentParser) -> None:
     """And how files are taken."""
     asking(parser)
     parser.add_argument(
-        "--lock-timeout", type=duration, default=60.0, metavar="TIME", help="for another process (default: 1min)"
+        "--lock-timeout",
+        type=duration,
+        default=60.0,
+        metavar="TIME",
+        help="for another process (default: 1min)",
     )
     parser.add_argument(
         "--no-hub-cache",
@@ -131,4 +151,6 @@ def _quantity(parse: Callable[[str], T], text: str) -> T:
         return parse(text)
     except PydanticCustomError as error:
         meant = (error.context or {}).get("suggestion")
-        raise argparse.ArgumentTypeError(f"{error}{f'; did you mean {meant}?' if meant else ''}") from None
+        raise argparse.ArgumentTypeError(
+            f"{error}{f'; did you mean {meant}?' if meant else ''}"
+        ) from None

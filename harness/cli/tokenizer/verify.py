@@ -20,12 +20,23 @@ LIBRARIES = ("huggingface_hub", "tokenizers", "transformers")
 
 def arguments(parser: argparse.ArgumentParser) -> None:
     """What the command takes."""
-    parser.add_argument("source", metavar="SOURCE", help="a folder (./, / or ~ first), or org/model as in the lock")
     parser.add_argument(
-        "--lock", type=Path, default=Path(DEFAULT), metavar="FILE", help=f"the lock file (default: {DEFAULT})"
+        "source", metavar="SOURCE", help="a folder (./, / or ~ first), or org/model as in the lock"
     )
     parser.add_argument(
-        "--model", type=Path, action="append", default=[], metavar="FILE", help="a model file that the lock must hold"
+        "--lock",
+        type=Path,
+        default=Path(DEFAULT),
+        metavar="FILE",
+        help=f"the lock file (default: {DEFAULT})",
+    )
+    parser.add_argument(
+        "--model",
+        type=Path,
+        action="append",
+        default=[],
+        metavar="FILE",
+        help="a model file that the lock must hold",
     )
     sources(parser)
 

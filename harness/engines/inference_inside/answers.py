@@ -72,7 +72,9 @@ class _Reading:
         decided: of each phase by how much routers and indexers were decided.
     """
 
-    def __init__(self, context: Any, engine: Engine, request: Request, *, quiet: bool, routing: Any) -> None:
+    def __init__(
+        self, context: Any, engine: Engine, request: Request, *, quiet: bool, routing: Any
+    ) -> None:
         self._context = context
         self._engine = engine
         self._request = request
@@ -81,7 +83,9 @@ class _Reading:
         self.routed: list[Any] = []
         self.decided: dict[str, Any] = {}
 
-    def prefill(self, prompt: Sequence[int], size: int, *, number: int) -> tuple[Any, dict[str, Any]]:
+    def prefill(
+        self, prompt: Sequence[int], size: int, *, number: int
+    ) -> tuple[Any, dict[str, Any]]:
         """Read the prompt in chunks: its logits, None on a rank without, and what is kept of the layers."""
         engine = self._engine
         if not self._quiet:
@@ -103,7 +107,9 @@ class _Reading:
         if not self._quiet:
             self._context.emit("prefill.end")
         prefill = engine.together(parts) if engine.has_logits else None
-        return prefill, {layer: engine.together([chunk[layer] for chunk in layers]) for layer in layers[0]}
+        return prefill, {
+            layer: engine.together([chunk[layer] for chunk in layers]) for layer in layers[0]
+        }
 
     def decode(
         self, prefill: Any, steps: int, *, at: int, given: Sequence[int] | None, dice: random.Random
@@ -114,13 +120,19 @@ class _Reading:
         rows = list[Any]()
         last = prefill
         while len(ids) < steps:
-            chosen = choose(engine.numbers(last[-1]), self._request.sampling, dice) if engine.has_logits else None
+            chosen = (
+                choose(engine.numbers(last[-1]), self._request.sampling, dice)
+                if engine.has_logits
+                else None
+            )
             ids.append(engine.agree(chosen))
             if len(ids) == steps:
                 break
             if not self._quiet:
                 self._context.emit("decode.begin")
-            last = self._step([given[len(ids) - 1] if given is not None else ids[-1]], at + len(ids) - 1)
+            last = self._step(
+                [given[len(ids) - 1] if given is not None else ids[-1]], at + len(ids) - 1
+            )
             rows.append(last)
             if not self._quiet:
                 self._context.emit("decode.end")
@@ -143,7 +155,9 @@ class _Reading:
 def _told(engine: Engine, request: Request) -> dict[str, Any]:
     """What is kept of the layers in the last step, each by its name."""
     left = engine.hidden() if request.hidden != "none" else {}
-    found = {name: state for name, state in left.items() if request.hidden == "parts" or name.isdecimal()}
+    found = {
+        name: state for name, state in left.items() if request.hidden == "parts" or name.isdecimal()
+    }
     if request.routing != OWN:
         found |= {f"{layer}.{ROUTER}": scores for layer, scores in engine.scores().items()}
     return found
@@ -193,7 +207,11 @@ def envelope(
                 for variant in ways[number]:
                     if variant.order is order:
                         other = again(
-                            prompt, number=number, fed=fed[number], chunk=variant.chunk, routing=routings[number]
+                            prompt,
+                            number=number,
+                            fed=fed[number],
+                            chunk=variant.chunk,
+                            routing=routings[number],
                         )
                         _variant(context, variant, other, number)
 
@@ -215,7 +233,9 @@ class Variant:
     chunk: int | None
 
 
-def asked(request: Request, prompt: Sequence[int], number: int, orders: Sequence[Order]) -> list[Variant]:
+def asked(
+    request: Request, prompt: Sequence[int], number: int, orders: Sequence[Order]
+) -> list[Variant]:
     """Those of a prompt: other chunks, each order, and what may be in both."""
     half = max(1, len(prompt) // 2)
     chunks = sorted({1, half, len(prompt)} - {request.prefill_chunk or len(prompt)})
@@ -228,7 +248,9 @@ def asked(request: Request, prompt: Sequence[int], number: int, orders: Sequence
         ways.append((order.words, order, None))
         if order.chunked and chunks:
             ways.append((f"{order.words}, prefill in chunks of {half}", order, half))
-    found = [Variant(count, words, order, chunk) for count, (words, order, chunk) in enumerate(ways)]
+    found = [
+        Variant(count, words, order, chunk) for count, (words, order, chunk) in enumerate(ways)
+    ]
     if request.envelope == "some":
         return [variant for variant in found if (variant.count - SOME * number) % len(found) < SOME]
     return found
@@ -254,16 +276,24 @@ def sensitivity(
                 keep(context, f"sensitivity.{count}.decode.logits.{number}", other.decode)
                 for layer, values in _of_last(other.hidden):
                     context.keep(f"sensitivity.{count}.hidden.{layer}.{number}", values)
-        context.emit("sensitivity", defect=count, size=size, what="the matrices of the last layer too large")
+        context.emit(
+            "sensitivity", defect=count, size=size, what="the matrices of the last layer too large"
+        )
 
 
 def _of_last(hidden: dict[str, Any]) -> list[tuple[str, Any]]:
     """What the last layer gave, and its parts."""
     last = max((int(name.partition(".")[0]) for name in hidden), default=0)
-    return [(name, values) for name, values in sorted(hidden.items()) if int(name.partition(".")[0]) == last]
+    return [
+        (name, values)
+        for name, values in sorted(hidden.items())
+        if int(name.partition(".")[0]) == last
+    ]
 
 
-def influence(context: Any, engine: Engine, request: Request, prompt: Sequence[int], *, routing: Any) -> None:
+def influence(
+    context: Any, engine: Engine, request: Request, prompt: Sequence[int], *, routing: Any
+) -> None:
     """Read the first prompt once more for each rank, whose share is changed meanwhile, and no other's."""
     again = partial(answer, context, engine, request, steps=0, quiet=True)
     for rank in range(context.size):

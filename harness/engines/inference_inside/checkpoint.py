@@ -17,7 +17,18 @@ INDEX = "model.safetensors.index.json"
 # How the names of tokenizers' files begin, those of sentencepiece and tiktoken among them.
 TOKENIZERS = ("tokenizer", "vocab", "merges", "spiece", "sentencepiece", "tekken", "qwen.tiktoken")
 PATTERN = "model*.safetensors"
-WIDTHS = {"F64": 8, "F32": 4, "F16": 2, "BF16": 2, "I64": 8, "I32": 4, "I16": 2, "I8": 1, "U8": 1, "BOOL": 1}
+WIDTHS = {
+    "F64": 8,
+    "F32": 4,
+    "F16": 2,
+    "BF16": 2,
+    "I64": 8,
+    "I32": 4,
+    "I16": 2,
+    "I8": 1,
+    "U8": 1,
+    "BOOL": 1,
+}
 
 
 @dataclass(frozen=True)
@@ -75,15 +86,26 @@ def stored(folder: str) -> dict[str, Stored]:
     for path in files:
         for name, tensor in header(path).items():
             if name in found:
-                raise ValueError(f"{name} lies in {found[name].file.name} and in {path.name}: remove one of them")
+                raise ValueError(
+                    f"{name} lies in {found[name].file.name} and in {path.name}: remove one of them"
+                )
             found[name] = tensor
     for name, file in named.items():
         if name not in found or found[name].file.name != file:
-            raise ValueError(f"{INDEX} says that {file} holds {name}, which it does not: fetch both of one revision")
+            raise ValueError(
+                f"{INDEX} says that {file} holds {name}, which it does not: fetch both of one"
+                " revision"
+            )
     if named and (lost := sorted(found.keys() - named.keys())):
-        raise ValueError(f"{INDEX} does not name {lost[0]}, which {found[lost[0]].file.name} holds: fetch it again")
+        raise ValueError(
+            f"{INDEX} does not name {lost[0]}, which {found[lost[0]].file.name} holds: fetch it"
+            " again"
+        )
     if not named and place.joinpath("model.safetensors") not in files:
-        raise ValueError(f"{place.name} has {files[0].name} and no {INDEX}, which says what belongs to it: fetch it")
+        raise ValueError(
+            f"{place.name} has {files[0].name} and no {INDEX}, which says what belongs to it:"
+            " fetch it"
+        )
     return found
 
 
@@ -99,7 +121,10 @@ def demand_index(folder: str) -> None:
         ValueError: it is not there.
     """
     if not Path(folder, INDEX).is_file():
-        raise ValueError(f"mlx-lm's pipeline reads {INDEX}, which is not in {Path(folder).name}: convert the model")
+        raise ValueError(
+            f"mlx-lm's pipeline reads {INDEX}, which is not in {Path(folder).name}: convert the"
+            " model"
+        )
 
 
 def _index(path: Path) -> dict[str, str]:
@@ -142,7 +167,9 @@ def header(path: Path) -> dict[str, Stored]:
             for name, entry in entries.items()
         }
     except (ValueError, KeyError, TypeError, IndexError, AttributeError) as error:
-        raise ValueError(f"{path.name} is not a safetensors file that can be read ({error}): fetch it again") from None
+        raise ValueError(
+            f"{path.name} is not a safetensors file that can be read ({error}): fetch it again"
+        ) from None
     for name, tensor in found.items():
         if tensor.end > many:
             raise ValueError(f"{path.name} ends within {name}: it was cut off; fetch it again")
@@ -150,5 +177,8 @@ def header(path: Path) -> dict[str, Stored]:
             tensor.end - tensor.begin != math.prod(tensor.shape) * WIDTHS.get(tensor.dtype, 0)
             and tensor.dtype in WIDTHS
         ):
-            raise ValueError(f"{path.name} holds {name} in another number of bytes than its shape: fetch it again")
+            raise ValueError(
+                f"{path.name} holds {name} in another number of bytes than its shape: fetch it"
+                " again"
+            )
     return found

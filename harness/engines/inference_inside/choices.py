@@ -69,7 +69,9 @@ class Margins:
     """
 
     def __init__(self, model: nn.Module) -> None:
-        self._names: Mapping[int, str] = {id(module): name for name, module in model.named_modules()}
+        self._names: Mapping[int, str] = {
+            id(module): name for name, module in model.named_modules()
+        }
         self._columns: dict[Place, int] = {}
         self._routers: set[str] = set()
         self._steps: list[tuple[int, dict[Place, Tensor]]] = []
@@ -126,18 +128,26 @@ class Margins:
             return None
         empty = torch.tensor(torch.inf)
         return torch.cat(
-            [torch.stack([noted.get(place, empty).expand(many) for place in places], 1) for many, noted in steps]
+            [
+                torch.stack([noted.get(place, empty).expand(many) for place in places], 1)
+                for many, noted in steps
+            ]
         ).float()
 
     def _note(self, place: Place, margins: Tensor, *, anew: bool = False) -> None:
         self._columns.setdefault(place, len(self._columns))
         noted = self._steps[-1][1]
-        noted[place] = margins if anew or place not in noted else torch.minimum(noted[place], margins)
+        noted[place] = (
+            margins if anew or place not in noted else torch.minimum(noted[place], margins)
+        )
 
     def _by_token(self, margins: Tensor) -> Tensor:
         """The least margin of each of the last tokens; where a row's token cannot be told, of all."""
         rows = self._batch * self._tokens
-        if margins.ndim > 1 and (margins.shape[0], margins.shape[-1]) == (self._batch, self._tokens):
+        if margins.ndim > 1 and (margins.shape[0], margins.shape[-1]) == (
+            self._batch,
+            self._tokens,
+        ):
             found = margins[-1].reshape(-1, self._tokens).amin(0)
         elif margins.shape[-1] == rows:
             found = margins.reshape(-1, rows).amin(0)
@@ -217,11 +227,20 @@ class Routers:
     """
 
     def __init__(
-        self, config: Any, stored: Collection[str], *, layers: tuple[int, int], margins: Margins | None = None
+        self,
+        config: Any,
+        stored: Collection[str],
+        *,
+        layers: tuple[int, int],
+        margins: Margins | None = None,
     ) -> None:
         self._experts = _number(config, NUMBERS)
         self._best = _number(config, CHOSEN)
-        self.all = sorted({int(match[1]) for name in stored if (match := EXPERT.search(name))}) if self._best else []
+        self.all = (
+            sorted({int(match[1]) for name in stored if (match := EXPERT.search(name))})
+            if self._best
+            else []
+        )
         self.own = [layer for layer in self.all if layers[0] <= layer < layers[1]]
         self.scores: list[Tensor] = []
         self.chosen: list[Tensor] = []
@@ -235,7 +254,9 @@ class Routers:
         names: tuple[str, ...] = ("topk",) if self.own else ()
         if self._margins is not None:
             names = ("topk", "max")
-        self._whole = [(place, name, getattr(place, name)) for name in names for place in (torch, Tensor)]
+        self._whole = [
+            (place, name, getattr(place, name)) for name in names for place in (torch, Tensor)
+        ]
         for place, name, whole in self._whole:
             setattr(place, name, self._watching(whole, count=name == "topk"))
 

@@ -63,7 +63,9 @@ def spoil(share: TransformersShare, defect: str) -> None:
     """
     if (share.size > 1 or defect in AT_ONE) and not DEFECTS[defect](share):
         how = "split by layers" if share.stage is not None else "split in every layer"
-        raise ValueError(f"{type(share.model).__name__}, {how}, has nothing that the defect {defect} is about")
+        raise ValueError(
+            f"{type(share.model).__name__}, {how}, has nothing that the defect {defect} is about"
+        )
 
 
 def stale() -> Change:
@@ -93,7 +95,9 @@ def _message(change: Callable[[], Change]) -> Callable[[TransformersShare], bool
 
     def act(share: TransformersShare) -> bool:
         if share.stage is None:
-            return _summed_anew(share.layers[0], share, change() if share.is_last else None, biased=False)
+            return _summed_anew(
+                share.layers[0], share, change() if share.is_last else None, biased=False
+            )
         if share.is_last:
             share.stage.altered = change()
         return True
@@ -102,11 +106,17 @@ def _message(change: Callable[[], Change]) -> Callable[[TransformersShare], bool
 
 
 def _bias_per_rank(share: TransformersShare) -> bool:
-    done = [_summed_anew(layer, share, None, biased=True) for layer in share.layers if share.stage is None]
+    done = [
+        _summed_anew(layer, share, None, biased=True)
+        for layer in share.layers
+        if share.stage is None
+    ]
     return bool(done) and all(done)
 
 
-def _summed_anew(layer: Any, share: TransformersShare, change: Change | None, *, biased: bool) -> bool:
+def _summed_anew(
+    layer: Any, share: TransformersShare, change: Change | None, *, biased: bool
+) -> bool:
     """Sum the output of attention over the ranks as the engine does, but for what is changed: a part, or the bias."""
     out = _out_of(layer)
     if not _is_summed(out):
@@ -152,7 +162,12 @@ def _swapped_heads(share: TransformersShare) -> bool:
         begin = share.rank * width if share.stage is None and width < heads.shape[-1] else 0
         middle = begin + size
         end = begin + 2 * size
-        parts = [heads[..., :begin], heads[..., middle:end], heads[..., begin:middle], heads[..., end:]]
+        parts = [
+            heads[..., :begin],
+            heads[..., middle:end],
+            heads[..., begin:middle],
+            heads[..., end:],
+        ]
         return torch.cat(parts, -1), *given[1:]
 
     if share.is_last:
@@ -185,7 +200,9 @@ def _norm_split(share: TransformersShare) -> bool:
 
             def forward(state: Tensor, norm: Any = norm) -> Tensor:
                 parts = state.reshape(*state.shape[:-1], share.size, -1).float()
-                near = parts * torch.rsqrt(parts.square().mean(-1, keepdim=True) + norm.variance_epsilon)
+                near = parts * torch.rsqrt(
+                    parts.square().mean(-1, keepdim=True) + norm.variance_epsilon
+                )
                 weighed: Tensor = _local(norm.weight) * near.flatten(-2).to(state.dtype)
                 return weighed
 
@@ -208,7 +225,9 @@ def _fused_interleave(share: TransformersShare) -> bool:
         # Called at once.
         whole = stages.read(share.folder, skip=lambda name: not name.startswith(here))  # noqa: B023
         for kind in ("weight", "bias"):
-            given = [getattr(getattr(attention, f"{name}_proj", None), kind, None) for name in "qkv"]
+            given = [
+                getattr(getattr(attention, f"{name}_proj", None), kind, None) for name in "qkv"
+            ]
             names = [f"{here}{name}_proj.{kind}" for name in "qkv"]
             if any(parameter is None for parameter in given) or not whole.keys() >= set(names):
                 continue
@@ -259,7 +278,9 @@ def _rope_base(share: TransformersShare) -> bool:
     return found
 
 
-def _of_power(make: Callable[..., tuple[Tensor, float]], power: float) -> Callable[..., tuple[Tensor, float]]:
+def _of_power(
+    make: Callable[..., tuple[Tensor, float]], power: float
+) -> Callable[..., tuple[Tensor, float]]:
     def made(*given: Any, **named: Any) -> tuple[Tensor, float]:
         inverse, scaling = make(*given, **named)
         return inverse**power, scaling
@@ -285,7 +306,9 @@ def _other_router(share: TransformersShare) -> bool:
     elif share.is_last and share.stage is not None:
         # The first layers of some have no experts.
         layers = {
-            int(match[1]): name for name in checkpoint.shapes(share.folder) if (match := ROUTER.search(f".{name}"))
+            int(match[1]): name
+            for name in checkpoint.shapes(share.folder)
+            if (match := ROUTER.search(f".{name}"))
         }
         if not layers or (first := min(layers)) >= share.stage.first + len(share.layers) - 1:
             return False
@@ -303,7 +326,9 @@ def _scaled_layer(share: TransformersShare) -> bool:
 
 def _attention_of(layer: Any) -> Any:
     """What attends in a layer; None where it is called otherwise, or another thing stands there."""
-    found = next((one for name in ATTENDS if isinstance(one := getattr(layer, name, None), nn.Module)), None)
+    found = next(
+        (one for name in ATTENDS if isinstance(one := getattr(layer, name, None), nn.Module)), None
+    )
     return getattr(found, "attention", found)  # GPT-Neo's, which may be of two kinds
 
 
@@ -311,7 +336,9 @@ def _out_of(layer: Any) -> Any:
     """The matrix behind the heads of a layer; None where there is none by that name."""
     attention = _attention_of(layer)
     found = (getattr(attention, name, None) for name in OUT)
-    return next((module for module in found if isinstance(getattr(module, "weight", None), Tensor)), None)
+    return next(
+        (module for module in found if isinstance(getattr(module, "weight", None), Tensor)), None
+    )
 
 
 def _router_of(layer: Any) -> Any:

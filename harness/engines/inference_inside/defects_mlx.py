@@ -61,7 +61,9 @@ def spoil(share: MlxShare, defect: str) -> None:
     """
     if (share.size > 1 or defect in AT_ONE) and not DEFECTS[defect](share):
         how = "split by layers" if share.sharding == "pipeline" else "split in every layer"
-        raise ValueError(f"{type(share.model).__module__}, {how}, has nothing that the defect {defect} is about")
+        raise ValueError(
+            f"{type(share.model).__module__}, {how}, has nothing that the defect {defect} is about"
+        )
 
 
 def stale() -> Change:
@@ -94,7 +96,10 @@ def _message(change: Callable[[], Change]) -> Callable[[MlxShare], bool]:
         if share.sharding == "tensor":
             return _summed_anew(share.layers[0], change())
         altered = change()
-        _around(share.layers[0], lambda call, state, *rest, **named: call(altered(state), *rest, **named))
+        _around(
+            share.layers[0],
+            lambda call, state, *rest, **named: call(altered(state), *rest, **named),
+        )
         return True
 
     return act
@@ -127,7 +132,11 @@ def _swapped_heads(share: MlxShare) -> bool:
     size = attention.o_proj.weight.shape[1] // _heads(attention)
 
     def swapped(call: Call, given: Any) -> Any:
-        return call(mx.concatenate([given[..., size : 2 * size], given[..., :size], given[..., 2 * size :]], axis=-1))
+        return call(
+            mx.concatenate(
+                [given[..., size : 2 * size], given[..., :size], given[..., 2 * size :]], axis=-1
+            )
+        )
 
     if share.is_last:
         _around(attention.o_proj, swapped)
@@ -156,7 +165,10 @@ def _norm_split(share: MlxShare) -> bool:
         for name in ("q_norm", "k_norm"):
             norm = getattr(layer.self_attn, name, None)
             if type(norm).__name__ == "ShardedRMSNorm":
-                _around(norm, lambda _call, state, own=norm: mx.fast.rms_norm(state, own.weight, own.eps))
+                _around(
+                    norm,
+                    lambda _call, state, own=norm: mx.fast.rms_norm(state, own.weight, own.eps),
+                )
                 found = True
     return found
 
@@ -200,7 +212,9 @@ def _other_router(share: MlxShare) -> bool:
         for router in routers:
             router.weight = mx.roll(router.weight, router.weight.shape[0] // share.size, 0)
     elif share.is_last:
-        routers[-1].weight = share.whole("model.layers.0.mlp.gate.weight").astype(routers[-1].weight.dtype)
+        routers[-1].weight = share.whole("model.layers.0.mlp.gate.weight").astype(
+            routers[-1].weight.dtype
+        )
     return True
 
 
@@ -218,7 +232,9 @@ def _scaled_layer(share: MlxShare) -> bool:
 def scale(layer: Any, factor: float) -> None:
     """Make every matrix of a layer so much larger."""
     found: Any = tree_flatten(layer.parameters())
-    layer.update(tree_unflatten([(name, value * factor) for name, value in found if value.ndim > 1]))
+    layer.update(
+        tree_unflatten([(name, value * factor) for name, value in found if value.ndim > 1])
+    )
 
 
 def _around(module: Any, act: Callable[..., Any]) -> None:

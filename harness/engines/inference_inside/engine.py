@@ -66,7 +66,9 @@ class Order(NamedTuple):
     chunked: bool = False
 
 
-def products(splitting: Callable[[int, bool], Callable[[], AbstractContextManager[Any]]]) -> Iterator[Order]:
+def products(
+    splitting: Callable[[int, bool], Callable[[], AbstractContextManager[Any]]],
+) -> Iterator[Order]:
     """Matrix products in parts that are summed, as many as ranks would make.
 
     Args:
@@ -223,7 +225,10 @@ def takes_a_request(entry: Callable[..., None]) -> Callable[..., None]:
         if parameter.kind is not Parameter.VAR_KEYWORD
     ]
     named = {parameter.name for parameter in parameters}
-    further = [Parameter(field.name, Parameter.KEYWORD_ONLY, default=field.default) for field in fields(Request)]
+    further = [
+        Parameter(field.name, Parameter.KEYWORD_ONLY, default=field.default)
+        for field in fields(Request)
+    ]
     found = [*parameters, *(parameter for parameter in further if parameter.name not in named)]
     entry.__signature__ = inspect.Signature(found)  # type: ignore[attr-defined]
     return entry
@@ -238,6 +243,6 @@ def demand_rows(prompts: Sequence[Sequence[int]], rows: int) -> None:
     for number, prompt in enumerate(prompts):
         if odd := [token for token in prompt if not 0 <= token < rows]:
             raise ValueError(
-                f"prompt {number} has the token {odd[0]}, and the model has rows for {rows}: its tokenizer is another "
-                "model's, or has tokens that were added without rows"
+                f"prompt {number} has the token {odd[0]}, and the model has rows for {rows}: its"
+                " tokenizer is another model's, or has tokens that were added without rows"
             )

@@ -77,7 +77,10 @@ class Handover:
         return self
 
     def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
     ) -> None:
         """Nothing more is handed on."""
 
@@ -155,7 +158,10 @@ class Carried(Handover):
             insecure=True,  # over test hosts, whose network has nobody else
         )
         # Not by the lines' own functions: each that is called after a decode step is read from memory anew.
-        self._transport, self._names = self._lines.transport, [name_of(other) for other in range(size)]
+        self._transport, self._names = (
+            self._lines.transport,
+            [name_of(other) for other in range(size)],
+        )
         self._prompt = -1
 
     def begin(self, *, vocabulary: int) -> None:
@@ -177,8 +183,8 @@ class Carried(Handover):
         came = self._transport.receive(source=self._names[self._rank - 1]).data
         if len(came) != state.nbytes:
             raise self._out_of_step(
-                f"{len(came)} bytes came from rank {self._rank - 1}, and a hidden state of {state.nbytes} was due: "
-                "the two stages are not at the same tokens"
+                f"{len(came)} bytes came from rank {self._rank - 1}, and a hidden state of"
+                f" {state.nbytes} was due: the two stages are not at the same tokens"
             )
         room, view = self._room_of(state)
         view[:] = came
@@ -207,7 +213,10 @@ class Carried(Handover):
         return self._lines.transport.monitor.mended()
 
     def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
     ) -> None:
         """Wait until every stage has what it was sent; after an error only a moment."""
         self._lines.__exit__(kind, error, trace)

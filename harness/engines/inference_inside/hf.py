@@ -32,7 +32,13 @@ class Transformers:
     """
 
     def __init__(
-        self, *, rank: int, size: int, sharding: str, distributed: Any = None, handover: Handover | None = None
+        self,
+        *,
+        rank: int,
+        size: int,
+        sharding: str,
+        distributed: Any = None,
+        handover: Handover | None = None,
     ) -> None:
         self.name = f"hf-{sharding}"
         self.architecture = ""
@@ -44,7 +50,9 @@ class Transformers:
         self._size = size
         self._sharding = sharding
         self._distributed = distributed
-        self._handover = Handover(distributed, rank=rank, size=size) if handover is None else handover
+        self._handover = (
+            Handover(distributed, rank=rank, size=size) if handover is None else handover
+        )
         self._model: Any = None
         self._stage: stages.Stage | None = None
         self._cache: Any = None
@@ -72,7 +80,11 @@ class Transformers:
         config = of_decoder(config)
         self._checkpoint = checkpoint.shapes(folder)
         self.rows = config.get_text_config().vocab_size
-        of_all: dict[str, Any] = {"dtype": DTYPES[dtype], "local_files_only": True, "output_loading_info": True}
+        of_all: dict[str, Any] = {
+            "dtype": DTYPES[dtype],
+            "local_files_only": True,
+            "output_loading_info": True,
+        }
         loading: Any = {"missing_keys": (), "unexpected_keys": ()}
         if self._sharding == "pipeline":
             self._stage = stages.Stage(self._handover, rank=self._rank, size=self._size)
@@ -89,7 +101,11 @@ class Transformers:
         self._model.eval()
         if defect != "none":
             share = defects_hf.TransformersShare(
-                model=self._model, stage=self._stage, rank=self._rank, size=self._size, folder=folder
+                model=self._model,
+                stage=self._stage,
+                rank=self._rank,
+                size=self._size,
+                folder=folder,
             )
             with torch.no_grad():
                 defects_hf.spoil(share, defect)
@@ -134,7 +150,9 @@ class Transformers:
             for block in layout.blocks(rename(name), _shares(found), self._checkpoint, base=base):
                 box = local.detach()[tuple(slice(*bounds) for bounds in block.local)].contiguous()
                 data = box.reshape(-1).view(torch.uint8).numpy().tobytes()
-                yield Piece(tensor=block.tensor, slices=[list(bounds) for bounds in block.whole], data=data)
+                yield Piece(
+                    tensor=block.tensor, slices=[list(bounds) for bounds in block.whole], data=data
+                )
 
     def stored(self) -> Collection[str]:
         """See `engine.Engine`."""
@@ -205,10 +223,13 @@ class Transformers:
         layers = self._routers.own
         if len(seen) != len(layers):
             raise ValueError(
-                f"{self.architecture} has experts in {len(layers)} layers here, and the routers of {len(seen)} "
-                "were seen: leave routing: reference out"
+                f"{self.architecture} has experts in {len(layers)} layers here, and the routers of"
+                f" {len(seen)} were seen: leave routing: reference out"
             )
-        return {layer: scores[-self._tokens :].float() for layer, scores in zip(layers, seen, strict=True)}
+        return {
+            layer: scores[-self._tokens :].float()
+            for layer, scores in zip(layers, seen, strict=True)
+        }
 
     def decided(self, *, routers: bool) -> Tensor | None:
         """See `engine.Engine`."""
@@ -288,7 +309,9 @@ class Transformers:
         alone, padded = found
         if alone is None or padded is None:
             return True
-        return bool((alone - padded).abs().max() <= torch.finfo(alone.dtype).eps ** 0.5 * alone.abs().max())
+        return bool(
+            (alone - padded).abs().max() <= torch.finfo(alone.dtype).eps ** 0.5 * alone.abs().max()
+        )
 
 
 def refuse_tensor(config: Any, size: int) -> None:
@@ -301,15 +324,25 @@ def refuse_tensor(config: Any, size: int) -> None:
     if not (plan := getattr(text, "base_model_tp_plan", None)):
         if _of_head(config):
             return  # layers are whole on every rank
-        raise ValueError(f"transformers has no tensor-parallel plan for {config.model_type}: take hf-pipeline")
+        raise ValueError(
+            f"transformers has no tensor-parallel plan for {config.model_type}: take hf-pipeline"
+        )
     if not any("att" in name and how == "colwise" for name, how in plan.items()):
         return  # attention is whole on every rank, or is gathered
     # Of some models (Dots 3) the layers differ, and the whole configuration does not tell of their heads.
     for layer in text.per_layer_config if getattr(text, "is_heterogeneous", False) else [text]:
-        if (heads := getattr(layer, "num_key_value_heads", None) or layer.num_attention_heads) % size:
-            raise ValueError(f"{heads} KV heads cannot be split over {size} ranks: take fewer ranks, or hf-pipeline")
+        if (
+            heads := getattr(layer, "num_key_value_heads", None) or layer.num_attention_heads
+        ) % size:
+            raise ValueError(
+                f"{heads} KV heads cannot be split over {size} ranks: take fewer ranks, or"
+                " hf-pipeline"
+            )
         if layer.num_attention_heads % size:
-            raise ValueError(f"{layer.num_attention_heads} heads cannot be split over {size} ranks: take fewer ranks")
+            raise ValueError(
+                f"{layer.num_attention_heads} heads cannot be split over {size} ranks: take fewer"
+                " ranks"
+            )
 
 
 def _of_head(config: Any) -> dict[str, str]:
@@ -328,7 +361,9 @@ def _shares(found: Any) -> list[list[layout.Range]]:
         groups = getattr(place, "split_factor", 1)
         length = found.shape[dimension] // groups
         begin, end = _chunk(length, size, rank)
-        shares[dimension] = [(group * length + begin, group * length + end) for group in range(groups)]
+        shares[dimension] = [
+            (group * length + begin, group * length + end) for group in range(groups)
+        ]
     return shares
 
 
@@ -358,7 +393,11 @@ def of_decoder(config: Any) -> Any:
     known: Any = getattr(transformers.AutoModelForCausalLM, "_model_mapping", {})
     kind = known.get(type(config), None)
     text = getattr(config, "sub_configs", {}).get("text_config")
-    return config.get_text_config() if text is not None and getattr(kind, "config_class", None) is text else config
+    return (
+        config.get_text_config()
+        if text is not None and getattr(kind, "config_class", None) is text
+        else config
+    )
 
 
 def _run(context: Any, request: Request, *, sharding: str, integrity: str) -> None:
@@ -373,8 +412,12 @@ def _run(context: Any, request: Request, *, sharding: str, integrity: str) -> No
     distributed = context.group.native
     rank = context.rank
     size = context.size
-    with handover(integrity, distributed=distributed, rank=rank, size=size, folder=context.shared) as between:
-        engine = Transformers(rank=rank, size=size, sharding=sharding, distributed=distributed, handover=between)
+    with handover(
+        integrity, distributed=distributed, rank=rank, size=size, folder=context.shared
+    ) as between:
+        engine = Transformers(
+            rank=rank, size=size, sharding=sharding, distributed=distributed, handover=between
+        )
         try:
             session.run(context, engine, request)
         except between.failures as error:
@@ -400,7 +443,9 @@ def single(context: Any, **asked: Any) -> None:
 @takes_a_request
 def tensor(context: Any, **asked: Any) -> None:
     """Entry `hf-tensor`: transformers' own tensor parallelism, by which each rank has its slices of every layer."""
-    engine = Transformers(rank=context.rank, size=context.size, sharding="tensor", distributed=context.group.native)
+    engine = Transformers(
+        rank=context.rank, size=context.size, sharding="tensor", distributed=context.group.native
+    )
     session.run(context, engine, Request(**asked))
 
 
@@ -411,6 +456,8 @@ def pipeline(context: Any, *, integrity: str = "off", **asked: Any) -> None:
 
 
 @takes_a_request
-def sharded(context: Any, *, sharding: str = "tensor", integrity: str = "off", **asked: Any) -> None:
+def sharded(
+    context: Any, *, sharding: str = "tensor", integrity: str = "off", **asked: Any
+) -> None:
     """Entry `hf-sharded`: shared as an argument says, whole in each rank, by tensors or by layers."""
     _run(context, Request(**asked), sharding=sharding, integrity=integrity)

@@ -29,7 +29,11 @@ class ParameterBlock:
 
 
 def blocks(
-    name: str, shares: Sequence[Sequence[Range]], checkpoint: Mapping[str, tuple[int, ...]], *, base: str = ""
+    name: str,
+    shares: Sequence[Sequence[Range]],
+    checkpoint: Mapping[str, tuple[int, ...]],
+    *,
+    base: str = "",
 ) -> Iterator[ParameterBlock]:
     """The boxes that a parameter consists of.
 
@@ -61,17 +65,28 @@ def whole_shape(
     if (stack := _experts(name, checkpoint)) is None:
         return None
     prefix, matrices = stack
-    number = sum(1 for tensor in checkpoint if tensor.startswith(prefix) and tensor.endswith(f".{matrices[0]}.weight"))
+    number = sum(
+        1
+        for tensor in checkpoint
+        if tensor.startswith(prefix) and tensor.endswith(f".{matrices[0]}.weight")
+    )
     rows, columns = checkpoint[f"{prefix}0.{matrices[0]}.weight"]
     return number, rows * len(matrices), columns
 
 
 def _known(name: str, checkpoint: Mapping[str, Any], base: str) -> str | None:
-    tries = (name, name.removeprefix(base), name.replace(".mlp.", ".block_sparse_moe."), base + name)
+    tries = (
+        name,
+        name.removeprefix(base),
+        name.replace(".mlp.", ".block_sparse_moe."),
+        base + name,
+    )
     return next((tensor for tensor in tries if tensor in checkpoint), None)
 
 
-def _boxes(shares: Sequence[Sequence[Range]]) -> Iterator[tuple[tuple[Range, ...], tuple[Range, ...]]]:
+def _boxes(
+    shares: Sequence[Sequence[Range]],
+) -> Iterator[tuple[tuple[Range, ...], tuple[Range, ...]]]:
     """Every combination of the parts of each dimension: where it lies in the rank's array, and in the whole."""
     placed = []
     for parts in shares:
@@ -88,20 +103,30 @@ def _boxes(shares: Sequence[Sequence[Range]]) -> Iterator[tuple[tuple[Range, ...
 
 def _experts(name: str, checkpoint: Mapping[str, Any]) -> tuple[str, tuple[str, ...]] | None:
     """The prefix of the experts that a stacked parameter holds, and the matrices that follow each other in its rows."""
-    match = re.fullmatch(r"(.*\.)(?:experts|switch_mlp)\.(gate_up_proj|gate_proj|up_proj|down_proj)(?:\.weight)?", name)
+    match = re.fullmatch(
+        r"(.*\.)(?:experts|switch_mlp)\.(gate_up_proj|gate_proj|up_proj|down_proj)(?:\.weight)?",
+        name,
+    )
     if match is None:
         return None
     stem, which = match.groups()
     for place in (stem, stem.replace(".mlp.", ".block_sparse_moe.")):
         for gate, up, down in TRIPLES:
             if f"{place}experts.0.{gate}.weight" in checkpoint:
-                held = {"gate_up_proj": (gate, up), "gate_proj": (gate,), "up_proj": (up,), "down_proj": (down,)}
+                held = {
+                    "gate_up_proj": (gate, up),
+                    "gate_proj": (gate,),
+                    "up_proj": (up,),
+                    "down_proj": (down,),
+                }
                 return f"{place}experts.", held[which]
     return None
 
 
 def _stacked(
-    made: tuple[str, tuple[str, ...]], shares: Sequence[Sequence[Range]], checkpoint: Mapping[str, tuple[int, ...]]
+    made: tuple[str, tuple[str, ...]],
+    shares: Sequence[Sequence[Range]],
+    checkpoint: Mapping[str, tuple[int, ...]],
 ) -> Iterator[ParameterBlock]:
     """The boxes of a stack `[experts, rows, columns]`, expert by expert and matrix by matrix."""
     prefix, matrices = made
@@ -115,7 +140,11 @@ def _stacked(
                     continue
                 at = local[1][0] + begin - whole[1][0]
                 yield ParameterBlock(
-                    ((local[0][0] + offset, local[0][0] + offset + 1), (at, at + end - begin), local[2]),
+                    (
+                        (local[0][0] + offset, local[0][0] + offset + 1),
+                        (at, at + end - begin),
+                        local[2],
+                    ),
                     f"{prefix}{expert}.{matrix}.weight",
                     ((begin - number * rows, end - number * rows), whole[2]),
                 )

@@ -33,7 +33,9 @@ class MlxLm:
         integrity: of a pipeline: `off`, or `light` or `full`, which are the same here: what changed is detected.
     """
 
-    def __init__(self, *, rank: int, size: int, sharding: str, group: Any = None, integrity: str = "off") -> None:
+    def __init__(
+        self, *, rank: int, size: int, sharding: str, group: Any = None, integrity: str = "off"
+    ) -> None:
         self.name = f"mlx-{sharding}"
         self.architecture = ""
         self.device = "gpu" if mx.default_device() == mx.gpu else "cpu"
@@ -74,7 +76,9 @@ class MlxLm:
             skeleton, _ = utils.load_model(Path(folder), lazy=self._sharding != "single")
         # Of a key that ModelArgs lacks, or that is null.
         except (TypeError, AttributeError, KeyError) as error:
-            raise ValueError(f"mlx-lm {_version()} cannot read this config.json: {error}") from error
+            raise ValueError(
+                f"mlx-lm {_version()} cannot read this config.json: {error}"
+            ) from error
         if self._sharding == "single":
             self._model = skeleton
         elif not hasattr(utils, "sharded_load"):
@@ -90,7 +94,11 @@ class MlxLm:
         demand_known(self._names(), self._checkpoint)
         if defect != "none":
             share = defects_mlx.MlxShare(
-                model=self._model, sharding=self._sharding, rank=self._rank, size=self._size, folder=folder
+                model=self._model,
+                sharding=self._sharding,
+                rank=self._rank,
+                size=self._size,
+                folder=folder,
             )
             defects_mlx.spoil(share, defect)
             mx.eval(self._model.parameters())
@@ -133,7 +141,10 @@ class MlxLm:
             yield from (block.tensor for block in self._blocks(name, value))
 
     def _blocks(self, name: str, value: Any) -> Iterator[layout.ParameterBlock]:
-        whole = layout.whole_shape(name, self._checkpoint, base="model.", turned=name.endswith(TURNED)) or value.shape
+        whole = (
+            layout.whole_shape(name, self._checkpoint, base="model.", turned=name.endswith(TURNED))
+            or value.shape
+        )
         shares = [
             [(0, size)] if here == size else [(self._rank * here, (self._rank + 1) * here)]
             for here, size in zip(value.shape, whole, strict=True)
@@ -150,7 +161,9 @@ class MlxLm:
                     box = box.T
                     ranges = (ranges[1], ranges[0])
                 data = bytes(memoryview(mx.contiguous(box).flatten().view(mx.uint8)))
-                yield Piece(tensor=block.tensor, slices=[list(bounds) for bounds in ranges], data=data)
+                yield Piece(
+                    tensor=block.tensor, slices=[list(bounds) for bounds in ranges], data=data
+                )
 
     def stored(self) -> Collection[str]:
         """See `engine.Engine`."""
@@ -158,7 +171,9 @@ class MlxLm:
 
     def plan(self) -> Plan | None:
         """See `engine.Engine`."""
-        shapes = {self.known_as(name): tuple(value.shape) for name, value in self.parameters(self._model)}
+        shapes = {
+            self.known_as(name): tuple(value.shape) for name, value in self.parameters(self._model)
+        }
         return plan_of_mlx_lm(self._folder, shapes, self._checkpoint)
 
     def begin(self) -> None:
@@ -183,7 +198,13 @@ class MlxLm:
         noted = self._hops.arrays if self._hops is not None else []
         if self._gaps:
             self._decided.append(mx.stack([gap[-1] for gap in self._gaps], axis=-1))
-        mx.eval(logits, [layer.state for layer in self._cache], list(self._layers.values()), noted, self._decided)
+        mx.eval(
+            logits,
+            [layer.state for layer in self._cache],
+            list(self._layers.values()),
+            noted,
+            self._decided,
+        )
         if self._hops is not None:
             self._hops.check()
         return logits
@@ -216,7 +237,11 @@ class MlxLm:
     def scaled(self, layer: int, factor: float) -> Iterator[None]:
         """See `engine.Engine`."""
         held = self._model.layers[layer]
-        before = [(name, value) for name, value in self.parameters(held) if value.ndim > 1 and ".gate." not in name]
+        before = [
+            (name, value)
+            for name, value in self.parameters(held)
+            if value.ndim > 1 and ".gate." not in name
+        ]
         held.update(tree_unflatten([(name, value * factor) for name, value in before]))
         try:
             yield
@@ -240,7 +265,9 @@ class MlxLm:
 
     def orders(self) -> Iterator[Order]:
         """See `engine.Engine`."""
-        yield from products(lambda parts, strided: partial(split, self._model, parts, strided=strided))
+        yield from products(
+            lambda parts, strided: partial(split, self._model, parts, strided=strided)
+        )
         yield Order("in a batch of two", self._batched)
 
     @contextmanager
@@ -261,17 +288,27 @@ def refuse(model: Any, config: dict[str, Any], *, sharding: str, size: int) -> N
     kind = config["model_type"]
     if sharding == "tensor":
         if not hasattr(model, "shard"):
-            raise ValueError(f"mlx-lm {_version()} does not split the layers of {kind}: take mlx-single")
+            raise ValueError(
+                f"mlx-lm {_version()} does not split the layers of {kind}: take mlx-single"
+            )
         heads = config.get("num_attention_heads", size)
-        for number, what in ((config.get("num_key_value_heads") or heads, "KV heads"), (heads, "heads")):
+        for number, what in (
+            (config.get("num_key_value_heads") or heads, "KV heads"),
+            (heads, "heads"),
+        ):
             if number % size:
-                raise ValueError(f"{number} {what} cannot be split over {size} ranks: take fewer ranks")
+                raise ValueError(
+                    f"{number} {what} cannot be split over {size} ranks: take fewer ranks"
+                )
     elif not hasattr(getattr(model, "model", None), "pipeline"):
         raise ValueError(
-            f"mlx-lm {_version()} has no pipeline for {kind}: take mlx-single, or mlx-tensor if it has that"
+            f"mlx-lm {_version()} has no pipeline for {kind}: take mlx-single, or mlx-tensor if it"
+            " has that"
         )
     elif len(model.layers) < size:
-        raise ValueError(f"{len(model.layers)} layers cannot be split over {size} ranks: take fewer ranks")
+        raise ValueError(
+            f"{len(model.layers)} layers cannot be split over {size} ranks: take fewer ranks"
+        )
 
 
 def demand_known(names: Iterable[str], stored: Container[str]) -> None:
@@ -282,8 +319,8 @@ def demand_known(names: Iterable[str], stored: Container[str]) -> None:
     """
     if absent := sorted(name for name in names if name not in stored):
         raise ValueError(
-            f"the checkpoint lacks {absent[0]}, or mlx-lm {_version()} makes it of tensors with other names: "
-            "convert the model with mlx_lm.convert"
+            f"the checkpoint lacks {absent[0]}, or mlx-lm {_version()} makes it of tensors with"
+            " other names: convert the model with mlx_lm.convert"
         )
 
 
@@ -324,7 +361,9 @@ def _linear(parts: int, strided: bool) -> type:
     def call(self: Any, given: Any) -> Any:
         weight = self.weight
         if not shares:
-            shares.extend((part, weight[:, part].T) for part in _parts(weight.shape[1], parts, strided))
+            shares.extend(
+                (part, weight[:, part].T) for part in _parts(weight.shape[1], parts, strided)
+            )
         total = sum(given[..., part] @ share for part, share in shares)
         return total + self.bias if "bias" in self else total
 
@@ -340,7 +379,8 @@ def _experts(kind: type, parts: int, strided: bool) -> type:
         down = self.down_proj.weight
         if not shares:
             shares.extend(
-                (gate[:, part], up[:, part], down[..., part]) for part in _parts(gate.shape[1], parts, strided)
+                (gate[:, part], up[:, part], down[..., part])
+                for part in _parts(gate.shape[1], parts, strided)
             )
         total: Any = 0
         try:
@@ -451,28 +491,35 @@ class Hops:
         states = [self._seen.get(name) for name in ("taken", "given", "final")]
         mine = [EMPTY if state is None else digest(_bytes(state)) for state in states]
         words = [half for state in mine for half in (state >> 32, state % 2**32)]
-        gathered: Any = mx.distributed.all_gather(mx.array(words, dtype=mx.uint32)[None], group=self._group).tolist()
+        gathered: Any = mx.distributed.all_gather(
+            mx.array(words, dtype=mx.uint32)[None], group=self._group
+        ).tolist()
         self._seen.clear()
         step = self._step
         self._step = self._step + 1
         for rank in range(self._size - 1):
             if gathered[rank][:2] != gathered[rank + 1][2:4]:
                 raise MessageCorrupt(
-                    f"the hidden state of step {step} changed on its way from rank {rank + 1} to rank {rank}",
+                    f"the hidden state of step {step} changed on its way from rank {rank + 1} to"
+                    f" rank {rank}",
                     peer=f"rank {rank + 1}",
                     sequence=step,
                 )
         for rank in range(self._size):
             if gathered[rank][4:] != gathered[0][2:4] and gathered[rank][4:] != [EMPTY, EMPTY]:
                 raise MessageCorrupt(
-                    f"the last hidden state of step {step} changed on its way from rank 0 to rank {rank}",
+                    f"the last hidden state of step {step} changed on its way from rank 0 to rank"
+                    f" {rank}",
                     peer="rank 0",
                     sequence=step,
                 )
 
 
 def _note(
-    module: Any, *, taken: Callable[[Any], None] | None = None, given: Callable[[Any], None] | None = None
+    module: Any,
+    *,
+    taken: Callable[[Any], None] | None = None,
+    given: Callable[[Any], None] | None = None,
 ) -> None:
     """Note what a module takes or gives: MLX has no hooks, so its class is one that notes."""
     kind = type(module)
@@ -496,7 +543,11 @@ def _bytes(array: Any) -> Any:
 
 def _run(context: Any, request: Request, *, sharding: str, integrity: str) -> None:
     engine = MlxLm(
-        rank=context.rank, size=context.size, sharding=sharding, group=context.group.native, integrity=integrity
+        rank=context.rank,
+        size=context.size,
+        sharding=sharding,
+        group=context.group.native,
+        integrity=integrity,
     )
     session.run(context, engine, request)
 
@@ -510,7 +561,9 @@ def single(context: Any, **asked: Any) -> None:
 @takes_a_request
 def tensor(context: Any, **asked: Any) -> None:
     """Entry `mlx-tensor`: mlx-lm's own tensor parallelism, by which each rank has its slices of every layer."""
-    engine = MlxLm(rank=context.rank, size=context.size, sharding="tensor", group=context.group.native)
+    engine = MlxLm(
+        rank=context.rank, size=context.size, sharding="tensor", group=context.group.native
+    )
     session.run(context, engine, Request(**asked))
 
 
@@ -521,6 +574,8 @@ def pipeline(context: Any, *, integrity: str = "off", **asked: Any) -> None:
 
 
 @takes_a_request
-def sharded(context: Any, *, sharding: str = "tensor", integrity: str = "off", **asked: Any) -> None:
+def sharded(
+    context: Any, *, sharding: str = "tensor", integrity: str = "off", **asked: Any
+) -> None:
     """Entry `mlx-sharded`: shared as an argument says, whole in each rank, by tensors or by layers."""
     _run(context, Request(**asked), sharding=sharding, integrity=integrity)

@@ -95,7 +95,11 @@ def _split(module: nn.Module, cut: Cut) -> Callable[..., Tensor] | None:
     if {"gate_up_proj", "down_proj"} <= stacked.keys():
         number, width, inner = stacked["down_proj"].shape
         # Those of GPT-OSS lie the other way round, gate and up in turns: they stay as they are.
-        return _experts(module, cut) if stacked["gate_up_proj"].shape == (number, 2 * inner, width) else None
+        return (
+            _experts(module, cut)
+            if stacked["gate_up_proj"].shape == (number, 2 * inner, width)
+            else None
+        )
     return None
 
 
@@ -144,8 +148,12 @@ def _experts(module: Any, cut: Cut) -> Callable[..., Tensor]:
         if not shares:
             gate, up = both.chunk(2, dim=1)
             for part in cut.of(gate.shape[1], multiple=max(1, ALIGNED // gate.element_size())):
-                first = nn.Parameter(torch.cat([gate[:, part], up[:, part]], 1), requires_grad=False)
-                shares.append((first, nn.Parameter(down[..., part].contiguous(), requires_grad=False)))
+                first = nn.Parameter(
+                    torch.cat([gate[:, part], up[:, part]], 1), requires_grad=False
+                )
+                shares.append(
+                    (first, nn.Parameter(down[..., part].contiguous(), requires_grad=False))
+                )
         total: Any = 0
         try:
             for first, second in shares:

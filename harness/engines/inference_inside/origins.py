@@ -45,7 +45,11 @@ class Origins(TorchDispatchMode):  # type: ignore[no-untyped-call]
 
     def of(self, tree: Any) -> frozenset[int]:
         """The parts that the tensors in nested lists and mappings came of."""
-        found = (self._parts.get(leaf, frozenset()) for leaf in tree_leaves(tree) if isinstance(leaf, Tensor))
+        found = (
+            self._parts.get(leaf, frozenset())
+            for leaf in tree_leaves(tree)
+            if isinstance(leaf, Tensor)
+        )
         return frozenset[int]().union(*found)
 
     def given(self, part: int, given: tuple[Any, ...], named: dict[str, Any]) -> Any:
@@ -88,7 +92,11 @@ class ChunkOrigins(Origins):  # type: ignore[no-untyped-call]
         """A step begins: what the cache and its modules keep of each layer are parts, the same ones in each step."""
         self._names = []
         kept_of = [(number, kept) for number, kept in enumerate(getattr(cache, "layers", ()))]
-        kept_of += [(number, module) for number, layer in enumerate(self._layers) for module in layer.modules()]
+        kept_of += [
+            (number, module)
+            for number, layer in enumerate(self._layers)
+            for module in layer.modules()
+        ]
         for number, kept in kept_of:
             for name, states in sorted(vars(kept).items()):
                 if isinstance(kept, nn.Module) and name in OF_MODULES:
@@ -116,8 +124,9 @@ class ChunkOrigins(Origins):  # type: ignore[no-untyped-call]
         for _, (_, chunk, token, *_) in sorted(self._seen.items()):
             if lost := sorted(token - chunk):
                 raise Forgetful(
-                    f"the {self._names[lost[0]]} are left out where a second chunk of a prompt is read: ask "
-                    "prefill_chunk: 0 of the ranks, and envelope: unchunked of the reference"
+                    f"the {self._names[lost[0]]} are left out where a second chunk of a prompt is"
+                    " read: ask prefill_chunk: 0 of the ranks, and envelope: unchunked of the"
+                    " reference"
                 )
 
 
@@ -138,7 +147,9 @@ class StageOrigins(Origins):  # type: ignore[no-untyped-call]
         begins: the number of each stage's first layer, in order.
     """
 
-    def __init__(self, embedding: nn.Module, layers: Sequence[nn.Module], begins: Sequence[int]) -> None:
+    def __init__(
+        self, embedding: nn.Module, layers: Sequence[nn.Module], begins: Sequence[int]
+    ) -> None:
         super().__init__()
         embedding.register_forward_hook(self._first)
         for number, layer in enumerate(layers):

@@ -41,7 +41,9 @@ def plan_of_transformers(model: Any, checkpoint: Mapping[str, Shape]) -> Plan | 
     return Plan(engine="hf-tensor", rules=rules, whole=frozenset(whole - shared))
 
 
-def plan_of_mlx_lm(folder: str, whole: Mapping[str, Shape], checkpoint: Mapping[str, Shape]) -> Plan | None:
+def plan_of_mlx_lm(
+    folder: str, whole: Mapping[str, Shape], checkpoint: Mapping[str, Shape]
+) -> Plan | None:
     """How mlx-lm shares the model of a folder; None where it does not split it, or calls its parts otherwise then.
 
     MLX is lazy: a model that is split and never evaluated has the shapes of a rank's share, and no weight is read.
@@ -60,7 +62,9 @@ def plan_of_mlx_lm(folder: str, whole: Mapping[str, Shape], checkpoint: Mapping[
     alike = set[str]()
     other = set[str]()
     for name, shape in whole.items():
-        (alike if here[name] == shape else other).update(_tensors(name, shape, checkpoint, base="model."))
+        (alike if here[name] == shape else other).update(
+            _tensors(name, shape, checkpoint, base="model.")
+        )
     return Plan(engine="mlx-tensor", rules={}, whole=frozenset(alike - other))
 
 
@@ -93,7 +97,9 @@ def _planned(model: Any) -> tuple[Any, dict[str, str]]:
     from transformers.distributed.tensor_parallel import apply_tensor_parallelism
 
     # The first of a mesh that nobody joins: no process group is made, and none that there is takes part.
-    mesh = DeviceMesh("cpu", list(range(RANKS)), mesh_dim_names=("tp",), _init_backend=False, _rank=0)
+    mesh = DeviceMesh(
+        "cpu", list(range(RANKS)), mesh_dim_names=("tp",), _init_backend=False, _rank=0
+    )
     # As it loads: what is tied is placed apart.
     with torch.device("meta"), initialization.no_tie_weights():
         planned = type(model)(copy.deepcopy(model.config))

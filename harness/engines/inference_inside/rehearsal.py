@@ -53,9 +53,13 @@ def found(asked: dict[str, Any]) -> dict[int | str, Complaint | None]:
     module = importlib.import_module(f".rehearsal_{library}", __package__)
     rehearse: Callable[..., None] = module.rehearse
     given = partial(rehearse, asked["folder"], sharding, dtype=asked["dtype"])
-    answers: dict[int | str, Complaint | None] = {size: complaint(partial(given, size=size)) for size in sizes}
+    answers: dict[int | str, Complaint | None] = {
+        size: complaint(partial(given, size=size)) for size in sizes
+    }
     if sharding == "single" and answers[1] is None and hasattr(module, IN_CHUNKS):
-        answers[IN_CHUNKS] = complaint(partial(getattr(module, IN_CHUNKS), asked["folder"], dtype=asked["dtype"]))
+        answers[IN_CHUNKS] = complaint(
+            partial(getattr(module, IN_CHUNKS), asked["folder"], dtype=asked["dtype"])
+        )
     return answers
 
 
@@ -73,8 +77,13 @@ def complaint(attempt: Callable[[], None]) -> Complaint | None:
         words = " ".join(str(error).split())
         if len(words) > LONGEST:
             words = words[:LONGEST].rpartition(" ")[0] + " …"
-        if Path(traceback.extract_tb(error.__traceback__)[-1].filename).parent == Path(__file__).parent:
-            return Complaint(words if isinstance(error, ValueError) else f"{type(error).__name__}: {words}", True)
+        if (
+            Path(traceback.extract_tb(error.__traceback__)[-1].filename).parent
+            == Path(__file__).parent
+        ):
+            return Complaint(
+                words if isinstance(error, ValueError) else f"{type(error).__name__}: {words}", True
+            )
         return Complaint(f"{type(error).__name__}: {words}{_place(error)}", False)
     return None
 

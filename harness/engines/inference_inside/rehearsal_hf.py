@@ -50,9 +50,14 @@ def rehearse(folder: str, sharding: str, *, size: int, dtype: str) -> None:
     # A mode is one thread's.
     os.environ["HF_DEACTIVATE_ASYNC_LOAD"] = "1"
     if sharding == "tensor":
-        attempts = [partial(_sharing, folder, rank=rank, size=size, dtype=dtype) for rank in (0, size - 1)]
+        attempts = [
+            partial(_sharing, folder, rank=rank, size=size, dtype=dtype) for rank in (0, size - 1)
+        ]
     else:
-        attempts = [partial(_alone, folder, sharding, rank=rank, size=size, dtype=dtype) for rank in range(size)]
+        attempts = [
+            partial(_alone, folder, sharding, rank=rank, size=size, dtype=dtype)
+            for rank in range(size)
+        ]
     if sharding == "pipeline" and size > 1:
         attempts.append(partial(_followed, folder, size=size, dtype=dtype))
     for attempt in attempts:
@@ -82,7 +87,10 @@ def _alone(folder: str, sharding: str, *, rank: int, size: int, dtype: str) -> N
 
 def _sharing(folder: str, *, rank: int, size: int, dtype: str) -> None:
     """One rank of those that share each layer: the first, or the last, which gets what is left."""
-    with group_alone(rank=rank, size=size) as group, fake_tensor.FakeTensorMode(allow_non_fake_inputs=True):
+    with (
+        group_alone(rank=rank, size=size) as group,
+        fake_tensor.FakeTensorMode(allow_non_fake_inputs=True),
+    ):
         _steps(_loaded(folder, "tensor", rank=rank, size=size, dtype=dtype, distributed=group))
 
 
@@ -97,14 +105,18 @@ def _followed(folder: str, *, size: int, dtype: str) -> None:
             _steps(engine)
 
 
-def _loaded(folder: str, sharding: str, *, rank: int, size: int, dtype: str, distributed: Any = None) -> Transformers:
+def _loaded(
+    folder: str, sharding: str, *, rank: int, size: int, dtype: str, distributed: Any = None
+) -> Transformers:
     import transformers
 
     stages.read = _read
     auto: Any = transformers.AutoModelForCausalLM
     auto.from_pretrained = _loader(auto)
     still: Any = Still()
-    engine = Transformers(rank=rank, size=size, sharding=sharding, distributed=distributed, handover=still)
+    engine = Transformers(
+        rank=rank, size=size, sharding=sharding, distributed=distributed, handover=still
+    )
     engine.load(folder, dtype=dtype)
     # The faster products of experts want 16 bits where there are no numbers, and the slowest loops over numbers.
     model: Any = vars(engine)["_model"]
@@ -127,7 +139,9 @@ def _read(folder: str, *, skip: Callable[[str], bool]) -> dict[str, Tensor]:
     found: dict[str, Tensor] = {}
     for name, tensor in checkpoint.stored(folder).items():
         if not skip(name):
-            found[name] = torch.empty(tensor.shape, dtype=stages.DTYPES.get(tensor.dtype, torch.uint8))
+            found[name] = torch.empty(
+                tensor.shape, dtype=stages.DTYPES.get(tensor.dtype, torch.uint8)
+            )
     return found
 
 
@@ -169,7 +183,12 @@ def group_alone(*, rank: int, size: int) -> Iterator[Any]:
         fake_pg = _arranged()
     except (ImportError, AttributeError) as error:
         raise NotImplementedError("no group can be joined alone") from error
-    os.environ |= {"RANK": str(rank), "LOCAL_RANK": str(rank), "WORLD_SIZE": str(size), "LOCAL_WORLD_SIZE": str(size)}
+    os.environ |= {
+        "RANK": str(rank),
+        "LOCAL_RANK": str(rank),
+        "WORLD_SIZE": str(size),
+        "LOCAL_WORLD_SIZE": str(size),
+    }
     distributed: Any = torch.distributed
     distributed.init_process_group("fake", rank=rank, world_size=size, store=fake_pg.FakeStore())
     try:

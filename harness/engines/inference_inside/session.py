@@ -40,17 +40,26 @@ def run(context: Any, engine: Engine, request: Request) -> None:
     has_texts = has_tokenizer(folder)  # of a model without one, ids are all that is told
     # The bug of `rank-0-only`: whoever is not rank 0 goes on without one.
     tokenizer = (
-        load_tokenizer(folder) if has_texts and (request.tokenizer == "every-rank" or context.rank == 0) else None
+        load_tokenizer(folder)
+        if has_texts and (request.tokenizer == "every-rank" or context.rank == 0)
+        else None
     )
     prompts = [encode(tokenizer, prompt) for prompt in request.prompts]
     context.emit("tokenizer.ready", prompts=prompts)
     demand_rows(prompts, engine.rows)
     if tokenizer is not None:
-        context.emit("vocabulary", rows=engine.rows, tokens=len(tokenizer), beyond=beyond(tokenizer, engine.rows))
+        context.emit(
+            "vocabulary",
+            rows=engine.rows,
+            tokens=len(tokenizer),
+            beyond=beyond(tokenizer, engine.rows),
+        )
     if request.warm_up:
         context.emit("warm.up.begin")
         assert tokenizer is not None
-        first = answer(context, engine, request, prompts[0], steps=request.warm_up, number=0, quiet=True)
+        first = answer(
+            context, engine, request, prompts[0], steps=request.warm_up, number=0, quiet=True
+        )
         context.emit("warm.up.end", ids=first.ids, text=tokenizer.decode(first.ids))
     histories = _histories(context, request, len(prompts))
     known = set(tokenizer.get_vocab().values()) if tokenizer is not None else set()
@@ -71,7 +80,8 @@ def run(context: Any, engine: Engine, request: Request) -> None:
         if request.routing != OWN and routings[number] is None:  # the reference itself
             if found.routed is None:
                 raise ValueError(
-                    f"routing: {request.routing}, and no router of {engine.architecture} was seen: leave it out"
+                    f"routing: {request.routing}, and no router of {engine.architecture} was seen:"
+                    " leave it out"
                 )
             context.keep(f"{ROUTING}.{number}", found.routed)
             routings[number] = found.routed
@@ -86,7 +96,9 @@ def run(context: Any, engine: Engine, request: Request) -> None:
             assert tokenizer is not None
             # Rows that pad an embedding have no token: what is generated of them is no text, and nobody would see it.
             unknown = sorted(set(found.ids) - known)
-            context.emit("detokenized", prompt=number, text=tokenizer.decode(found.ids), unknown=unknown)
+            context.emit(
+                "detokenized", prompt=number, text=tokenizer.decode(found.ids), unknown=unknown
+            )
     if request.envelope != "none":
         answers.envelope(context, engine, request, prompts, kept_fed, routings=routings)
     sizes: Sequence[float] = ONE_SIZE if request.sensitivity == "keep" else ()
@@ -125,7 +137,9 @@ def _load(context: Any, engine: Engine, request: Request) -> str:
         if kept is not None:
             kept[piece.tensor] = piece
         digest = hashlib.sha256(piece.data).hexdigest()
-        context.emit("shard", rank=context.rank, tensor=piece.tensor, slices=piece.slices, sha256=digest)
+        context.emit(
+            "shard", rank=context.rank, tensor=piece.tensor, slices=piece.slices, sha256=digest
+        )
     # Of the checkpoint; on a rank with the whole model, what nothing uses.
     context.emit("shards", bytes=held, absent=sorted(absent), dtypes=dtypes_of(folder))
     if kept is not None:
@@ -141,7 +155,13 @@ def _tell_plan(context: Any, plan: Plan | None, kept: Collection[str]) -> None:
     whole = sorted(plan.whole.intersection(kept))
     for name in whole:
         context.emit("plan.whole", engine=plan.engine, tensor=name)
-    context.emit("plan", engine=plan.engine, rules=dict(plan.rules), whole=len(whole), shared=len(kept) - len(whole))
+    context.emit(
+        "plan",
+        engine=plan.engine,
+        rules=dict(plan.rules),
+        whole=len(whole),
+        shared=len(kept) - len(whole),
+    )
 
 
 def beyond(tokenizer: Any, rows: int) -> list[int]:
@@ -177,7 +197,9 @@ def folder_of(context: Any, model: str) -> str:
     """
     folder = context.inputs[model]
     if not Path(folder, "config.json").is_file():
-        raise ValueError(f"input {model} holds no config.json: name a folder as transformers loads it")
+        raise ValueError(
+            f"input {model} holds no config.json: name a folder as transformers loads it"
+        )
     return str(folder)
 
 
@@ -206,11 +228,14 @@ def _histories(context: Any, request: Request, prompts: int) -> list[Sequence[in
         histories = values["generated.ids"]
         if len(histories) != prompts:
             raise ValueError(
-                f"the reference answered {len(histories)} prompts, this session has {prompts}: give both alike"
+                f"the reference answered {len(histories)} prompts, this session has {prompts}: give"
+                " both alike"
             )
         return list(histories)
     if request.teacher and len(request.teacher) != prompts:
-        raise ValueError(f"teacher has {len(request.teacher)} lists for {prompts} prompts: give one for each")
+        raise ValueError(
+            f"teacher has {len(request.teacher)} lists for {prompts} prompts: give one for each"
+        )
     return list(request.teacher) or [None] * prompts
 
 
@@ -220,7 +245,11 @@ def _routings(context: Any, request: Request, prompts: int) -> list[Any]:
         return [None] * prompts
     import numpy as np
 
-    files = [Path(context.inputs["reference"], f"{ROUTING}.{number}.npy") for number in range(prompts)]
+    files = [
+        Path(context.inputs["reference"], f"{ROUTING}.{number}.npy") for number in range(prompts)
+    ]
     if lost := next((path.name for path in files if not path.is_file()), None):
-        raise ValueError(f"the reference kept no {lost}: give it routing: {request.routing} as well")
+        raise ValueError(
+            f"the reference kept no {lost}: give it routing: {request.routing} as well"
+        )
     return [np.load(path) for path in files]

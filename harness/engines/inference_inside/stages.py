@@ -69,7 +69,9 @@ class Stage:
         self._vocabulary = text.vocab_size
         number = text.num_hidden_layers
         if number < self._size:
-            raise ValueError(f"{number} layers cannot be split over {self._size} ranks: take fewer ranks")
+            raise ValueError(
+                f"{number} layers cannot be split over {self._size} ranks: take fewer ranks"
+            )
         begin, end = share(number, size=self._size, rank=self._rank)
         self.first = begin
         with torch.device("meta"):
@@ -77,7 +79,8 @@ class Stage:
         path = path_of_layers(skeleton)
         if (many := len(skeleton.get_submodule(path))) != number:
             raise ValueError(
-                f"{type(skeleton).__name__} has {many} layers, and {number} in a cache: hf-pipeline cannot split it"
+                f"{type(skeleton).__name__} has {many} layers, and {number} in a cache: hf-pipeline"
+                " cannot split it"
             )
         self._prefix = f"{path}."
         parts = parts_beside(skeleton, path)
@@ -90,7 +93,9 @@ class Stage:
         model, loading = type(skeleton).from_pretrained(
             None, config=config, state_dict=state, dtype=dtype, output_loading_info=True
         )
-        demand_whole(loading, missing=lambda name: not self._is_foreign(name, foreign, begin, end, ""))
+        demand_whole(
+            loading, missing=lambda name: not self._is_foreign(name, foreign, begin, end, "")
+        )
         for part in foreign:
             is_embedding = isinstance(model.get_submodule(part), nn.Embedding)
             _replace(model, part, Gap(text.hidden_size, dtype) if is_embedding else Through(dtype))
@@ -199,9 +204,14 @@ def demand_whole(told: Any, *, missing: Callable[[str], bool] = lambda _name: Tr
     """
     lacks = sorted(name for name in told["missing_keys"] if missing(name))
     if lacks:
-        raise ValueError(f"the checkpoint lacks {len(lacks)} tensors, {lacks[0]} among them: take all its files")
+        raise ValueError(
+            f"the checkpoint lacks {len(lacks)} tensors, {lacks[0]} among them: take all its files"
+        )
     if others := sorted(told["unexpected_keys"]):
-        raise ValueError(f"the checkpoint holds {len(others)} tensors that the model has not, such as {others[0]}")
+        raise ValueError(
+            f"the checkpoint holds {len(others)} tensors that the model has not, such as"
+            f" {others[0]}"
+        )
 
 
 def share(layers: int, *, size: int, rank: int) -> tuple[int, int]:
@@ -235,7 +245,10 @@ def path_of_layers(model: Any) -> str:
         # A tower beside the decoder may have as many, and LongCat counts two for each.
         found = [name for name, module in lists.items() if module is layers]
     if len(found) != 1:
-        raise ValueError(f"{type(model).__name__} has {len(found)} lists of {number} layers, and no rule says which")
+        raise ValueError(
+            f"{type(model).__name__} has {len(found)} lists of {number} layers, and no rule says"
+            " which"
+        )
     return str(found[0])
 
 
@@ -249,7 +262,8 @@ def _called_layers(model: Any) -> nn.ModuleList | None:
 def is_tied(model: Any) -> bool:
     """Whether embedding and head are one matrix, whatever the configurations of the whole and of its text say."""
     entrance, head = (
-        getattr(module, "weight", None) for module in (model.get_input_embeddings(), model.get_output_embeddings())
+        getattr(module, "weight", None)
+        for module in (model.get_input_embeddings(), model.get_output_embeddings())
     )
     return entrance is not None and head is entrance
 
@@ -276,14 +290,17 @@ def parts_beside(model: Any, path: str) -> dict[str, str]:
         before = before and full != path
         if full == path or not list(module.parameters()):
             continue
-        if isinstance(module, nn.Embedding) and len(inspect.signature(module.forward).parameters) == 1:
+        if (
+            isinstance(module, nn.Embedding)
+            and len(inspect.signature(module.forward).parameters) == 1
+        ):
             found[full] = "tied" if module is entrance and tied else "first"
         elif "norm" in type(module).__name__.lower() and before == ("embed" in name):
             found[full] = "first" if before else "last"  # BLOOM has one over its embeddings
         else:
             raise ValueError(
-                f"{type(model).__name__} has {full} ({type(module).__name__}) beside its layers: hf-pipeline does not "
-                "know which stage it belongs to"
+                f"{type(model).__name__} has {full} ({type(module).__name__}) beside its layers:"
+                " hf-pipeline does not know which stage it belongs to"
             )
     for name, module in model.named_children():
         if module is head:
@@ -302,7 +319,9 @@ def read(folder: str, *, skip: Callable[[str], bool]) -> dict[str, Tensor]:
         if skip(name):
             continue
         if tensor.dtype not in DTYPES:
-            raise ValueError(f"{name} is of dtype {tensor.dtype}: hf-pipeline takes {', '.join(DTYPES)}")
+            raise ValueError(
+                f"{name} is of dtype {tensor.dtype}: hf-pipeline takes {', '.join(DTYPES)}"
+            )
         data = torch.frombuffer(tensor.read(), dtype=torch.uint8)
         found[name] = data.view(DTYPES[tensor.dtype]).reshape(tensor.shape)
     return found
@@ -346,8 +365,8 @@ def cut_by_number(holder: Any, layers: str, text: Any, *, begin: int, end: int, 
             lists.append((holder if use == OWN else holder.config, name))
         else:
             raise ValueError(
-                f"{type(holder).__name__} goes by the numbers of its layers ({name}), which a stage counts from 0: "
-                "hf-pipeline cannot split it"
+                f"{type(holder).__name__} goes by the numbers of its layers ({name}), which a stage"
+                " counts from 0: hf-pipeline cannot split it"
             )
     for place, name in lists:
         found = getattr(place, name, None)
@@ -357,8 +376,8 @@ def cut_by_number(holder: Any, layers: str, text: Any, *, begin: int, end: int, 
             setattr(place, name, found[begin:end])
         except AttributeError:
             raise ValueError(
-                f"{type(holder).__name__} works out the {name} of its layers from their number: hf-pipeline cannot "
-                "split it"
+                f"{type(holder).__name__} works out the {name} of its layers from their number:"
+                " hf-pipeline cannot split it"
             ) from None
 
 
@@ -373,21 +392,28 @@ def found_by_number(forward: Any, layers: str) -> Iterator[tuple[str, str]]:
         tree = ast.parse(textwrap.dedent(inspect.getsource(inspect.unwrap(forward))))
     except OSError:
         return
-    given = {argument.arg for argument in ast.walk(tree) if isinstance(argument, ast.arg)} - {"self"}
+    given = {argument.arg for argument in ast.walk(tree) if isinstance(argument, ast.arg)} - {
+        "self"
+    }
     for loop in ast.walk(tree):
         if isinstance(loop, ast.For) and (number := _number(loop, layers)):
             for line in loop.body:
                 for node, around in _uses(line, line, number):
                     if (
                         around is line
-                        or not {name.id for name in ast.walk(around) if isinstance(name, ast.Name)} & given
+                        or not {name.id for name in ast.walk(around) if isinstance(name, ast.Name)}
+                        & given
                     ):
                         yield _use(node, around)
 
 
 def _use(node: ast.AST, around: ast.AST) -> tuple[str, str]:
     """What the number is for, in the index or the comparison that it stands in."""
-    if isinstance(around, ast.Subscript) and around.slice is node and isinstance(around.value, ast.Attribute):
+    if (
+        isinstance(around, ast.Subscript)
+        and around.slice is node
+        and isinstance(around.value, ast.Attribute)
+    ):
         if (owner := ast.unparse(around.value.value)) in (OWN, CONFIGURED):
             return owner, around.value.attr
     elif isinstance(around, ast.Compare) and around.left is node and len(around.comparators) == 1:

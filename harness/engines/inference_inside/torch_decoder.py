@@ -78,7 +78,10 @@ class TorchDecoder(ABC):
         return [
             value
             for name, value in layer.named_parameters()
-            if value.ndim > 1 and value.is_floating_point() and "gate." not in name and "router" not in name
+            if value.ndim > 1
+            and value.is_floating_point()
+            and "gate." not in name
+            and "router" not in name
         ]
 
     def take_in(self, model: Any, *, layers: Sequence[nn.Module], rows: int) -> None:
@@ -103,10 +106,14 @@ class TorchDecoder(ABC):
     def pieces(self) -> Iterator[Piece]:
         """See `engine.Engine`."""
         for name, value in self.tensors().items():
-            for block in layout.blocks(name, self.shares(name, value, self._shapes[name]), self._shapes):
+            for block in layout.blocks(
+                name, self.shares(name, value, self._shapes[name]), self._shapes
+            ):
                 part = value[tuple(slice(*bounds) for bounds in block.local)].detach().contiguous()
                 data = part.reshape(-1).view(torch.uint8).numpy().tobytes()
-                yield Piece(tensor=block.tensor, slices=[list(bounds) for bounds in block.whole], data=data)
+                yield Piece(
+                    tensor=block.tensor, slices=[list(bounds) for bounds in block.whole], data=data
+                )
 
     def stored(self) -> Collection[str]:
         """See `engine.Engine`."""
@@ -147,7 +154,10 @@ class TorchDecoder(ABC):
         """See `engine.Engine`."""
         before = [(matrix, matrix.detach().clone()) for matrix in self.matrices(self.layers[layer])]
         if not before:
-            raise ValueError(f"no matrix was found in layer {layer}: let the adapter say in `matrices` which they are")
+            raise ValueError(
+                f"no matrix was found in layer {layer}: let the adapter say in `matrices` which"
+                " they are"
+            )
         with torch.no_grad():
             for one, value in before:
                 one.copy_(value * factor)
@@ -192,4 +202,6 @@ class _Products(TorchDispatchMode):  # type: ignore[no-untyped-call]
         return func(*args, **(kwargs or {}))
 
     def _product(self, product: Any, left: Tensor, right: Tensor) -> Any:
-        return sum(product(left[..., part], right[..., part, :]) for part in self._cut.of(left.shape[-1]))
+        return sum(
+            product(left[..., part], right[..., part, :]) for part in self._cut.of(left.shape[-1])
+        )

@@ -50,14 +50,19 @@ def files(name: str) -> dict[str, bytes]:
 
 def _weights(name: str, recipe: Recipe, tensors: Mapping[str, DrawnTensor]) -> bytes:
     if recipe.pinned is None:
-        return safetensors({key: draw(key, tensor, seed=recipe.seed) for key, tensor in tensors.items()})
+        return safetensors(
+            {key: draw(key, tensor, seed=recipe.seed) for key, tensor in tensors.items()}
+        )
     path, pinned = recipe.pinned
     try:
         data = lzma.decompress(path.read_bytes())
     except lzma.LZMAError:
         data = b""
     if sha256(data) != pinned:
-        raise ModelError(f"the weights of {name} ({path.name}) are not those that were pinned: install Rankproof again")
+        raise ModelError(
+            f"the weights of {name} ({path.name}) are not those that were pinned: install Rankproof"
+            " again"
+        )
     return data
 
 

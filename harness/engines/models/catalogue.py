@@ -43,7 +43,9 @@ class Recipe:
 def _dense(model_type: str, architecture: str, shape: Shape, **further: Any) -> dict[str, Any]:
     return {
         "config": lambda: families.common(model_type, architecture, shape) | further,
-        "tensors": lambda: families.decoder(shape, dict(families.attention(shape)) | dict(families.dense(shape))),
+        "tensors": lambda: families.decoder(
+            shape, dict(families.attention(shape)) | dict(families.dense(shape))
+        ),
     }
 
 
@@ -63,10 +65,15 @@ def _sparse(
             layer[bias] = DrawnTensor(shape=(EXPERTS,), deviation=0.05)
         return families.decoder(shape, layer)
 
-    return {"config": lambda: families.common(model_type, architecture, shape) | further, "tensors": tensors}
+    return {
+        "config": lambda: families.common(model_type, architecture, shape) | further,
+        "tensors": tensors,
+    }
 
 
-def _first_dense(model_type: str, architecture: str, shape: Shape, *, inner: int, **further: Any) -> dict[str, Any]:
+def _first_dense(
+    model_type: str, architecture: str, shape: Shape, *, inner: int, **further: Any
+) -> dict[str, Any]:
     """A first layer without experts, and in the others one that every token takes beside those that are chosen."""
 
     def tensors() -> dict[str, DrawnTensor]:
@@ -125,7 +132,14 @@ YARN = {
 MODELS: dict[str, Recipe] = {
     "llama": Recipe(
         does="grouped KV heads, untied head",
-        **_dense("llama", "LlamaForCausalLM", LLAMA, hidden_act="silu", attention_bias=False, mlp_bias=False),
+        **_dense(
+            "llama",
+            "LlamaForCausalLM",
+            LLAMA,
+            hidden_act="silu",
+            attention_bias=False,
+            mlp_bias=False,
+        ),
     ),
     "llama-tied": Recipe(
         does="the same with a tied head",
@@ -133,15 +147,26 @@ MODELS: dict[str, Recipe] = {
     ),
     "llama-2-kv": Recipe(
         does="two KV heads, which cannot be split over 3 or 4 ranks: refused there",
-        **_dense("llama", "LlamaForCausalLM", replace(LLAMA, kv_heads=2), hidden_act="silu", attention_bias=False),
+        **_dense(
+            "llama",
+            "LlamaForCausalLM",
+            replace(LLAMA, kv_heads=2),
+            hidden_act="silu",
+            attention_bias=False,
+        ),
     ),
-    "gpt2": Recipe(does="biases everywhere, learned positions, fused queries, keys and values, tied head", **_gpt2()),
+    "gpt2": Recipe(
+        does="biases everywhere, learned positions, fused queries, keys and values, tied head",
+        **_gpt2(),
+    ),
     "qwen2": Recipe(
         does="biases of queries, keys and values, tied head",
         **_dense(
             "qwen2",
             "Qwen2ForCausalLM",
-            replace(WIDE, tied=True, bias=True, embedding=families.TIED * families.root(WIDE.width)),
+            replace(
+                WIDE, tied=True, bias=True, embedding=families.TIED * families.root(WIDE.width)
+            ),
             hidden_act="silu",
         ),
     ),
@@ -202,8 +227,10 @@ MODELS: dict[str, Recipe] = {
         ),
     ),
     "minimax": Recipe(
-        does="12 experts behind a sigmoid router with a bias, norms over all queries and keys together, half of each "
-        "head rotated",
+        does=(
+            "12 experts behind a sigmoid router with a bias, norms over all queries and keys"
+            " together, half of each head rotated"
+        ),
         **_sparse(
             "minimax_m2",
             "MiniMaxM2ForCausalLM",
@@ -222,15 +249,21 @@ MODELS: dict[str, Recipe] = {
     ),
     "ministral3": Recipe(
         does="rotations scaled by YaRN, queries scaled by position in steps of 16",
-        **_dense("ministral3", "Ministral3ForCausalLM", LLAMA, hidden_act="silu", rope_parameters=YARN),
+        **_dense(
+            "ministral3", "Ministral3ForCausalLM", LLAMA, hidden_act="silu", rope_parameters=YARN
+        ),
     ),
     "ministral3-5-layers": Recipe(
         does="the same with five layers, of which neither 2 nor 3 nor 4 ranks get equally many",
-        **_dense("ministral3", "Ministral3ForCausalLM", UNEVEN, hidden_act="silu", rope_parameters=YARN),
+        **_dense(
+            "ministral3", "Ministral3ForCausalLM", UNEVEN, hidden_act="silu", rope_parameters=YARN
+        ),
     ),
     "glm4-moe": Recipe(
-        does="a first layer without experts, then 12 behind a sigmoid router with a bias, and one for every token; "
-        "half of each head rotated",
+        does=(
+            "a first layer without experts, then 12 behind a sigmoid router with a bias, and one"
+            " for every token; half of each head rotated"
+        ),
         **_first_dense(
             "glm4_moe",
             "Glm4MoeForCausalLM",
@@ -253,8 +286,17 @@ MODELS: dict[str, Recipe] = {
         ),
     ),
     "recall": Recipe(
-        does="trained: answers each of 256 keys with its own three tokens, by margins of more than 5",
-        **_dense("llama", "LlamaForCausalLM", LLAMA, hidden_act="silu", attention_bias=False, dtype="bfloat16"),
+        does=(
+            "trained: answers each of 256 keys with its own three tokens, by margins of more than 5"
+        ),
+        **_dense(
+            "llama",
+            "LlamaForCausalLM",
+            LLAMA,
+            hidden_act="silu",
+            attention_bias=False,
+            dtype="bfloat16",
+        ),
         pinned=(
             Path(__file__).parent / "recall" / "model.safetensors.xz",
             "630995f28ecd3bdab365586fa38864e6eda91edc0272e8a62dc430661d512279",

@@ -28,7 +28,9 @@ def describe(folder: Path) -> dict[str, Any]:
     if not shapes:
         raise ModelError(f"{folder.name} holds no safetensors file: convert the model first")
     files = {
-        path.relative_to(folder).as_posix(): sha256_of(path) for path in sorted(folder.rglob("*")) if path.is_file()
+        path.relative_to(folder).as_posix(): sha256_of(path)
+        for path in sorted(folder.rglob("*"))
+        if path.is_file()
     }
     names = {
         "layers": ("num_hidden_layers", "n_layer"),
@@ -40,7 +42,10 @@ def describe(folder: Path) -> dict[str, Any]:
     }
     return {
         "architecture": (config.get("architectures") or [text.get("model_type")])[0],
-        **{what: next((text[name] for name in keys if text.get(name)), 0) for what, keys in names.items()},
+        **{
+            what: next((text[name] for name in keys if text.get(name)), 0)
+            for what, keys in names.items()
+        },
         "head": "tied" if text.get("tie_word_embeddings") else "untied",
         "tensors": len(shapes),
         "parameters": sum(math.prod(shape) for shape in shapes.values()),
@@ -55,6 +60,10 @@ def _header(path: Path) -> dict[str, list[int]]:
             size = int.from_bytes(file.read(8), "little")
             # What claims a longer header than any model has is cut off, and is then not JSON.
             header = json.loads(file.read(min(size, MOST_HEADER)))
-        return {name: list(tensor["shape"]) for name, tensor in header.items() if name != "__metadata__"}
+        return {
+            name: list(tensor["shape"]) for name, tensor in header.items() if name != "__metadata__"
+        }
     except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
-        raise ModelError(f"{path.name} is not a safetensors file that can be read ({error}): fetch it again") from None
+        raise ModelError(
+            f"{path.name} is not a safetensors file that can be read ({error}): fetch it again"
+        ) from None

@@ -83,7 +83,11 @@ def common(model_type: str, architecture: str, shape: Shape) -> dict[str, Any]:
 def attention(shape: Shape) -> Iterator[tuple[str, DrawnTensor]]:
     """The tensors of a layer that are not its feed-forward part, below `model.layers.N`."""
     # Queries and keys are drawn wide: attention that looks everywhere alike would hide positions that are off.
-    sizes = {"q": (shape.heads * HEAD, 1.6), "k": (shape.kv_heads * HEAD, 1.6), "v": (shape.kv_heads * HEAD, 1.0)}
+    sizes = {
+        "q": (shape.heads * HEAD, 1.6),
+        "k": (shape.kv_heads * HEAD, 1.6),
+        "v": (shape.kv_heads * HEAD, 1.0),
+    }
     for name, (rows, gain) in sizes.items():
         yield (
             f"self_attn.{name}_proj.weight",
@@ -92,11 +96,17 @@ def attention(shape: Shape) -> Iterator[tuple[str, DrawnTensor]]:
         if shape.bias:
             yield f"self_attn.{name}_proj.bias", DrawnTensor(shape=(rows,), deviation=0.3)
     inside = shape.heads * HEAD
-    yield "self_attn.o_proj.weight", DrawnTensor(shape=(shape.width, inside), deviation=root(inside))
+    yield (
+        "self_attn.o_proj.weight",
+        DrawnTensor(shape=(shape.width, inside), deviation=root(inside)),
+    )
     for name, size in zip("qk", shape.head_norms or (), strict=False):
         yield f"self_attn.{name}_norm.weight", DrawnTensor(shape=(size,), deviation=0.3, middle=1.0)
     for name in shape.norms:
-        yield f"{name}.weight", DrawnTensor(shape=(shape.width,), deviation=0.2, middle=shape.norm_middle)
+        yield (
+            f"{name}.weight",
+            DrawnTensor(shape=(shape.width,), deviation=0.2, middle=shape.norm_middle),
+        )
 
 
 def dense(shape: Shape) -> Iterator[tuple[str, DrawnTensor]]:
@@ -104,7 +114,9 @@ def dense(shape: Shape) -> Iterator[tuple[str, DrawnTensor]]:
     yield from gated("mlp", ("gate_proj", "up_proj", "down_proj"), shape)
 
 
-def gated(prefix: str, names: tuple[str, str, str], shape: Shape) -> Iterator[tuple[str, DrawnTensor]]:
+def gated(
+    prefix: str, names: tuple[str, str, str], shape: Shape
+) -> Iterator[tuple[str, DrawnTensor]]:
     """Gate and up `[inner, width]`, down `[width, inner]`."""
     for name in names[:2]:
         yield (
@@ -117,25 +129,41 @@ def gated(prefix: str, names: tuple[str, str, str], shape: Shape) -> Iterator[tu
     )
 
 
-def experts(prefix: str, names: tuple[str, str, str], shape: Shape) -> Iterator[tuple[str, DrawnTensor]]:
+def experts(
+    prefix: str, names: tuple[str, str, str], shape: Shape
+) -> Iterator[tuple[str, DrawnTensor]]:
     """A router and its experts."""
     # Drawn wide, so that the router seldom hesitates between two experts.
-    yield f"{prefix}.gate.weight", DrawnTensor(shape=(EXPERTS, shape.width), deviation=2 * root(shape.width))
+    yield (
+        f"{prefix}.gate.weight",
+        DrawnTensor(shape=(EXPERTS, shape.width), deviation=2 * root(shape.width)),
+    )
     for number in range(EXPERTS):
         yield from gated(f"{prefix}.experts.{number}", names, shape)
 
 
 def decoder(
-    shape: Shape, layer: Mapping[str, DrawnTensor], *, first: Mapping[str, DrawnTensor] | None = None
+    shape: Shape,
+    layer: Mapping[str, DrawnTensor],
+    *,
+    first: Mapping[str, DrawnTensor] | None = None,
 ) -> dict[str, DrawnTensor]:
     """The whole checkpoint of a model of Llama's build; the first layer may be another."""
-    out = {"model.embed_tokens.weight": DrawnTensor(shape=(SIZE, shape.width), deviation=shape.embedding)}
+    out = {
+        "model.embed_tokens.weight": DrawnTensor(
+            shape=(SIZE, shape.width), deviation=shape.embedding
+        )
+    }
     for number in range(shape.layers):
         size = first if first is not None and number == 0 else layer
         out |= {f"model.layers.{number}.{name}": tensor for name, tensor in size.items()}
-    out["model.norm.weight"] = DrawnTensor(shape=(shape.width,), deviation=0.2, middle=shape.last_norm_middle)
+    out["model.norm.weight"] = DrawnTensor(
+        shape=(shape.width,), deviation=0.2, middle=shape.last_norm_middle
+    )
     if not shape.tied:
-        out["lm_head.weight"] = DrawnTensor(shape=(SIZE, shape.width), deviation=3 * root(shape.width))
+        out["lm_head.weight"] = DrawnTensor(
+            shape=(SIZE, shape.width), deviation=3 * root(shape.width)
+        )
     return out
 
 
@@ -154,7 +182,9 @@ def gpt2(shape: Shape) -> dict[str, DrawnTensor]:
     }
     for number in range(shape.layers):
         for name, (rows, columns) in sizes.items():
-            out[f"h.{number}.{name}.weight"] = DrawnTensor(shape=(rows, columns), deviation=2.5 * root(rows))
+            out[f"h.{number}.{name}.weight"] = DrawnTensor(
+                shape=(rows, columns), deviation=2.5 * root(rows)
+            )
             out[f"h.{number}.{name}.bias"] = DrawnTensor(shape=(columns,), deviation=0.3)
         for name in ("ln_1", "ln_2"):
             out |= _layer_norm(f"h.{number}.{name}", width)

@@ -10,19 +10,89 @@ from collections.abc import Iterator
 from typing import Any
 
 SIZE = 528
-SPECIAL = ("<s>", "</s>", "<pad>", "<|im_start|>", "<|im_end|>", "<|system|>", "<|tool|>", "<|endoftext|>")
+SPECIAL = (
+    "<s>",
+    "</s>",
+    "<pad>",
+    "<|im_start|>",
+    "<|im_end|>",
+    "<|system|>",
+    "<|tool|>",
+    "<|endoftext|>",
+)
 BEGIN = 0
 END = 1
 PAD = 2
 TEMPLATE = (
-    "{% for message in messages %}{{ '<|im_start|>' + message['role'] + '\n' + message['content'] + '<|im_end|>\n' }}"
-    "{% endfor %}{% if add_generation_prompt %}{{ '<|im_start|>assistant\n' }}{% endif %}"
+    "{% for message in messages %}{{ '<|im_start|>' + message['role'] + '\n' + message['content'] +"
+    " '<|im_end|>\n' }}{% endfor %}{% if add_generation_prompt %}{{ '<|im_start|>assistant\n' }}{%"
+    " endif %}"
 )
 WORDS = (
-    *("the", "and", "of", "to", "in", "is", "that", "for", "with", "as", "not", "are", "this", "be", "on", "by"),
-    *("from", "at", "or", "an", "have", "was", "you", "it", "rank", "token", "model", "hello", "world", "over"),
-    *("quick", "brown", "fox", "jumps", "lazy", "dog", "user", "assistant", "what", "which", "key", "value", "cache"),
-    *("layer", "split", "every", "answer", "capital", "tell", "story", "about", "who", "how", "many", "one", "two"),
+    *(
+        "the",
+        "and",
+        "of",
+        "to",
+        "in",
+        "is",
+        "that",
+        "for",
+        "with",
+        "as",
+        "not",
+        "are",
+        "this",
+        "be",
+        "on",
+        "by",
+    ),
+    *(
+        "from",
+        "at",
+        "or",
+        "an",
+        "have",
+        "was",
+        "you",
+        "it",
+        "rank",
+        "token",
+        "model",
+        "hello",
+        "world",
+        "over",
+    ),
+    *(
+        "quick",
+        "brown",
+        "fox",
+        "jumps",
+        "lazy",
+        "dog",
+        "user",
+        "assistant",
+        "what",
+        "which",
+        "key",
+        "value",
+        "cache",
+    ),
+    *(
+        "layer",
+        "split",
+        "every",
+        "answer",
+        "capital",
+        "tell",
+        "story",
+        "about",
+        "who",
+        "how",
+        "many",
+        "one",
+        "two",
+    ),
 )
 OTHERS = "éüß你好世界日本語مرحبا🙂"
 
@@ -40,12 +110,20 @@ def tokenizer_files() -> dict[str, bytes]:
             merges.append((left, right))
     assert len(ids) == SIZE, f"the rule makes {len(ids)} tokens, not {SIZE}"
     step = {"type": "ByteLevel", "add_prefix_space": False, "trim_offsets": True, "use_regex": True}
-    marks = {"single_word": False, "lstrip": False, "rstrip": False, "normalized": False, "special": True}
+    marks = {
+        "single_word": False,
+        "lstrip": False,
+        "rstrip": False,
+        "normalized": False,
+        "special": True,
+    }
     whole = {
         "version": "1.0",
         "truncation": None,
         "padding": None,
-        "added_tokens": [{"id": number, "content": text, **marks} for number, text in enumerate(SPECIAL)],
+        "added_tokens": [
+            {"id": number, "content": text, **marks} for number, text in enumerate(SPECIAL)
+        ],
         "normalizer": None,
         "pre_tokenizer": step,
         "post_processor": None,
@@ -85,7 +163,11 @@ def as_json(value: Any) -> bytes:
 
 def _alphabet() -> dict[int, str]:
     """GPT-2's printable character for each byte."""
-    plain = [*range(ord("!"), ord("~") + 1), *range(ord("¡"), ord("¬") + 1), *range(ord("®"), ord("ÿ") + 1)]
+    plain = [
+        *range(ord("!"), ord("~") + 1),
+        *range(ord("¡"), ord("¬") + 1),
+        *range(ord("®"), ord("ÿ") + 1),
+    ]
     out = {byte: chr(byte) for byte in plain}
     for number, byte in enumerate(byte for byte in range(256) if byte not in out):
         out[byte] = chr(256 + number)

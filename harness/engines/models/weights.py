@@ -40,7 +40,9 @@ def draw(name: str, tensor: DrawnTensor, *, seed: int) -> Any:
     import numpy as np
 
     digits = hashlib.shake_256(f"{seed}\0{name}".encode()).digest(4 * tensor.elements)
-    whole = (np.frombuffer(digits, "<u4") >> np.uint32(32 - BITS)).astype(np.int32) - np.int32(1 << (BITS - 1))
+    whole = (np.frombuffer(digits, "<u4") >> np.uint32(32 - BITS)).astype(np.int32) - np.int32(
+        1 << (BITS - 1)
+    )
     # A uniform distribution from -w to w has the deviation w / sqrt(3).
     step = np.float32(tensor.deviation * math.sqrt(3) / (1 << (BITS - 1)))
     return (whole.astype(np.float32) * step + np.float32(tensor.middle)).reshape(tensor.shape)

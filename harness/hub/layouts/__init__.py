@@ -36,7 +36,10 @@ def repository_files(name: str) -> dict[str, bytes]:
     """
     if name not in LAYOUTS:
         raise HubError(f"{name!r}: no such layout; there are {', '.join(LAYOUTS)}")
-    return {path: held if isinstance(held, bytes) else as_json(held) for path, held in LAYOUTS[name]().items()}
+    return {
+        path: held if isinstance(held, bytes) else as_json(held)
+        for path, held in LAYOUTS[name]().items()
+    }
 
 
 def write(folder: Path, names: Iterable[str] | None = None) -> list[Path]:
@@ -63,7 +66,11 @@ def write(folder: Path, names: Iterable[str] | None = None) -> list[Path]:
 
 def digest() -> str:
     """What names the layouts of this version: sha256 over everything that makes them."""
-    entries = (one for one in resources.files("harness.hub.layouts").iterdir() if one.name.endswith((".py", ".txt")))
+    entries = (
+        one
+        for one in resources.files("harness.hub.layouts").iterdir()
+        if one.name.endswith((".py", ".txt"))
+    )
     return fold({one.name: sha256(one.read_bytes()) for one in entries})
 
 

@@ -22,7 +22,9 @@ def gpt2() -> Files:
     """vocab.json, merges.txt and tokenizer.json, as gpt2 has them."""
     vocabulary = byte_level(8000)
     special = files.numbered(["<|endoftext|>"], first=8000)
-    tokenizer = files.tokenizer_json(vocabulary, special=special, pre_tokenizer=files.byte_level_step(regex=True))
+    tokenizer = files.tokenizer_json(
+        vocabulary, special=special, pre_tokenizer=files.byte_level_step(regex=True)
+    )
     return gpt2_files() | {"tokenizer.json": tokenizer}
 
 
@@ -32,7 +34,11 @@ def gpt2_files() -> Files:
     vocabulary.ids["<|endoftext|>"] = 8000
     end = "<|endoftext|>"
     return {
-        "config.json": {"model_type": "gpt2", "architectures": ["GPT2LMHeadModel"], "vocab_size": 8001},
+        "config.json": {
+            "model_type": "gpt2",
+            "architectures": ["GPT2LMHeadModel"],
+            "vocab_size": 8001,
+        },
         "tokenizer_config.json": {
             "tokenizer_class": "GPT2Tokenizer",
             "bos_token": end,
@@ -45,10 +51,19 @@ def gpt2_files() -> Files:
     }
 
 
-GLM_TOKENS = ["<|endoftext|>", "[MASK]", "[gMASK]", "<sop>", "<eop>", "<|system|>", "<|user|>", "<|assistant|>"]
+GLM_TOKENS = [
+    "<|endoftext|>",
+    "[MASK]",
+    "[gMASK]",
+    "<sop>",
+    "<eop>",
+    "<|system|>",
+    "<|user|>",
+    "<|assistant|>",
+]
 GLM_TEMPLATE = (
-    "[gMASK]<sop>{% for message in messages %}<|{{ message['role'] }}|>\n{{ message['content'] }}{% endfor %}"
-    "{% if add_generation_prompt %}<|assistant|>{% endif %}"
+    "[gMASK]<sop>{% for message in messages %}<|{{ message['role'] }}|>\n{{ message['content'] }}{%"
+    " endfor %}{% if add_generation_prompt %}<|assistant|>{% endif %}"
 )
 
 
@@ -85,13 +100,17 @@ def llama2() -> Files:
     size = 4000
     special = {"<unk>": 0, "<s>": 1, "</s>": 2}
     template = (
-        "{% for message in messages %}{% if message['role'] == 'user' %}{{ bos_token + '[INST] ' "
-        "+ message['content'] + ' [/INST]' }}{% else %}{{ ' ' + message['content'] + ' ' + eos_token }}{% endif %}"
-        "{% endfor %}"
+        "{% for message in messages %}{% if message['role'] == 'user' %}{{ bos_token + '[INST] ' +"
+        " message['content'] + ' [/INST]' }}{% else %}{{ ' ' + message['content'] + ' ' + eos_token"
+        " }}{% endif %}{% endfor %}"
     )
     names = {"bos_token": "<s>", "eos_token": "</s>", "unk_token": "<unk>"}
     return {
-        "config.json": {"model_type": "llama", "architectures": ["LlamaForCausalLM"], "vocab_size": size},
+        "config.json": {
+            "model_type": "llama",
+            "architectures": ["LlamaForCausalLM"],
+            "vocab_size": size,
+        },
         "tokenizer_config.json": {
             "add_bos_token": True,
             "add_eos_token": False,
@@ -112,14 +131,23 @@ def llama2() -> Files:
 
 def llama3() -> Files:
     """Llama 3's kind: more than 100 000 tokens, a token put before every text, a template in a file of its own."""
-    names = ["<|begin_of_text|>", "<|end_of_text|>", "<|start_header_id|>", "<|end_header_id|>", "<|eot_id|>"]
+    names = [
+        "<|begin_of_text|>",
+        "<|end_of_text|>",
+        "<|start_header_id|>",
+        "<|end_header_id|>",
+        "<|eot_id|>",
+    ]
     special = files.numbered(names, first=LARGE)
     tokenizer = files.tokenizer_json(
-        byte_level(LARGE), special=special, post_processor=files.begin_with(names[0], LARGE), ignore_merges=True
+        byte_level(LARGE),
+        special=special,
+        post_processor=files.begin_with(names[0], LARGE),
+        ignore_merges=True,
     )
     template = (
-        "{{ bos_token }}{% for message in messages %}<|start_header_id|>{{ message['role'] }}<|end_header_id|>\n\n"
-        "{{ message['content'] }}<|eot_id|>{% endfor %}"
+        "{{ bos_token }}{% for message in messages %}<|start_header_id|>{{ message['role']"
+        " }}<|end_header_id|>\n\n{{ message['content'] }}<|eot_id|>{% endfor %}"
     )
     return {
         "config.json": {
@@ -185,7 +213,10 @@ def mistral() -> Files:
     tokenizer = files.tokenizer_json(
         byte_level(LARGE), special=special, post_processor=files.begin_with("<s>", special["<s>"])
     )
-    readme = b"---\nlicense: apache-2.0\nbase_model:\n- mistralai/Mistral-Small-3.1-24B-Base-2503\n---\n\n# A layout\n"
+    readme = (
+        b"---\nlicense: apache-2.0\nbase_model:\n-"
+        b" mistralai/Mistral-Small-3.1-24B-Base-2503\n---\n\n# A layout\n"
+    )
     return {
         "README.md": readme,
         "config.json": {
@@ -204,7 +235,9 @@ def mistral() -> Files:
             "tokenizer_class": "PreTrainedTokenizerFast",
         },
         "tokenizer.json": tokenizer,
-        "chat_template.jinja": b"{% for message in messages %}[INST]{{ message['content'] }}[/INST]{% endfor %}",
+        "chat_template.jinja": (
+            b"{% for message in messages %}[INST]{{ message['content'] }}[/INST]{% endfor %}"
+        ),
     }
 
 
@@ -225,7 +258,11 @@ def qwen() -> Files:
         number: entry | {"special": False} for number, entry in files.decoder_entries(plain).items()
     }
     return {
-        "config.json": {"model_type": "qwen2", "architectures": ["Qwen2ForCausalLM"], "vocab_size": size + 5},
+        "config.json": {
+            "model_type": "qwen2",
+            "architectures": ["Qwen2ForCausalLM"],
+            "vocab_size": size + 5,
+        },
         "tokenizer_config.json": {
             "add_prefix_space": False,
             "added_tokens_decoder": entries,
@@ -248,7 +285,9 @@ def templates() -> Files:
     """Several chat templates: the default in its file, others in their folder."""
     names = ["<|endoftext|>", "<|im_start|>", "<|im_end|>"]
     special = files.numbered(names, first=2000)
-    tokenizer = files.tokenizer_json(byte_level(2000), special=special, pre_tokenizer=files.byte_level_step(regex=True))
+    tokenizer = files.tokenizer_json(
+        byte_level(2000), special=special, pre_tokenizer=files.byte_level_step(regex=True)
+    )
     return {
         "config.json": {"model_type": "llama", "vocab_size": 2003},
         "tokenizer_config.json": {

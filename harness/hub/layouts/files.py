@@ -9,11 +9,13 @@ from typing import Any
 from harness.hub.layouts.vocabulary import Vocabulary
 
 CHATML = (
-    "{% for message in messages %}{{ '<|im_start|>' + message['role'] + '\n' + message['content'] + '<|im_end|>\n' }}"
-    "{% endfor %}{% if add_generation_prompt %}{{ '<|im_start|>assistant\n' }}{% endif %}"
+    "{% for message in messages %}{{ '<|im_start|>' + message['role'] + '\n' + message['content'] +"
+    " '<|im_end|>\n' }}{% endfor %}{% if add_generation_prompt %}{{ '<|im_start|>assistant\n' }}{%"
+    " endif %}"
 )
 GPT4_PATTERN = (
-    r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}{1,3}| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|"
+    r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}{1,3}|"
+    r" ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|"
     r"\s+(?!\S)|\s+"
 )
 QWEN_PATTERN = GPT4_PATTERN.replace(r"\p{N}{1,3}", r"\p{N}")
@@ -44,12 +46,22 @@ def numbered(texts: Sequence[str], *, first: int) -> dict[str, int]:
 
 def byte_level_step(*, prefix: bool = False, regex: bool = False) -> dict[str, Any]:
     """The ByteLevel step of a pre-tokenizer, post-processor or decoder."""
-    return {"type": "ByteLevel", "add_prefix_space": prefix, "trim_offsets": True, "use_regex": regex}
+    return {
+        "type": "ByteLevel",
+        "add_prefix_space": prefix,
+        "trim_offsets": True,
+        "use_regex": regex,
+    }
 
 
 def split_then_bytes(pattern: str) -> dict[str, Any]:
     """A pre-tokenizer that splits by a pattern, then maps bytes."""
-    split = {"type": "Split", "pattern": {"Regex": pattern}, "behavior": "Isolated", "invert": False}
+    split = {
+        "type": "Split",
+        "pattern": {"Regex": pattern},
+        "behavior": "Isolated",
+        "invert": False,
+    }
     return {"type": "Sequence", "pretokenizers": [split, byte_level_step()]}
 
 
@@ -116,7 +128,9 @@ def tokenizer_json(
 
 def merges_txt(vocabulary: Vocabulary) -> bytes:
     """GPT-2's merges.txt."""
-    return ("#version: 0.2\n" + "".join(f"{left} {right}\n" for left, right in vocabulary.merges)).encode()
+    return (
+        "#version: 0.2\n" + "".join(f"{left} {right}\n" for left, right in vocabulary.merges)
+    ).encode()
 
 
 def decoder_entries(special: Mapping[str, int]) -> dict[str, Any]:

@@ -13,9 +13,54 @@ from dataclasses import dataclass
 
 LETTERS = "etaoinshrdlcumwfgypbvkjxqz"
 WORDS = (
-    *("the", "and", "of", "to", "in", "is", "that", "for", "with", "as", "not", "are", "this", "be", "on", "by"),
-    *("from", "at", "or", "an", "have", "was", "you", "it", "rank", "token", "model", "hello", "world", "hub"),
-    *("cache", "commit", "user", "assistant", "system", "return", "import", "def", "class", "None", "True", "false"),
+    *(
+        "the",
+        "and",
+        "of",
+        "to",
+        "in",
+        "is",
+        "that",
+        "for",
+        "with",
+        "as",
+        "not",
+        "are",
+        "this",
+        "be",
+        "on",
+        "by",
+    ),
+    *(
+        "from",
+        "at",
+        "or",
+        "an",
+        "have",
+        "was",
+        "you",
+        "it",
+        "rank",
+        "token",
+        "model",
+        "hello",
+        "world",
+        "hub",
+    ),
+    *(
+        "cache",
+        "commit",
+        "user",
+        "assistant",
+        "system",
+        "return",
+        "import",
+        "def",
+        "class",
+        "None",
+        "True",
+        "false",
+    ),
     *("self", "print", "lambda"),
 )
 SIGNS = ("==", "//", "->", "::", "'s", "'t", "'ll", "'re", "n't", "...", "    ")
@@ -32,7 +77,11 @@ class Vocabulary:
 
 def byte_alphabet() -> dict[int, str]:
     """GPT-2's printable character for each byte."""
-    plain = [*range(ord("!"), ord("~") + 1), *range(ord("¡"), ord("¬") + 1), *range(ord("®"), ord("ÿ") + 1)]
+    plain = [
+        *range(ord("!"), ord("~") + 1),
+        *range(ord("¡"), ord("¬") + 1),
+        *range(ord("®"), ord("ÿ") + 1),
+    ]
     out = {byte: chr(byte) for byte in plain}
     for number, byte in enumerate(byte for byte in range(256) if byte not in out):
         out[byte] = chr(256 + number)
@@ -84,7 +133,9 @@ def _merges(write: Callable[[str], str], *, whole: bool = False) -> Iterator[tup
             yield row, columns[(index + distance) % len(columns)]
 
 
-def _where_patterns_differ(write: Callable[[str], str], pairs: list[str], *, whole: bool) -> Iterator[tuple[str, str]]:
+def _where_patterns_differ(
+    write: Callable[[str], str], pairs: list[str], *, whole: bool
+) -> Iterator[tuple[str, str]]:
     """What one pattern cuts apart and another leaves together: numbers, runs of signs, capitals inside a word."""
     for number in range(100):
         yield from _chain(f"{number:02d}")
@@ -114,7 +165,11 @@ BPE = 2
 
 def llama_model(size: int) -> bytes:
     """A BPE model of ``size`` pieces laid out like Llama 2's: three specials, 256 bytes, merges, single characters."""
-    pieces: list[tuple[str, float, int]] = [("<unk>", 0.0, UNKNOWN), ("<s>", 0.0, CONTROL), ("</s>", 0.0, CONTROL)]
+    pieces: list[tuple[str, float, int]] = [
+        ("<unk>", 0.0, UNKNOWN),
+        ("<s>", 0.0, CONTROL),
+        ("</s>", 0.0, CONTROL),
+    ]
     pieces += [(f"<0x{byte:02X}>", 0.0, BYTE) for byte in range(256)]
     characters = ["▁", *sorted({chr(code) for code in range(0x21, 0x7F)} | set(OTHERS))]
     merged = [left + right for left, right in piece_merges(size - len(pieces) - len(characters))]
@@ -139,7 +194,11 @@ def llama_model(size: int) -> bytes:
             _number(5, 1),  # escape_whitespaces
         )
     )
-    return b"".join(_bytes(1, _piece(*piece)) for piece in pieces) + _bytes(2, trainer) + _bytes(3, normalizer)
+    return (
+        b"".join(_bytes(1, _piece(*piece)) for piece in pieces)
+        + _bytes(2, trainer)
+        + _bytes(3, normalizer)
+    )
 
 
 def _piece(text: str, score: float, kind: int) -> bytes:

@@ -101,7 +101,12 @@ class Book:
     """
 
     def __init__(
-        self, path: Path, of: ObservedRank, *, is_struck: bool = False, recorder: ModuleType | None = None
+        self,
+        path: Path,
+        of: ObservedRank,
+        *,
+        is_struck: bool = False,
+        recorder: ModuleType | None = None,
     ) -> None:
         """Make the file; calls that were met before are written by the recorder, where its module is there.
 
@@ -115,7 +120,9 @@ class Book:
         size = LARGEST if self.digests else LARGEST_BARE
         self._is_child = False
         self._sites = Sites(of.folder, self.text)
-        descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
+        descriptor = os.open(
+            path, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600
+        )
         try:
             # All of it now: a full disk would otherwise kill the rank at a call (SIGBUS).
             if hasattr(os, "posix_fallocate"):
@@ -201,7 +208,20 @@ class Book:
             NUMBER.pack_into(self._map, at + NUMBER_AT, 0)
         texts = operation, group, site, dtype, shape, reduction
         # The number is written last: a record without it was not written.
-        RECORD.pack_into(self._map, at, monotonic_ns(), 0, elements, index, peer, tag, *texts, thread, state, number)
+        RECORD.pack_into(
+            self._map,
+            at,
+            monotonic_ns(),
+            0,
+            elements,
+            index,
+            peer,
+            tag,
+            *texts,
+            thread,
+            state,
+            number,
+        )
         return at
 
     def end(self, at: int | None, *, failed: bool = False) -> None:
@@ -257,7 +277,12 @@ class Book:
         except ValueError:
             number = self._full
         with self._lock:
-            struct.pack_into("<I", self._map, UNDIGESTED_AT, struct.unpack_from("<I", self._map, UNDIGESTED_AT)[0] + 1)
+            struct.pack_into(
+                "<I",
+                self._map,
+                UNDIGESTED_AT,
+                struct.unpack_from("<I", self._map, UNDIGESTED_AT)[0] + 1,
+            )
             if not struct.unpack_from("<H", self._map, UNDIGESTED_WHY_AT)[0]:
                 struct.pack_into("<H", self._map, UNDIGESTED_WHY_AT, number)
 
@@ -270,7 +295,11 @@ class Book:
 
     def made(self, group: int) -> int:
         """How many calls have begun in a group."""
-        return sum(next(copy.copy(count)) - 1 for key, count in list(self.counters.items()) if key[0] == group)
+        return sum(
+            next(copy.copy(count)) - 1
+            for key, count in list(self.counters.items())
+            if key[0] == group
+        )
 
     def refuse(self, why: str) -> None:
         """Write why calls are made that are not in it; the first reason stays."""
@@ -308,7 +337,9 @@ class Book:
             elif needed:
                 raise ValueError(f"there is no room for {text[:60]!r}")
             else:
-                struct.pack_into("<I", self._map, LOST_AT, struct.unpack_from("<I", self._map, LOST_AT)[0] + 1)
+                struct.pack_into(
+                    "<I", self._map, LOST_AT, struct.unpack_from("<I", self._map, LOST_AT)[0] + 1
+                )
         return number
 
     def _forked(self) -> None:
@@ -348,7 +379,10 @@ class Sites:
     def described(self, frame: FrameType) -> str:
         """Where a frame stands, as a ledger has it."""
         code = frame.f_code
-        return f"{short_name(code.co_filename, folder=self._folder)}:{frame.f_lineno} in {code.co_name}"
+        return (
+            f"{short_name(code.co_filename, folder=self._folder)}:{frame.f_lineno} in"
+            f" {code.co_name}"
+        )
 
     def look(self, code: CodeType) -> bool:
         """What `passed` holds of code, which may not have been met before."""
@@ -374,7 +408,9 @@ def short_name(name: str, *, folder: str) -> str:
     file = os.path.realpath(name)
     if file.startswith(root := os.path.realpath(folder) + os.sep):
         return file[len(root) :]
-    for entry in sorted((os.path.realpath(p) for p in (ROOT, *sys.path) if p), key=len, reverse=True):
+    for entry in sorted(
+        (os.path.realpath(p) for p in (ROOT, *sys.path) if p), key=len, reverse=True
+    ):
         if file.startswith(entry + os.sep):
             return file[len(entry) + 1 :]
     return Path(file).name

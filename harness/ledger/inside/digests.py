@@ -15,7 +15,13 @@ from harness.ledger.part import FLOAT, NOTHING, WHOLE
 
 REDUCING = frozenset(
     {
-        *("all_reduce", "all_reduce_coalesced", "reduce", "reduce_scatter", "reduce_scatter_tensor"),
+        *(
+            "all_reduce",
+            "all_reduce_coalesced",
+            "reduce",
+            "reduce_scatter",
+            "reduce_scatter_tensor",
+        ),
         *("reduce_scatter_tensor_coalesced", "all_sum", "all_max", "all_min", "sum_scatter"),
     }
 )
@@ -82,7 +88,11 @@ def sketched(digest: int, total: float, size: float = 0.0) -> Taking:
     """What the ledger gets of an array that has a sketch, which has to be finite."""
     if isinstance(total, int):
         return digest, WHOLE, total % EVERY, 0.0
-    return (digest, FLOAT, total, size) if isfinite(total) and isfinite(size) else (digest, NOTHING, 0.0, 0.0)
+    return (
+        (digest, FLOAT, total, size)
+        if isfinite(total) and isfinite(size)
+        else (digest, NOTHING, 0.0, 0.0)
+    )
 
 
 def weight_power(width: int) -> int:
@@ -93,7 +103,9 @@ def weight_power(width: int) -> int:
 def few_weights(count: int, *, power: int) -> list[float]:
     """The weights of up to `FEW` floats, all different, in the disorder of those of more."""
     found = [0.0] * count
-    for place, index in enumerate(sorted(range(count), key=lambda index: index * STEP % 2**32), start=1):
+    for place, index in enumerate(
+        sorted(range(count), key=lambda index: index * STEP % 2**32), start=1
+    ):
         found[index] = float(place) ** -power
     return found
 

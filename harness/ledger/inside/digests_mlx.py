@@ -53,7 +53,14 @@ class MlxDigests:
             self._why = str(why)
 
     def take(
-        self, operation: str, given: Any, *, reduction: str, order: tuple[int, ...], peer: int, at: int | None
+        self,
+        operation: str,
+        given: Any,
+        *,
+        reduction: str,
+        order: tuple[int, ...],
+        peer: int,
+        at: int | None,
     ) -> Taken | None:
         """Digest what a call sends; None where that cannot be, which the ledger says.
 
@@ -86,7 +93,9 @@ class MlxDigests:
             return taken
         return None
 
-    def done(self, taken: Taken, operation: str, result: Any, *, order: tuple[int, ...], peer: int) -> None:
+    def done(
+        self, taken: Taken, operation: str, result: Any, *, order: tuple[int, ...], peer: int
+    ) -> None:
         """Evaluate a call, and digest what it received.
 
         Raises:
@@ -104,7 +113,11 @@ class MlxDigests:
     def _look(self, array: Any, sketches: bool, gives: bool) -> Taking:
         mlx = self._mlx
         digest = self._hash(elements(self._mlx, array))
-        if not sketches or array.dtype == mlx.bool_ or mlx.issubdtype(array.dtype, mlx.complexfloating):
+        if (
+            not sketches
+            or array.dtype == mlx.bool_
+            or mlx.issubdtype(array.dtype, mlx.complexfloating)
+        ):
             return digest, NOTHING, 0.0, 0.0
         flat = array.reshape(-1)
         cpu = mlx.cpu
@@ -112,7 +125,9 @@ class MlxDigests:
         weights = self._weights_of(flat.size, power=power)
         if not power:
             exact = flat.astype(mlx.int64, stream=cpu)
-            return sketched(digest, int(mlx.sum(mlx.multiply(exact, weights, stream=cpu), stream=cpu).item()))
+            return sketched(
+                digest, int(mlx.sum(mlx.multiply(exact, weights, stream=cpu), stream=cpu).item())
+            )
         weighted = mlx.multiply(flat.astype(mlx.float64, stream=cpu), weights, stream=cpu)
         size = float(mlx.sum(mlx.abs(weighted, stream=cpu), stream=cpu).item()) if gives else 0.0
         return sketched(digest, float(mlx.sum(weighted, stream=cpu).item()), size)
@@ -123,7 +138,11 @@ class MlxDigests:
         if found is None:
             mlx = self._mlx
             cpu = self._mlx.cpu
-            found = mlx.multiply(mlx.arange(count, dtype=mlx.int64, stream=cpu), mlx.array(STEP, mlx.int64), stream=cpu)
+            found = mlx.multiply(
+                mlx.arange(count, dtype=mlx.int64, stream=cpu),
+                mlx.array(STEP, mlx.int64),
+                stream=cpu,
+            )
             if power and count <= FEW:
                 found = mlx.array(few_weights(count, power=power), mlx.float64)
             elif power:
@@ -131,7 +150,9 @@ class MlxDigests:
                 scale = count / 2**32 / TOGETHER
                 place = mlx.multiply(mixed.astype(mlx.float64, stream=cpu), scale, stream=cpu)
                 nth = mlx.add(mlx.floor(place, stream=cpu), 1.0, stream=cpu)
-                found = mlx.reciprocal(nth if power == 1 else mlx.multiply(nth, nth, stream=cpu), stream=cpu)
+                found = mlx.reciprocal(
+                    nth if power == 1 else mlx.multiply(nth, nth, stream=cpu), stream=cpu
+                )
             else:
                 found = mlx.bitwise_or(found, mlx.array(1, mlx.int64), stream=cpu)
             if len(self._weights) > 8:

@@ -80,7 +80,12 @@ class TorchDigests:
             self._why = f"torch {torch.__version__}: {type(error).__name__}: {error}"
 
     def take(
-        self, operation: Operation, arguments: tuple[Any, ...], members: Members, at: int, reduction: str
+        self,
+        operation: Operation,
+        arguments: tuple[Any, ...],
+        members: Members,
+        at: int,
+        reduction: str,
     ) -> Taken | None:
         """Write what a call sends, before it is made.
 
@@ -145,7 +150,9 @@ class TorchDigests:
         if not (is_plain and tensor.is_cpu and tensor.is_contiguous() and not tensor.is_neg()):
             tensor = self._whole(tensor)
         count = tensor.numel()
-        memory = (self._sizes.get(count * width) or self._size(count * width)).from_address(tensor.data_ptr())
+        memory = (self._sizes.get(count * width) or self._size(count * width)).from_address(
+            tensor.data_ptr()
+        )
         digest = self._hash(memory)
         if not sketches or form is None:
             return digest, NOTHING, 0.0, 0.0
@@ -213,7 +220,10 @@ class TorchDigests:
             found |= 1
         if len(self._weights) >= MOST_WEIGHTS:
             self._weights.clear()
-        known = self._weights[count, power] = [found[at : at + BLOCK] for at in range(0, max(count, 1), BLOCK)], []
+        known = self._weights[count, power] = (
+            [found[at : at + BLOCK] for at in range(0, max(count, 1), BLOCK)],
+            [],
+        )
         return known
 
     def _give_up(self, work: int) -> None:

@@ -42,7 +42,10 @@ class MlxHook:
         """Stand in front of every function, or say in the ledger why not."""
         there = {name for name in vars(self._distributed) if not name.startswith("_")} - OTHERS
         if odd := sorted(there ^ {*COLLECTIVES, *PAIRS}):
-            self._book.refuse(f"MLX {getattr(self._mlx, '__version__', '')} has other calls than are known: {odd[0]}")
+            self._book.refuse(
+                f"MLX {getattr(self._mlx, '__version__', '')} has other calls than are known:"
+                f" {odd[0]}"
+            )
             return
         for name in there:
             setattr(self._distributed, name, self._before(name, getattr(self._distributed, name)))
@@ -72,7 +75,9 @@ class MlxHook:
 
         return call
 
-    def _taken(self, arguments: tuple[Any, ...], options: dict[str, Any]) -> tuple[tuple[Any, ...], dict[str, Any]]:
+    def _taken(
+        self, arguments: tuple[Any, ...], options: dict[str, Any]
+    ) -> tuple[tuple[Any, ...], dict[str, Any]]:
         """The same with an array, where a number or bytes are given: as the library itself takes them."""
         given = arguments[0] if arguments else options.get("x")
         if isinstance(given, self._mlx.array):
@@ -102,7 +107,9 @@ class MlxHook:
             return lambda _: None
         return lambda result: digests.done(taken, operation, result, order=order, peer=peer)
 
-    def _peer(self, name: str, arguments: tuple[Any, ...], options: dict[str, Any], group: Group) -> int:
+    def _peer(
+        self, name: str, arguments: tuple[Any, ...], options: dict[str, Any], group: Group
+    ) -> int:
         """The other end of a call as a rank of the world; -1 for none."""
         if name not in PAIRS:
             return -1
@@ -111,12 +118,18 @@ class MlxHook:
         return group.ranks[end]
 
     def _struck(
-        self, name: str, make: Callable[..., Any], arguments: tuple[Any, ...], options: dict[str, Any]
+        self,
+        name: str,
+        make: Callable[..., Any],
+        arguments: tuple[Any, ...],
+        options: dict[str, Any],
     ) -> MlxCall:
         """A call as faults see it."""
         group = options.get("group") or self._distributed.init()
         if name == RECEIVE:
-            shape, dtype = (_argument(arguments, options, *one) for one in ((0, "shape"), (1, "dtype")))
+            shape, dtype = (
+                _argument(arguments, options, *one) for one in ((0, "shape"), (1, "dtype"))
+            )
             given = self._mlx.zeros(shape, dtype)
         else:
             given = _argument(arguments, options, 0, "x")
@@ -141,12 +154,16 @@ class MlxHook:
         """Write that a call begins. Whatever goes wrong costs the ledger, and never the call."""
         try:
             if getattr(self._tracing, "depth", 0):
-                self._book.refuse(f"{name} was called inside mlx.core.compile: how often it runs is not seen")
+                self._book.refuse(
+                    f"{name} was called inside mlx.core.compile: how often it runs is not seen"
+                )
                 return None
             number, group = self._in(options.get("group"))
             pair = name in PAIRS
             if name == RECEIVE:
-                shape, dtype = (_argument(arguments, options, *one) for one in ((0, "shape"), (1, "dtype")))
+                shape, dtype = (
+                    _argument(arguments, options, *one) for one in ((0, "shape"), (1, "dtype"))
+                )
             else:
                 given = _argument(arguments, options, 0, "x")
                 shape = given.shape
@@ -171,7 +188,9 @@ class MlxHook:
                 STARTED,
             )
         except Exception as error:  # noqa: BLE001 - see above
-            self._book.refuse(f"a call of {name} could not be written: {type(error).__name__}: {error}")
+            self._book.refuse(
+                f"a call of {name} could not be written: {type(error).__name__}: {error}"
+            )
             return None
 
     def _in(self, given: Any) -> tuple[int, Group]:

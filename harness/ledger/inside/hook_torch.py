@@ -20,7 +20,13 @@ from harness.ledger.file import SEND, TEXTS_MOST, Group
 from harness.ledger.inside.book import OPEN, STARTED, Book
 from harness.ledger.inside.digests import SKETCHED as SUM
 from harness.ledger.inside.digests_torch import TorchDigests
-from harness.ledger.inside.operations_torch import BARRIERS, NOT_CALLS, OPERATIONS, Counted, Operation
+from harness.ledger.inside.operations_torch import (
+    BARRIERS,
+    NOT_CALLS,
+    OPERATIONS,
+    Counted,
+    Operation,
+)
 from harness.ledger.inside.seam_torch import KernelBehindLedger, reduction_of, with_faults
 from harness.ledger.inside.shares_torch import sharing_of
 from harness.ledger.inside.sides_torch import Members
@@ -77,7 +83,9 @@ class TorchHook:
             counted = group._get_sequence_number_for_group()  # noqa: SLF001
             name = group.group_name
             if not seen - failed <= counted <= seen:
-                self._book.refuse(f"{counted} calls were made in group {name} of torch, and {seen} were seen")
+                self._book.refuse(
+                    f"{counted} calls were made in group {name} of torch, and {seen} were seen"
+                )
 
     def try_to_conclude(self) -> None:
         """The same, whatever the subject has left of the library."""
@@ -107,7 +115,11 @@ class TorchHook:
     def _cannot(self) -> str:
         """Why this torch is not understood; empty where it is."""
         torch = self._torch
-        schemas = {one.name: one for one in torch._C._jit_get_all_schemas() if one.name.startswith("c10d::")}  # noqa: SLF001
+        schemas = {
+            one.name: one
+            for one in torch._C._jit_get_all_schemas()  # noqa: SLF001
+            if one.name.startswith("c10d::")
+        }
         for name, schema in sorted(schemas.items()):
             short = name.removeprefix("c10d::")
             if short in NOT_CALLS:
@@ -183,7 +195,9 @@ class TorchHook:
 
         # It runs before every call, in caches that a large tensor has just gone through: it does as little as it can.
         def call(keys: Any, *arguments: Any) -> Any:  # noqa: PLR0912, PLR0915 - see above
-            comes_back = never or (place is not None and (len(arguments) <= place or arguments[place]))
+            comes_back = never or (
+                place is not None and (len(arguments) <= place or arguments[place])
+            )
             at = count = taken = None
             try:
                 frame = frames(1)
@@ -217,20 +231,40 @@ class TorchHook:
                         if known is None or known[0] is not dtype:
                             known = self._shape(size, dtype)
                         _, shape, elements, kind = known
-                        if stated != own or (tensor is not given and (len(given) > 1 or given[0] is not tensor)):
+                        if stated != own or (
+                            tensor is not given and (len(given) > 1 or given[0] is not tensor)
+                        ):
                             elements = _elements(arguments[stated])
                         if shared is not None:
                             tag = shared(arguments, len(order))
                         if reduction_at is not None:
                             reduction, word = reduction_of(frame, arguments[reduction_at])
-                    at = begin(frame, number, group, next(counter), peer, tag, elements, shape, kind, reduction, state)
-                    if quick is not None and at is not None and (reduction_at is None or reductions.is_held):
+                    at = begin(
+                        frame,
+                        number,
+                        group,
+                        next(counter),
+                        peer,
+                        tag,
+                        elements,
+                        shape,
+                        kind,
+                        reduction,
+                        state,
+                    )
+                    if (
+                        quick is not None
+                        and at is not None
+                        and (reduction_at is None or reductions.is_held)
+                    ):
                         quick.remember(frame, arguments, state, at, counter, (count, members, word))
                 if digests is not None and at is not None and not barrier:
                     taken = digests.take(operation, arguments, members, at, word)
             # Whatever goes wrong costs the ledger, and never the call.
             except Exception as error:  # noqa: BLE001
-                book.refuse(f"a call of {name} could not be written: {type(error).__name__}: {error}")
+                book.refuse(
+                    f"a call of {name} could not be written: {type(error).__name__}: {error}"
+                )
             try:
                 left = narrowed.get(raw(keys))
                 if left is None:
@@ -267,12 +301,22 @@ class TorchHook:
         is_barrier = operation.name in BARRIERS
         if recorder is None or (reduces and not reductions.code):
             return None
-        if not is_barrier and (operation.stated != operation.own or sharing_of(operation, self._book.text) is not None):
+        if not is_barrier and (
+            operation.stated != operation.own or sharing_of(operation, self._book.text) is not None
+        ):
             return None
-        places = (-1 if is_barrier else operation.own, operation.group, operation.root, operation.tag)
+        places = (
+            -1 if is_barrier else operation.own,
+            operation.group,
+            operation.root,
+            operation.tag,
+        )
         adder = reductions.code if reduces else None
         return recorder.operation(
-            self._unbox, adder, reductions.sum, *(-1 if place is None else place for place in places)
+            self._unbox,
+            adder,
+            reductions.sum,
+            *(-1 if place is None else place for place in places),
         )
 
     def _group(self, boxed: Any) -> Known:
@@ -295,7 +339,13 @@ class TorchHook:
             number = self._book.text(Group("torch", name, order).text())
             counter = self._book.counter((number,))
             count = Count(name=name, ranks=ranks)
-            known = self._groups[id(ranks)] = number, order, counter, count, Members(order, group.rank())
+            known = self._groups[id(ranks)] = (
+                number,
+                order,
+                counter,
+                count,
+                Members(order, group.rank()),
+            )
         self._only = known
         return known
 
@@ -396,7 +446,9 @@ def _elements(given: Any) -> int:
     """How many elements tensors have together."""
     if isinstance(given, list):
         return (
-            int(given[0].numel()) if len(given) == 1 and not isinstance(given[0], list) else sum(map(_elements, given))
+            int(given[0].numel())
+            if len(given) == 1 and not isinstance(given[0], list)
+            else sum(map(_elements, given))
         )
     return int(given.numel())
 

@@ -36,25 +36,41 @@ class Operation:
     @property
     def reduction(self) -> int | None:
         """Place of the reduction."""
-        places = [place for place, one in enumerate(self.arguments.split(", ")) if one.startswith("ReduceOp ")]
+        places = [
+            place
+            for place, one in enumerate(self.arguments.split(", "))
+            if one.startswith("ReduceOp ")
+        ]
         return places[0] if places else None
 
     @property
     def tensors(self) -> tuple[int, ...]:
         """Places of the tensors; what the rank gives to others is the last of them."""
         words = [one.partition(" ")[0] for one in self.arguments.split(", ")]
-        found = [place for place, word in enumerate(words) if word in ("Tensor", "Tensor[]", "Tensor[][]")]
+        found = [
+            place
+            for place, word in enumerate(words)
+            if word in ("Tensor", "Tensor[]", "Tensor[][]")
+        ]
         return () if self.name in BARRIERS else tuple(found)
 
     @property
     def group(self) -> int:
         """Place of the group."""
-        return next(place for place, one in enumerate(self.arguments.split(", ")) if one.startswith("ProcessGroup "))
+        return next(
+            place
+            for place, one in enumerate(self.arguments.split(", "))
+            if one.startswith("ProcessGroup ")
+        )
 
     @property
     def asynchronous(self) -> int | None:
         """Place of `async_op`; None where the operation always comes back at once."""
-        places = [place for place, one in enumerate(self.arguments.split(", ")) if one.startswith("bool async_op")]
+        places = [
+            place
+            for place, one in enumerate(self.arguments.split(", "))
+            if one.startswith("bool async_op")
+        ]
         return places[0] if places else None
 
 
@@ -71,51 +87,138 @@ def _operation(name: str, *arguments: str, **places: Any) -> Operation:
 
 # torch 2.13
 OPERATIONS = {
-    "allreduce_": _operation("all_reduce", "Tensor[] tensors", _GROUP, _OP, "Tensor? sparse_indices", _ASYNC, _TIMEOUT),
-    "allreduce_coalesced_": _operation("all_reduce_coalesced", "Tensor[] tensors", _GROUP, _OP, _ASYNC, _TIMEOUT),
+    "allreduce_": _operation(
+        "all_reduce", "Tensor[] tensors", _GROUP, _OP, "Tensor? sparse_indices", _ASYNC, _TIMEOUT
+    ),
+    "allreduce_coalesced_": _operation(
+        "all_reduce_coalesced", "Tensor[] tensors", _GROUP, _OP, _ASYNC, _TIMEOUT
+    ),
     "broadcast_": _operation(
-        "broadcast", "Tensor[] tensors", _GROUP, "int root_rank", "int root_tensor", _ASYNC, _TIMEOUT, root=2
+        "broadcast",
+        "Tensor[] tensors",
+        _GROUP,
+        "int root_rank",
+        "int root_tensor",
+        _ASYNC,
+        _TIMEOUT,
+        root=2,
     ),
     "reduce_": _operation(
-        "reduce", "Tensor[] tensors", _GROUP, _OP, "int root_rank", "int root_tensor", _ASYNC, _TIMEOUT, root=3
+        "reduce",
+        "Tensor[] tensors",
+        _GROUP,
+        _OP,
+        "int root_rank",
+        "int root_tensor",
+        _ASYNC,
+        _TIMEOUT,
+        root=3,
     ),
     "allgather_": _operation(
-        "all_gather", "Tensor[][] output_tensors", "Tensor[] input_tensors", _GROUP, _ASYNC, _TIMEOUT, own=1
+        "all_gather",
+        "Tensor[][] output_tensors",
+        "Tensor[] input_tensors",
+        _GROUP,
+        _ASYNC,
+        _TIMEOUT,
+        own=1,
     ),
     "_allgather_base_": _operation(
-        "all_gather_into_tensor", "Tensor output_tensor", "Tensor input_tensor", _GROUP, _ASYNC, _TIMEOUT, own=1
+        "all_gather_into_tensor",
+        "Tensor output_tensor",
+        "Tensor input_tensor",
+        _GROUP,
+        _ASYNC,
+        _TIMEOUT,
+        own=1,
     ),
     "allgather_coalesced_": _operation(
-        "all_gather_coalesced", "Tensor[][] output_lists", "Tensor[] input_list", _GROUP, _ASYNC, own=1
+        "all_gather_coalesced",
+        "Tensor[][] output_lists",
+        "Tensor[] input_list",
+        _GROUP,
+        _ASYNC,
+        own=1,
     ),
     "allgather_into_tensor_coalesced_": _operation(
-        "all_gather_into_tensor_coalesced", "Tensor[] outputs", "Tensor[] inputs", _GROUP, _ASYNC, own=1
+        "all_gather_into_tensor_coalesced",
+        "Tensor[] outputs",
+        "Tensor[] inputs",
+        _GROUP,
+        _ASYNC,
+        own=1,
     ),
     "gather_": _operation(
-        *("gather", "Tensor[][] output_tensors", "Tensor[] input_tensors", _GROUP, "int root_rank", _ASYNC, _TIMEOUT),
+        *(
+            "gather",
+            "Tensor[][] output_tensors",
+            "Tensor[] input_tensors",
+            _GROUP,
+            "int root_rank",
+            _ASYNC,
+            _TIMEOUT,
+        ),
         own=1,
         stated=1,
         root=3,
     ),
     "scatter_": _operation(
-        *("scatter", "Tensor[] output_tensors", "Tensor[][] input_tensors", _GROUP, "int root_rank", _ASYNC, _TIMEOUT),
+        *(
+            "scatter",
+            "Tensor[] output_tensors",
+            "Tensor[][] input_tensors",
+            _GROUP,
+            "int root_rank",
+            _ASYNC,
+            _TIMEOUT,
+        ),
         root=3,
     ),
     "reduce_scatter_": _operation(
-        *("reduce_scatter", "Tensor[] output_tensors", "Tensor[][] input_tensors", _GROUP, _OP, _ASYNC, _TIMEOUT),
+        *(
+            "reduce_scatter",
+            "Tensor[] output_tensors",
+            "Tensor[][] input_tensors",
+            _GROUP,
+            _OP,
+            _ASYNC,
+            _TIMEOUT,
+        ),
         stated=1,
         counted="members",
     ),
     "_reduce_scatter_base_": _operation(
-        *("reduce_scatter_tensor", "Tensor output_tensor", "Tensor input_tensor", _GROUP, _OP, _ASYNC, _TIMEOUT),
+        *(
+            "reduce_scatter_tensor",
+            "Tensor output_tensor",
+            "Tensor input_tensor",
+            _GROUP,
+            _OP,
+            _ASYNC,
+            _TIMEOUT,
+        ),
         stated=1,
     ),
     "reduce_scatter_tensor_coalesced_": _operation(
-        *("reduce_scatter_tensor_coalesced", "Tensor[] outputs", "Tensor[] inputs", _GROUP, _OP, _ASYNC, _TIMEOUT),
+        *(
+            "reduce_scatter_tensor_coalesced",
+            "Tensor[] outputs",
+            "Tensor[] inputs",
+            _GROUP,
+            _OP,
+            _ASYNC,
+            _TIMEOUT,
+        ),
         stated=1,
     ),
     "alltoall_": _operation(
-        "all_to_all", "Tensor[] output_tensors", "Tensor[] input_tensors", _GROUP, _ASYNC, _TIMEOUT, own=1
+        "all_to_all",
+        "Tensor[] output_tensors",
+        "Tensor[] input_tensors",
+        _GROUP,
+        _ASYNC,
+        _TIMEOUT,
+        own=1,
     ),
     "alltoall_base_": _operation(
         *("all_to_all_single", "Tensor output", "Tensor input", _GROUP),
@@ -124,7 +227,14 @@ OPERATIONS = {
     ),
     "barrier": _operation("barrier", "Tensor tensor", _GROUP, "int[] device_ids", _ASYNC, _TIMEOUT),
     "monitored_barrier_": _operation(
-        *("monitored_barrier", "Tensor tensor", _GROUP, "int[] device_ids", "int timeout", "bool wait_all_ranks"),
+        *(
+            "monitored_barrier",
+            "Tensor tensor",
+            _GROUP,
+            "int[] device_ids",
+            "int timeout",
+            "bool wait_all_ranks",
+        ),
         counted=None,
     ),
     "send": _operation(SEND, "Tensor[] tensors", _GROUP, "int dst", "int tag", root=2, tag=3),

@@ -12,11 +12,20 @@ from typing import Any, Protocol
 class Quick(Protocol):
     """Writes calls of one operation of torch that were met before."""
 
-    def write(self, frame: Any, arguments: tuple[Any, ...], state: int, /) -> tuple[int, Any] | None:
+    def write(
+        self, frame: Any, arguments: tuple[Any, ...], state: int, /
+    ) -> tuple[int, Any] | None:
         """The place of the record, and what was kept with it; None of a call that Python has to look at."""
 
     def remember(
-        self, frame: Any, arguments: tuple[Any, ...], state: int, at: int, counter: Any, known: Any, /
+        self,
+        frame: Any,
+        arguments: tuple[Any, ...],
+        state: int,
+        at: int,
+        counter: Any,
+        known: Any,
+        /,
     ) -> None:
         """Keep the record that lies there, under all that it followed from."""
 

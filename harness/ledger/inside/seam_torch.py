@@ -103,7 +103,11 @@ class TorchCall:
                     for old, new in zip(_flat(arguments[place]), given, strict=True):
                         old.copy_(new)
                 return arguments
-            return (*arguments[:place], _mapped(arguments[place], lambda _: next(given)), *arguments[place + 1 :])
+            return (
+                *arguments[:place],
+                _mapped(arguments[place], lambda _: next(given)),
+                *arguments[place + 1 :],
+            )
 
         return self._make(*self._arguments, sent=sent)
 
@@ -143,7 +147,13 @@ class KernelBehindLedger:
 
 
 def with_faults(
-    torch: Any, operation: Operation, kernel: Any, call: Callable[..., Any], *, behind: KernelBehindLedger, book: Book
+    torch: Any,
+    operation: Operation,
+    kernel: Any,
+    call: Callable[..., Any],
+    *,
+    behind: KernelBehindLedger,
+    book: Book,
 ) -> Callable[..., Any]:
     """A call of an operation that faults may strike.
 
@@ -170,7 +180,10 @@ def with_faults(
 
         gives = operation.name != RECEIVE
         if rooted and root is not None:
-            gives = arguments[root] == torch.distributed.ProcessGroup.unbox(arguments[operation.group]).rank()
+            gives = (
+                arguments[root]
+                == torch.distributed.ProcessGroup.unbox(arguments[operation.group]).rank()
+            )
         reduces = "" if reduction is None else reduction_of(torch, arguments[reduction].op())
         found = TorchCall(
             torch,
@@ -198,12 +211,24 @@ def reduction_of(torch: Any, reduction: Any) -> str:
 def elements(tensor: Any) -> bytes:
     """A tensor's elements in the order of their indices."""
     whole = tensor.detach().contiguous()
-    return ctypes.string_at(whole.data_ptr(), whole.numel() * whole.element_size()) if whole.numel() else b""
+    return (
+        ctypes.string_at(whole.data_ptr(), whole.numel() * whole.element_size())
+        if whole.numel()
+        else b""
+    )
 
 
 def _flat(given: Any) -> list[Any]:
-    return [tensor for one in given for tensor in _flat(one)] if isinstance(given, list | tuple) else [given]
+    return (
+        [tensor for one in given for tensor in _flat(one)]
+        if isinstance(given, list | tuple)
+        else [given]
+    )
 
 
 def _mapped(given: Any, change: Callable[[Any], Any]) -> Any:
-    return [_mapped(one, change) for one in given] if isinstance(given, list | tuple) else change(given)
+    return (
+        [_mapped(one, change) for one in given]
+        if isinstance(given, list | tuple)
+        else change(given)
+    )

@@ -45,16 +45,22 @@ class Sharing:
         return UNHELD if len(text) > TEXT_LIMIT else self._text(text, needed=False) or UNHELD
 
 
-def sharing_of(operation: Operation, text: Callable[..., int]) -> Callable[[Arguments, int], int] | None:
+def sharing_of(
+    operation: Operation, text: Callable[..., int]
+) -> Callable[[Arguments, int], int] | None:
     """What states it of an operation's calls; None where all follows from the number of elements."""
     if operation.name in BUNDLES:
         return Sharing(text, lambda given, _: _bundle(given[operation.own])).of
-    read = {"all_to_all_single": _all_to_all_single, "all_to_all": _all_to_all, **LISTS}.get(operation.name)
+    read = {"all_to_all_single": _all_to_all_single, "all_to_all": _all_to_all, **LISTS}.get(
+        operation.name
+    )
     return None if read is None else Sharing(text, read).of
 
 
 def _bundle(tensors: Sequence[Any]) -> Shares:
-    return Shares(gives=tuple(tensor.numel() for tensor in tensors)) if len(tensors) > 1 else Shares()
+    return (
+        Shares(gives=tuple(tensor.numel() for tensor in tensors)) if len(tensors) > 1 else Shares()
+    )
 
 
 def _all_to_all_single(given: Arguments, members: int) -> Shares:
@@ -94,7 +100,9 @@ def _lists(single: Any, lists: Any) -> tuple[tuple[int, ...], tuple[int, ...]]:
 
 def _stated(gives: tuple[int, ...], takes: tuple[int, ...], members: int) -> Shares:
     """Both sides of a call. Of sizes that the library does not take it says so itself: they are not stated."""
-    gives, takes = (side if len(side) in (1, members) and min(side) >= 0 else () for side in (gives, takes))
+    gives, takes = (
+        side if len(side) in (1, members) and min(side) >= 0 else () for side in (gives, takes)
+    )
     return Shares(gives=gives, takes=takes)
 
 

@@ -80,13 +80,17 @@ def _all_gather_into_tensor(given: Arguments, _: Operation, members: Members) ->
 def _gather(given: Arguments, operation: Operation, members: Members) -> Sides:
     is_root = _is_root(given, operation, members)
     root = members.order[given[operation.root or 0]]
-    return [(root, _one(given[1]))], list(zip(members.order, given[0][0], strict=True)) if is_root else []
+    return [(root, _one(given[1]))], (
+        list(zip(members.order, given[0][0], strict=True)) if is_root else []
+    )
 
 
 def _scatter(given: Arguments, operation: Operation, members: Members) -> Sides:
     is_root = _is_root(given, operation, members)
     root = members.order[given[operation.root or 0]]
-    return list(zip(members.order, given[1][0], strict=True)) if is_root else [], [(root, _one(given[0]))]
+    return list(zip(members.order, given[1][0], strict=True)) if is_root else [], [
+        (root, _one(given[0]))
+    ]
 
 
 def _reduce_scatter(given: Arguments, _: Operation, members: Members) -> Sides:
@@ -97,16 +101,22 @@ def _reduce_scatter_tensor(given: Arguments, _: Operation, members: Members) -> 
     return _rows(given[1], members), [(EVERYONE, given[0])]
 
 
-def _all_gather_into_tensor_coalesced(given: Arguments, operation: Operation, members: Members) -> Sides:
+def _all_gather_into_tensor_coalesced(
+    given: Arguments, operation: Operation, members: Members
+) -> Sides:
     return _all_gather_into_tensor((_one(given[0]), _one(given[1])), operation, members)
 
 
-def _reduce_scatter_tensor_coalesced(given: Arguments, operation: Operation, members: Members) -> Sides:
+def _reduce_scatter_tensor_coalesced(
+    given: Arguments, operation: Operation, members: Members
+) -> Sides:
     return _reduce_scatter_tensor((_one(given[0]), _one(given[1])), operation, members)
 
 
 def _all_to_all(given: Arguments, _: Operation, members: Members) -> Sides:
-    return list(zip(members.order, given[1], strict=True)), list(zip(members.order, given[0], strict=True))
+    return list(zip(members.order, given[1], strict=True)), list(
+        zip(members.order, given[0], strict=True)
+    )
 
 
 def _all_to_all_single(given: Arguments, _: Operation, members: Members) -> Sides:

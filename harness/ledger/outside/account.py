@@ -47,7 +47,16 @@ def account(
     for rank in range(size):
         found = _read(files.get(rank), rank=rank, size=size, world=world)
         if isinstance(found, str):
-            ranks.append({"calls": 0, "overwritten": 0, "open": None, "libraries": [], "why": found, "partly": ""})
+            ranks.append(
+                {
+                    "calls": 0,
+                    "overwritten": 0,
+                    "open": None,
+                    "libraries": [],
+                    "why": found,
+                    "partly": "",
+                }
+            )
             continue
         standing = found.standing()
         why = _nothing(found)
@@ -63,7 +72,10 @@ def account(
             summary["in_c"] = True
         ranks.append(summary)
         if found.digested:
-            told: dict[str, JSON] = {"undigested": found.undigested, "undigested_why": found.undigested_why}
+            told: dict[str, JSON] = {
+                "undigested": found.undigested,
+                "undigested_why": found.undigested_why,
+            }
             ranks[-1] = {**summary, **told}
         if not why:
             ledgers[rank] = found
@@ -76,7 +88,9 @@ def account(
             "difference": difference.values() if difference else None,
         }
     for check, wanted in (transferred or {}).items():
-        found_of = transfers({rank: ledgers[rank] for rank in wanted if rank in ledgers and ledgers[rank].digested})
+        found_of = transfers(
+            {rank: ledgers[rank] for rank in wanted if rank in ledgers and ledgers[rank].digested}
+        )
         checks[check] = {
             "compared": [found_of.compared.get(rank, 0) for rank in wanted],
             "left": [found_of.left.get(rank, 0) for rank in wanted],
@@ -110,11 +124,18 @@ def _nothing(ledger: Ledger) -> str:
 def _partly(ledger: Ledger) -> str:
     """Why a ledger does not show all: what is missing is known."""
     if ledger.overwritten:
-        return f"its ledger was full: the first {ledger.overwritten} of {ledger.made} calls are not held any more"
+        return (
+            f"its ledger was full: the first {ledger.overwritten} of {ledger.made} calls are not"
+            " held any more"
+        )
     if ledger.torn:
         return f"{plural(ledger.torn, 'record')} of its ledger were cut off as it was killed"
     unheld = sum(call.shares.unheld for call in ledger.calls)
-    return f"its ledger could not hold how {plural(unheld, 'call')} share out their elements" if unheld else ""
+    return (
+        f"its ledger could not hold how {plural(unheld, 'call')} share out their elements"
+        if unheld
+        else ""
+    )
 
 
 def in_words(call: object) -> str:

@@ -29,7 +29,10 @@ class Side:
 
     def values(self) -> dict[str, JSON]:
         """As JSON."""
-        given: dict[str, JSON] = {"rank": self.rank, "call": self.call.values() if self.call else None}
+        given: dict[str, JSON] = {
+            "rank": self.rank,
+            "call": self.call.values() if self.call else None,
+        }
         return given if self.call else {**given, "last": self.last.values() if self.last else None}
 
 
@@ -52,7 +55,12 @@ class LedgerDifference:
     def values(self) -> dict[str, JSON]:
         """As JSON."""
         split = {"split": self.split.values()} if self.split else {}
-        return {"ranks": list(self.ranks), "one": self.one.values(), "other": self.other.values(), **split}
+        return {
+            "ranks": list(self.ranks),
+            "one": self.one.values(),
+            "other": self.other.values(),
+            **split,
+        }
 
     @property
     def order(self) -> tuple[int, int]:
@@ -82,7 +90,9 @@ def agree(ledgers: Mapping[int, Ledger]) -> Agreement:
     """
     matched: Counter[int] = Counter(dict.fromkeys(ledgers, 0))
     found = [*_collectives(ledgers, matched), *_pairs(ledgers, matched)]
-    return Agreement(difference=min(found, key=lambda one: one.order, default=None), matched=dict(matched))
+    return Agreement(
+        difference=min(found, key=lambda one: one.order, default=None), matched=dict(matched)
+    )
 
 
 def calls_together(ledgers: Mapping[int, Ledger]) -> list[list[dict[int, Call]]]:
@@ -90,11 +100,15 @@ def calls_together(ledgers: Mapping[int, Ledger]) -> list[list[dict[int, Call]]]
     groups = []
     for steps in _steps(ledgers):
         alike = itertools.takewhile(lambda there: _difference(there, ledgers) is None, steps)
-        groups.append([{rank: call for rank, call in there.items() if call is not None} for there in alike])
+        groups.append(
+            [{rank: call for rank, call in there.items() if call is not None} for there in alike]
+        )
     return groups
 
 
-def _collectives(ledgers: Mapping[int, Ledger], matched: Counter[int]) -> Iterator[LedgerDifference]:
+def _collectives(
+    ledgers: Mapping[int, Ledger], matched: Counter[int]
+) -> Iterator[LedgerDifference]:
     """The first difference of each group."""
     for steps in _steps(ledgers):
         for there in steps:
@@ -116,7 +130,9 @@ def _steps(ledgers: Mapping[int, Ledger]) -> Iterator[Iterator[Mapping[int, Call
     for group, calls in groups.items():
         members = sorted(rank for rank in group.ranks if rank in ledgers)
         # Of a full ledger that holds none of the group's, nobody knows how many there were.
-        if len(members) < 2 or any(ledgers[rank].overwritten and rank not in calls for rank in members):
+        if len(members) < 2 or any(
+            ledgers[rank].overwritten and rank not in calls for rank in members
+        ):
             continue
         yield _of_group(calls, members, ledgers)
 
@@ -135,7 +151,9 @@ def _of_group(
         }
 
 
-def _difference(there: Mapping[int, Call | None], ledgers: Mapping[int, Ledger]) -> LedgerDifference | None:
+def _difference(
+    there: Mapping[int, Call | None], ledgers: Mapping[int, Ledger]
+) -> LedgerDifference | None:
     """Whether the calls of one index differ."""
     # What one ledger could not hold is not known to differ.
     held = not any(call is not None and call.shares.unheld for call in there.values())
@@ -144,17 +162,25 @@ def _difference(there: Mapping[int, Call | None], ledgers: Mapping[int, Ledger])
     if many == len(facts):
         return _contradiction({rank: call for rank, call in there.items() if call is not None})
     odd = [rank for rank, fact in facts.items() if fact != usual]
-    first = next(rank for rank, fact in facts.items() if fact == usual) if 2 * many > len(facts) else min(facts)
+    first = (
+        next(rank for rank, fact in facts.items() if fact == usual)
+        if 2 * many > len(facts)
+        else min(facts)
+    )
     second = next(rank for rank, fact in facts.items() if fact != facts[first])
     ranks = odd if 2 * many > len(facts) else list(facts)
-    one, other = (Side(rank=rank, call=there[rank], last=_last(ledgers[rank])) for rank in (first, second))
+    one, other = (
+        Side(rank=rank, call=there[rank], last=_last(ledgers[rank])) for rank in (first, second)
+    )
     return LedgerDifference(ranks=tuple(sorted(ranks)), one=one, other=other)
 
 
 def _contradiction(calls: Mapping[int, Call]) -> LedgerDifference | None:
     """Whether calls that are alike in all else differ in what ranks give each other."""
     stated = {
-        rank: Stated(operation=call.operation, elements=call.elements, root=call.peer, shares=call.shares)
+        rank: Stated(
+            operation=call.operation, elements=call.elements, root=call.peer, shares=call.shares
+        )
         for rank, call in calls.items()
     }
     order = next(iter(calls.values())).group.ranks if calls else ()
@@ -216,7 +242,9 @@ def pairs_together(ledgers: Mapping[int, Ledger]) -> list[list[Pair]]:
         for send, receive in _of_channel(channel, source, sent, received, ledgers):
             if send is None or receive is None or not _fit(send, receive):
                 break
-            pairs.append(Pair(source=source, send=send, destination=channel.destination, receive=receive))
+            pairs.append(
+                Pair(source=source, send=send, destination=channel.destination, receive=receive)
+            )
         channels.append(pairs)
     return channels
 
@@ -262,7 +290,11 @@ def _known_sources(sent: OfChannels, received: OfChannels) -> list[tuple[PairCha
 
 
 def _of_channel(
-    channel: PairChannel, source: int, sent: OfChannels, received: OfChannels, ledgers: Mapping[int, Ledger]
+    channel: PairChannel,
+    source: int,
+    sent: OfChannels,
+    received: OfChannels,
+    ledgers: Mapping[int, Ledger],
 ) -> Iterator[tuple[Call | None, Call | None]]:
     """Send and receive of a channel, one after the other; those of which nobody knows are left out."""
     sends = sent.get(channel, {})
@@ -274,7 +306,10 @@ def _of_channel(
     for index in range(first, max(*sends, *receives, 0, 0) + 1):
         send = sends.get(index)
         receive = receives.get(index)
-        if any(known is None and ledger.torn for known, (ledger, _) in zip((send, receive), ends, strict=True)):
+        if any(
+            known is None and ledger.torn
+            for known, (ledger, _) in zip((send, receive), ends, strict=True)
+        ):
             continue  # of a record that was cut off nobody knows what call it was
         yield send, receive
 
@@ -297,7 +332,10 @@ def _from_anybody(
 
     def of(known: OfChannels) -> list[tuple[int, Call]]:
         return [
-            (wide.destination if known is received or channel.source is None else channel.source, call)
+            (
+                wide.destination if known is received or channel.source is None else channel.source,
+                call,
+            )
             for channel, calls in known.items()
             if channel._replace(source=None) == wide
             for call in calls.values()
@@ -318,11 +356,16 @@ def _from_anybody(
 
 
 def _apart(
-    source: int, send: Call | None, destination: int, receive: Call | None, ledgers: Mapping[int, Ledger]
+    source: int,
+    send: Call | None,
+    destination: int,
+    receive: Call | None,
+    ledgers: Mapping[int, Ledger],
 ) -> LedgerDifference:
     """The two ends of a channel; the one that made a call comes first."""
     sides = [
-        Side(rank=rank, call=call, last=_last(ledgers[rank])) for rank, call in ((source, send), (destination, receive))
+        Side(rank=rank, call=call, last=_last(ledgers[rank]))
+        for rank, call in ((source, send), (destination, receive))
     ]
     one, other = sides if send is not None else sides[::-1]
     return LedgerDifference(ranks=tuple(sorted({source, destination})), one=one, other=other)

@@ -19,7 +19,13 @@ from harness.ledger.part import Part, Sketch
 WITHOUT_PAYLOAD = frozenset({"barrier", "monitored_barrier"})
 SUMS = frozenset(
     {
-        *("all_reduce", "all_reduce_coalesced", "reduce", "reduce_scatter", "reduce_scatter_tensor"),
+        *(
+            "all_reduce",
+            "all_reduce_coalesced",
+            "reduce",
+            "reduce_scatter",
+            "reduce_scatter_tensor",
+        ),
         *("reduce_scatter_tensor_coalesced", "all_sum", "sum_scatter"),
     }
 )
@@ -31,7 +37,16 @@ ROUNDING = {"float16": 2.0**-11, "bfloat16": 2.0**-8, "float32": 2.0**-24, "floa
 OF_SKETCHES = 2.0**-53
 CLEARLY = 16
 """So many times what rounding allows has a sum to be off, before one rank is blamed for it."""
-WHOLE_BITS = {"int8": 8, "uint8": 8, "int16": 16, "uint16": 16, "int32": 32, "uint32": 32, "int64": 64, "uint64": 64}
+WHOLE_BITS = {
+    "int8": 8,
+    "uint8": 8,
+    "int16": 16,
+    "uint16": 16,
+    "int32": 32,
+    "uint32": 32,
+    "int64": 64,
+    "uint64": 64,
+}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -97,7 +112,9 @@ class _TransferComparison:
         self._ledgers = ledgers
         self._parts: dict[tuple[int, int, str], list[Part]] = defaultdict(list)
         self._senders: dict[int, list[tuple[int, Part]]] = defaultdict(list)
-        self._calls = {rank: {call.number: call for call in ledger.calls} for rank, ledger in ledgers.items()}
+        self._calls = {
+            rank: {call.number: call for call in ledger.calls} for rank, ledger in ledgers.items()
+        }
         for rank, ledger in ledgers.items():
             for part in ledger.parts:
                 self._parts[rank, part.call, part.side].append(part)
@@ -168,7 +185,9 @@ class _TransferComparison:
                 if first.operation in WITHOUT_PAYLOAD or len(calls) < len(first.group.ranks):
                     continue
                 reduces = first.operation in SUMS or bool(first.reduction)
-                found = list(self._of_reduction(calls, earlier) if reduces else self._of_transfer(calls))
+                found = list(
+                    self._of_reduction(calls, earlier) if reduces else self._of_transfer(calls)
+                )
                 yield from found[:1]
                 earlier.append(calls)
 
@@ -179,7 +198,9 @@ class _TransferComparison:
         expected = 0
         for rank, call in calls.items():
             for part in self._side(rank, call, "received"):
-                sent = self._sent(part.whom, to=rank, call=calls.get(part.whom if part.whom is not None else -1))
+                sent = self._sent(
+                    part.whom, to=rank, call=calls.get(part.whom if part.whom is not None else -1)
+                )
                 whole = whole and sent is not None
                 expected = expected + 1
                 if sent is not None and part.whom is not None and sent.digest != part.digest:
@@ -194,7 +215,9 @@ class _TransferComparison:
             got = {one: found.digest for giver, one, found in wrong if giver == source}
             others = set(calls) - {source}
             # What the sender has of it itself, or every other rank alike, went wrong where it came from.
-            is_senders = source in got or (len(others) > 1 and got.keys() == others and len(set(got.values())) == 1)
+            is_senders = source in got or (
+                len(others) > 1 and got.keys() == others and len(set(got.values())) == 1
+            )
             yield Damage(
                 ranks=(source,) if is_senders else tuple(sorted({source, rank})),
                 sender=source,
@@ -208,12 +231,20 @@ class _TransferComparison:
         """What a rank sent to another one in a call."""
         if source is None or call is None:
             return None
-        return next((part for part in self._side(source, call, "sent") if part.whom in (None, to)), None)
+        return next(
+            (part for part in self._side(source, call, "sent") if part.whom in (None, to)), None
+        )
 
-    def _of_reduction(self, calls: Mapping[int, Call], earlier: Sequence[Mapping[int, Call]]) -> Iterator[Damage]:
+    def _of_reduction(
+        self, calls: Mapping[int, Call], earlier: Sequence[Mapping[int, Call]]
+    ) -> Iterator[Damage]:
         """What each rank got, held against what all of them gave."""
         first = next(iter(calls.values()))
-        results = {rank: parts[0] for rank, call in calls.items() if (parts := self._side(rank, call, "received"))}
+        results = {
+            rank: parts[0]
+            for rank, call in calls.items()
+            if (parts := self._side(rank, call, "received"))
+        }
         if len(results) < _receives(calls):
             return
         if first.reduction in EXACT and "scatter" not in first.operation:
@@ -247,7 +278,11 @@ class _TransferComparison:
     def _given(self, calls: Mapping[int, Call], *, to: int) -> dict[int, Sketch] | None:
         """The sketch of what each rank gave to one; None where one of them has none."""
         found = {rank: self._sent(rank, to=to, call=call) for rank, call in calls.items()}
-        sketches = {rank: part.sketch for rank, part in found.items() if part is not None and part.sketch is not None}
+        sketches = {
+            rank: part.sketch
+            for rank, part in found.items()
+            if part is not None and part.sketch is not None
+        }
         return sketches if len(sketches) == len(calls) else None
 
     def _blamed(
@@ -270,17 +305,25 @@ class _TransferComparison:
                 found.append((rank, f"the sum without what rank {rank} gave"))
             if off.is_by(sketch.total):
                 found.append((rank, f"the sum with what rank {rank} gave twice"))
-            if before is not None and rank in before and off.is_by(before[rank].total - sketch.total):
+            if (
+                before is not None
+                and rank in before
+                and off.is_by(before[rank].total - sketch.total)
+            ):
                 found.append((rank, f"the sum with what rank {rank} gave in the call before"))
         return found[0] if len(found) == 1 else None
 
     def _like(self, digest: int, *, near: int, call: Call) -> str:
         """What was received in place of what was sent, if somebody sent that at all; the sender's own comes first."""
-        found = [(rank, self._calls[rank].get(part.call)) for rank, part in self._senders.get(digest, ())]
+        found = [
+            (rank, self._calls[rank].get(part.call)) for rank, part in self._senders.get(digest, ())
+        ]
         known = [(rank, part) for rank, part in found if part is not None]
         if not known:
             return ""
-        rank, one = min(known, key=lambda item: (item[0] != near, abs(item[1].number - call.number), item[0]))
+        rank, one = min(
+            known, key=lambda item: (item[0] != near, abs(item[1].number - call.number), item[0])
+        )
         place = one.site.partition(" in ")[0] or "a place that is not known"
         return f"what rank {rank} sent in {one.operation} #{one.index} at {place}"
 
@@ -335,4 +378,6 @@ def _off(result: Sketch, given: Mapping[int, Sketch], *, dtype: str, elements: i
     # Higham, Accuracy and Stability of Numerical Algorithms, 4.2: any order of so many additions, for each element.
     tolerance = size * (terms / (1 - terms) + 4 * (elements + len(given)) * OF_SKETCHES)
     total = result.total - sum(sketch.total for sketch in given.values())
-    return _Off(total=total, tolerance=tolerance, modulus=0) if not abs(total) <= tolerance else None
+    return (
+        _Off(total=total, tolerance=tolerance, modulus=0) if not abs(total) <= tolerance else None
+    )

@@ -26,7 +26,10 @@ def search_path(python: Path | None) -> list[Path]:
 
 
 def installed(
-    folders: Sequence[Path], *, names: Collection[str] | None, wanted: Callable[[InstalledCopy], bool]
+    folders: Sequence[Path],
+    *,
+    names: Collection[str] | None,
+    wanted: Callable[[InstalledCopy], bool],
 ) -> list[InstalledCopy]:
     """The distributions that bring a module or package of one of these names, or are called like one of them.
 

@@ -92,7 +92,9 @@ def _read(function: str, arm: StagedArm) -> Entry | None:
 # -- functions -------------------------------------------------------------------------------------------------------
 
 
-def _problems(loaded: LoadedScenario, name: str, arm: StagedArm, entry: Entry | None) -> list[Problem]:
+def _problems(
+    loaded: LoadedScenario, name: str, arm: StagedArm, entry: Entry | None
+) -> list[Problem]:
     """What is wrong with the entry of an arm, as far as it is known."""
     scenario = loaded.scenario
     given = scenario.subject.arms[name]
@@ -103,7 +105,11 @@ def _problems(loaded: LoadedScenario, name: str, arm: StagedArm, entry: Entry | 
     if not entry.there:
         message = _not_there(entry, function, where)
         # Where the arm is other code than lies here, that is what may be meant otherwise.
-        place: Place = (*scenario.subject.place(name), "rev") if given.rev is not None else ("subject", "entry")
+        place: Place = (
+            (*scenario.subject.place(name), "rev")
+            if given.rev is not None
+            else ("subject", "entry")
+        )
         if given.rev is not None:
             message = f"{message}. Name a revision that has it"
         return [loaded.problem(place, message, suggestion=closest(function, entry.names))]
@@ -113,15 +119,29 @@ def _problems(loaded: LoadedScenario, name: str, arm: StagedArm, entry: Entry | 
         return []
     axes = list(scenario.matrix.further)
     problems = []
-    for misfit in signature.misfits(entry.signature, [*arm.arguments, *axes], called=f"{function} in {where}"):
-        place = ("subject", "entry") if misfit.of_the_function else (*scenario.subject.place(name), "with")
+    for misfit in signature.misfits(
+        entry.signature, [*arm.arguments, *axes], called=f"{function} in {where}"
+    ):
+        place = (
+            ("subject", "entry")
+            if misfit.of_the_function
+            else (*scenario.subject.place(name), "with")
+        )
         if misfit.argument is not None:
-            place = ("matrix", misfit.argument) if misfit.argument in axes else (*place, misfit.argument)
-        problems.append(loaded.problem(place, misfit.why, at_key=True, suggestion=misfit.suggestion))
+            place = (
+                ("matrix", misfit.argument)
+                if misfit.argument in axes
+                else (*place, misfit.argument)
+            )
+        problems.append(
+            loaded.problem(place, misfit.why, at_key=True, suggestion=misfit.suggestion)
+        )
     return problems
 
 
-def _swallowed(loaded: LoadedScenario, name: str, arm: StagedArm, entry: Entry) -> Iterator[Problem]:
+def _swallowed(
+    loaded: LoadedScenario, name: str, arm: StagedArm, entry: Entry
+) -> Iterator[Problem]:
     """Axes and arguments that bind, and that no parameter is named after."""
     if entry.signature is None:
         return
@@ -130,7 +150,8 @@ def _swallowed(loaded: LoadedScenario, name: str, arm: StagedArm, entry: Entry) 
         given = (*loaded.scenario.subject.place(name), "with", argument)
         place: Place = ("matrix", argument) if argument in axes else given
         message = (
-            "is not a parameter of the entry, which takes it among others in **: where it does not look for it there, "
+            "is not a parameter of the entry, which takes it among others in **: where it does not"
+            " look for it there, "
         )
         what = "these cells are all the same" if argument in axes else "it changes nothing"
         yield loaded.problem(place, f"{message}{what}", at_key=True, kind="note")
@@ -149,7 +170,9 @@ def _nowhere(loaded: LoadedScenario, staged: Mapping[str, StagedArm]) -> Iterato
         names = sorted({name for text in texts for name in DEFINED.findall(text)})
         if hang.function not in names:
             message = "is the name of no function in the code of the control"
-            yield loaded.problem((*place, "function"), message, suggestion=closest(hang.function, names))
+            yield loaded.problem(
+                (*place, "function"), message, suggestion=closest(hang.function, names)
+            )
     yield from _no_line(loaded, texts, hang.source, place)
 
 
@@ -161,19 +184,30 @@ def _fails_nowhere(loaded: LoadedScenario, staged: Mapping[str, StagedArm]) -> I
     if stated is None or arm is None or loaded.scenario.role == "self-test":
         return
     # A line of another file is a library's, and so may one be where the control has an environment of its own.
-    if getattr(stated, "file", None) is None and "control" not in loaded.scenario.subject.environments:
+    if (
+        getattr(stated, "file", None) is None
+        and "control" not in loaded.scenario.subject.environments
+    ):
         yield from _no_line(loaded, _texts(arm), getattr(stated, "source", None), MUST_FAIL)
 
 
-def _no_line(loaded: LoadedScenario, texts: Sequence[str], source: str | None, place: Place) -> Iterator[Problem]:
+def _no_line(
+    loaded: LoadedScenario, texts: Sequence[str], source: str | None, place: Place
+) -> Iterator[Problem]:
     lines = sorted({line.strip() for text in texts for line in text.splitlines()})
     if source is not None and source not in lines:
-        message = "is no line of the code of the control: give a whole line, without its indentation"
+        message = (
+            "is no line of the code of the control: give a whole line, without its indentation"
+        )
         yield loaded.problem((*place, "source"), message, suggestion=closest(source, lines))
 
 
 def _texts(arm: StagedArm) -> list[str]:
-    return [file.read_text("utf-8", "replace") for file in sorted(arm.folder.rglob("*.py")) if file.is_file()]
+    return [
+        file.read_text("utf-8", "replace")
+        for file in sorted(arm.folder.rglob("*.py"))
+        if file.is_file()
+    ]
 
 
 def _unsaid(loaded: LoadedScenario, staged: Mapping[str, StagedArm]) -> Iterator[Problem]:
@@ -189,14 +223,18 @@ def _unsaid(loaded: LoadedScenario, staged: Mapping[str, StagedArm]) -> Iterator
         key = "event" if "event" in check.model_fields_set else "value"
         asked.append((("checks", index, key), getattr(check, "event", None)))
     asked += [(("faults", index, "at"), fault.event) for index, fault in enumerate(scenario.faults)]
-    asked += [(("measure", index, "event"), row.event) for index, row in enumerate(scenario.measure)]
+    asked += [
+        (("measure", index, "event"), row.event) for index, row in enumerate(scenario.measure)
+    ]
     for place, name in asked:
         # Beginnings and ends of what takes time are emitted by one name.
         stem = "" if name is None else name.removesuffix(".begin").removesuffix(".end")
         is_there = any(f"{quote}{stem}" in text for text in texts for quote in "'\"")
         meant = closest(stem, emitted)
         if not is_there and meant is not None:
-            message = "no file of the subject names this event: no rank emits it, unless a package does"
+            message = (
+                "no file of the subject names this event: no rank emits it, unless a package does"
+            )
             yield loaded.problem(place, message, suggestion=meant, kind="note")
     control = scenario.subject.control
     error = getattr(control.must_fail, "error", None) if control is not None else None
@@ -221,9 +259,15 @@ def _of_the_reference(loaded: LoadedScenario, staged: Mapping[str, StagedArm]) -
     if entry is None:
         return []
     where = f"{module.replace('.', '/')}.py"
-    place: Place = ("subject", "reference", "entry") if reference.entry is not None else ("subject", "entry")
+    place: Place = (
+        ("subject", "reference", "entry") if reference.entry is not None else ("subject", "entry")
+    )
     if not entry.there:
-        return [loaded.problem(place, _not_there(entry, function, where), suggestion=closest(function, entry.names))]
+        return [
+            loaded.problem(
+                place, _not_there(entry, function, where), suggestion=closest(function, entry.names)
+            )
+        ]
     if entry.signature is None:
         return []
     axes = [] if reference.once == "scenario" else list(loaded.scenario.matrix.further)
@@ -233,7 +277,11 @@ def _of_the_reference(loaded: LoadedScenario, staged: Mapping[str, StagedArm]) -
     for misfit in signature.misfits(entry.signature, arguments, called=f"{function} in {where}"):
         at = place if misfit.of_the_function else given
         if misfit.argument is not None:
-            at = ("matrix", misfit.argument) if misfit.argument in axes else (*given, misfit.argument)
+            at = (
+                ("matrix", misfit.argument)
+                if misfit.argument in axes
+                else (*given, misfit.argument)
+            )
         why = f"of the reference: {misfit.why}" if at[0] == "matrix" else misfit.why
         problems.append(loaded.problem(at, why, at_key=True, suggestion=misfit.suggestion))
     return problems
@@ -246,15 +294,21 @@ def _file(scenario: Scenario, arm: Arm) -> str:
 # -- programs --------------------------------------------------------------------------------------------------------
 
 
-def _programs(loaded: LoadedScenario, staged: Mapping[str, StagedArm], cells: Sequence[Cell]) -> Iterator[Problem]:
+def _programs(
+    loaded: LoadedScenario, staged: Mapping[str, StagedArm], cells: Sequence[Cell]
+) -> Iterator[Problem]:
     scenario = loaded.scenario
     search = server_environment(scenario.world.env).get("PATH", os.defpath)
     for name, arm in staged.items():
         for cell in cells:
             arguments: dict[str, JSON] = {**arm.arguments, **cell.axes}
-            why = program.slip(scenario.subject.program or (), code=arm.folder, arguments=arguments, path=search)
+            why = program.slip(
+                scenario.subject.program or (), code=arm.folder, arguments=arguments, path=search
+            )
             if why is not None:
                 message = (
-                    f"starts nothing{as_in(scenario.subject.named(name), arm.revision) or f' in the {name}'}: {why}"
+                    "starts"
+                    f" nothing{as_in(scenario.subject.named(name), arm.revision) or f' in the {name}'}:"
+                    f" {why}"
                 )
                 yield loaded.problem(("subject", "program"), message)

@@ -55,7 +55,9 @@ def read_folder(root: Path, *, leave_out: Iterable[Path]) -> dict[str, bytes]:
         here = Path(folder)
         inside = here.relative_to(root)
         folders[:] = [
-            name for name in folders if is_code((inside / name / "x").as_posix()) and here / name not in left_out
+            name
+            for name in folders
+            if is_code((inside / name / "x").as_posix()) and here / name not in left_out
         ]
         paths += [(inside / name).as_posix() for name in names if here / name not in left_out]
         if len(paths) > 10 * FILES_LIMIT:
@@ -87,8 +89,8 @@ def _read(root: Path, path: str) -> bytes:
         return (root / path).read_bytes()
     except OSError as error:
         raise CodeUnreadable(
-            f"subject.path: {path} cannot be read ({error.strerror}): make it readable, or keep it elsewhere; "
-            "every file of the folder is the arm's code"
+            f"subject.path: {path} cannot be read ({error.strerror}): make it readable, or keep it"
+            " elsewhere; every file of the folder is the arm's code"
         ) from None
 
 
@@ -100,15 +102,17 @@ def demand_limits(sizes: Mapping[str, int], *, name: str) -> None:
     """
     if sum(sizes.values()) > BYTES_LIMIT or len(sizes) > FILES_LIMIT:
         raise TooMuchCode(
-            f"subject.path: {name} holds more than {BYTES_LIMIT // 2**20} MiB or {FILES_LIMIT} files of code: "
-            "point it at the folder of the code, and name data under inputs"
+            f"subject.path: {name} holds more than {BYTES_LIMIT // 2**20} MiB or {FILES_LIMIT}"
+            " files of code: point it at the folder of the code, and name data under inputs"
         )
 
 
 def below(files: Mapping[str, T], folder: str) -> dict[str, T]:
     """The files below a folder, by their path from there; an empty folder is the top."""
     beginning = f"{folder}/" if folder else ""
-    return {path[len(beginning) :]: file for path, file in files.items() if path.startswith(beginning)}
+    return {
+        path[len(beginning) :]: file for path, file in files.items() if path.startswith(beginning)
+    }
 
 
 def has_module(module: str) -> Callable[[Iterable[str]], bool]:

@@ -51,14 +51,20 @@ def preload(
     folders = list(folders)
     files = {backend.inside_file for backend in backends}
     files |= {fault.inside_file for fault in faults if fault.inside_file is not None}
-    words = {module.partition(".")[0] for backend in backends for module in backend.properties.modules}
+    words = {
+        module.partition(".")[0] for backend in backends for module in backend.properties.modules
+    }
     modules: Collection[str]
-    if (named := _named(folders, own=own, environments=environments)) is None or words - ASKED_BY.keys():
+    if (
+        named := _named(folders, own=own, environments=environments)
+    ) is None or words - ASKED_BY.keys():
         modules = EVERYTHING.modules
     else:
         modules = {module for word in words | named for module in ASKED_BY[word]}
     wanted = [name for name in MODULES if name in modules]
-    if "transformers" in wanted and any(OF_A_MODEL.search(file.read_bytes()) for file in _files(folders)):
+    if "transformers" in wanted and any(
+        OF_A_MODEL.search(file.read_bytes()) for file in _files(folders)
+    ):
         wanted += OF_MODELS
     return Preload(modules=tuple(wanted), files=tuple(sorted(files)))
 
@@ -97,5 +103,9 @@ def _imports(text: bytes) -> set[str]:
     except (SyntaxError, ValueError, RecursionError):
         return set()
     names = {alias.name for node in nodes if isinstance(node, ast.Import) for alias in node.names}
-    names |= {node.module for node in nodes if isinstance(node, ast.ImportFrom) and node.module and not node.level}
+    names |= {
+        node.module
+        for node in nodes
+        if isinstance(node, ast.ImportFrom) and node.module and not node.level
+    }
     return {name.partition(".")[0] for name in names}

@@ -89,5 +89,7 @@ def _where(said: bytes, patch: bytes) -> str:
 
 
 def _reason(said: bytes) -> str:
-    lines = [line.removeprefix("error: ") for line in said.decode(errors="replace").strip().splitlines()]
+    lines = [
+        line.removeprefix("error: ") for line in said.decode(errors="replace").strip().splitlines()
+    ]
     return printable("; ".join(lines), limit=300) or "git does not say why"

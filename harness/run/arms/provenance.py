@@ -33,7 +33,14 @@ from harness.run.arms.roots import DECLARING, LARGEST, Place, roots_of
 from harness.run.arms.staging import StagedArm
 from harness.run.arms.unnamed import Unnamed, unnamed
 from harness.scenario import Scenario
-from harness.stats.counterparts import Counterparts, InstalledCopy, counterpart, is_data, spread, top_of
+from harness.stats.counterparts import (
+    Counterparts,
+    InstalledCopy,
+    counterpart,
+    is_data,
+    spread,
+    top_of,
+)
 from harness.stats.provenance import TOOL, loaded, packages
 
 
@@ -75,7 +82,9 @@ class Tree:
 
     @cached_property
     def _metadata(self) -> Mapping[str, bytes]:
-        about = [path for path in self.paths if posixpath.basename(path) in DECLARING and is_code(path)]
+        about = [
+            path for path in self.paths if posixpath.basename(path) in DECLARING and is_code(path)
+        ]
         return self.read(about)
 
     def is_own(self, one: InstalledCopy, *, hidden: Collection[str] = ()) -> bool:
@@ -104,12 +113,16 @@ class Tree:
             files.update(one.files)
             names.update(top_of(file) for file in one.files)
         roots = {name: list(self.roots[name]) for name in sorted(names & self.roots.keys())}
-        exact = {counterpart(file, place) for file in files for place in roots.get(top_of(file), ())}
+        exact = {
+            counterpart(file, place) for file in files for place in roots.get(top_of(file), ())
+        }
         data = {posixpath.basename(file) for file in files if is_data(file)}
         known = frozenset(self.paths)
         chosen = {path for path in exact if path in known}
         chosen |= {path for path in known if posixpath.basename(path) in data} if data else set()
-        digests = {path: sha256(content) for path, content in self.read(sorted(map(str, chosen))).items()}
+        digests = {
+            path: sha256(content) for path, content in self.read(sorted(map(str, chosen))).items()
+        }
         return roots, dict(sorted({**self.digests(wanted), **digests}.items()))
 
     def digests(self, wanted: Iterable[str]) -> dict[str, str]:
@@ -121,7 +134,11 @@ class Tree:
         missing: list[str] = []
         tops: set[str] = set()
         for file in set(wanted):
-            like = [path for path in by_name.get(posixpath.basename(file), ()) if f"/{path}".endswith(f"/{file}")]
+            like = [
+                path
+                for path in by_name.get(posixpath.basename(file), ())
+                if f"/{path}".endswith(f"/{file}")
+            ]
             paths.update(like)
             tops.update(path.removesuffix(file) for path in like)
             missing += [] if like else [file]
@@ -148,7 +165,9 @@ class Origin(Protocol):
             code: the files of the arm's folder.
         """
 
-    def facts(self, lists: Iterable[bytes], folders: Sequence[Path], code: Collection[str]) -> SourceFacts:
+    def facts(
+        self, lists: Iterable[bytes], folders: Sequence[Path], code: Collection[str]
+    ) -> SourceFacts:
         """What the record keeps, after ranks have told what they had loaded."""
 
 
@@ -166,14 +185,20 @@ class Living:
     def own(self, folders: Sequence[Path], code: Collection[str]) -> frozenset[str]:
         hidden = spread(code)
         names = {*self.tree.roots, *self.declared, *hidden}
-        found = installed(folders, names=None if self.tree.unnamed.unread else names, wanted=lambda _: False)
+        found = installed(
+            folders, names=None if self.tree.unnamed.unread else names, wanted=lambda _: False
+        )
         return self.declared | {one.name for one in found if self.tree.is_own(one, hidden=hidden)}
 
-    def facts(self, lists: Iterable[bytes], folders: Sequence[Path], code: Collection[str]) -> SourceFacts:
+    def facts(
+        self, lists: Iterable[bytes], folders: Sequence[Path], code: Collection[str]
+    ) -> SourceFacts:
         lists = list(lists)
         hidden = spread(code)
         loaded_names = {name for listing in lists for name in packages(listing)}
-        asked = loaded_names if self.tree.unnamed.unread else loaded_names & {*self.tree.roots, *hidden}
+        asked = (
+            loaded_names if self.tree.unnamed.unread else loaded_names & {*self.tree.roots, *hidden}
+        )
         names = asked | self.declared
         found = installed(
             folders,
@@ -181,8 +206,12 @@ class Living:
             wanted=lambda one: one.name in self.declared or self.tree.is_own(one, hidden=hidden),
         )
         roots, files = self.tree.compared(lists, found)
-        declared = self.declared | {one.name for one in found if self.tree.unnamed.may_have_built(one)}
-        return SourceFacts(declared=sorted(declared), files=files, roots=_listed(roots), installed=found)
+        declared = self.declared | {
+            one.name for one in found if self.tree.unnamed.may_have_built(one)
+        }
+        return SourceFacts(
+            declared=sorted(declared), files=files, roots=_listed(roots), installed=found
+        )
 
 
 def _listed(roots: Mapping[str, Sequence[Place]]) -> dict[str, list[list[str]]]:
@@ -201,14 +230,20 @@ class Recorded:
 
     def own(self, folders: Sequence[Path], code: Collection[str]) -> frozenset[str]:
         names = {*(self.said.roots or ()), *self.declared, *spread(code)}
-        return self.declared | {one.name for one in installed(folders, names=names, wanted=lambda _: False)}
+        return self.declared | {
+            one.name for one in installed(folders, names=names, wanted=lambda _: False)
+        }
 
-    def facts(self, lists: Iterable[bytes], folders: Sequence[Path], code: Collection[str]) -> SourceFacts:
+    def facts(
+        self, lists: Iterable[bytes], folders: Sequence[Path], code: Collection[str]
+    ) -> SourceFacts:
         roots = self.said.roots or {}
         loaded_names = {name for listing in lists for name in packages(listing)}
         names = (loaded_names & {*roots, *spread(code)}) | self.declared
         found = installed(folders, names=names, wanted=lambda _: True)
-        return self.said.model_copy(update={"declared": sorted(self.declared), "roots": roots, "installed": found})
+        return self.said.model_copy(
+            update={"declared": sorted(self.declared), "roots": roots, "installed": found}
+        )
 
 
 def origins(scenario: Scenario, folder: Path, staged: Mapping[str, StagedArm]) -> dict[str, Origin]:
@@ -224,7 +259,9 @@ def origins(scenario: Scenario, folder: Path, staged: Mapping[str, StagedArm]) -
         if arm.revision is not None:
             own = scenario.subject.arms[name]
             place = folder if own.repo is None else (folder / Path(own.repo).expanduser()).resolve()
-            repository = GitRepository(place, given=arm.revision.repo or "the scenario's repository")
+            repository = GitRepository(
+                place, given=arm.revision.repo or "the scenario's repository"
+            )
             tree = revision(repository, arm.revision.commit)
             if own.patch is not None:
                 tree = patched(tree, (folder / own.patch).read_bytes(), to=arm.revision.commit)
@@ -259,7 +296,11 @@ def standing(folder: Path) -> Tree:
 
 def revision(repository: GitRepository, commit: str) -> Tree:
     """A commit of a repository."""
-    entries = {path: entry for path, entry in repository.entries(commit).items() if entry.mode not in (LINK, SUBMODULE)}
+    entries = {
+        path: entry
+        for path, entry in repository.entries(commit).items()
+        if entry.mode not in (LINK, SUBMODULE)
+    }
 
     def read(wanted: Collection[str]) -> dict[str, bytes]:
         return repository.read_there({path: entries[path] for path in wanted})
@@ -368,7 +409,13 @@ def _of_script(content: str) -> list[object]:
                 names.append(given.value.value)
             elif given.arg == "name" and isinstance(given.value, ast.Name):
                 names += texts.get(given.value.id, [])
-        for key, value in zip(node.keys, node.values, strict=True) if isinstance(node, ast.Dict) else ():
-            if isinstance(key, ast.Constant) and key.value == "name" and isinstance(value, ast.Constant):
+        for key, value in (
+            zip(node.keys, node.values, strict=True) if isinstance(node, ast.Dict) else ()
+        ):
+            if (
+                isinstance(key, ast.Constant)
+                and key.value == "name"
+                and isinstance(value, ast.Constant)
+            ):
                 names.append(value.value)
     return names

@@ -46,7 +46,9 @@ class GitRepository:
         """
         self._given = given
         if not path.is_dir():
-            raise RevisionError(f"repo {given} is not a folder (a path is relative to the scenario's folder)")
+            raise RevisionError(
+                f"repo {given} is not a folder (a path is relative to the scenario's folder)"
+            )
         self._path = path
         inside = self._ask("rev-parse", "--is-inside-work-tree")
         if inside is None:
@@ -68,18 +70,23 @@ class GitRepository:
         if twice := re.search(r"refname '(.+?)' is ambiguous", said):
             same = [ref for ref in self._refs() if ref.split("/", 2)[-1] == twice[1]]
             raise RevisionError(
-                f"rev {shown} is ambiguous in {self._given}: write {' or '.join(same) or 'the full id of the commit'}"
+                f"rev {shown} is ambiguous in {self._given}: write"
+                f" {' or '.join(same) or 'the full id of the commit'}"
             )
         if "is ambiguous" in said:
             raise RevisionError(
-                f"rev {shown} is ambiguous in {self._given}: more than one object's id begins with it; write more of it"
+                f"rev {shown} is ambiguous in {self._given}: more than one object's id begins with"
+                " it; write more of it"
             )
         if done.returncode:
             names = [ref.split("/", 2)[-1] for ref in self._refs()]
             meant = closest(rev, names)
             hint = f"; did you mean {printable(meant)}?" if meant else ""
             if self._ask("rev-parse", "--is-shallow-repository") == b"true\n":
-                hint += " (it is a shallow clone: what lies before its first commit must be fetched before the run)"
+                hint += (
+                    " (it is a shallow clone: what lies before its first commit must be fetched"
+                    " before the run)"
+                )
             raise RevisionError(f"rev {shown} names no commit of {self._given}{hint}")
         return done.stdout.decode().strip()
 
@@ -99,25 +106,31 @@ class GitRepository:
                 would lead elsewhere or cannot be written down.
         """
         for path, entry in entries.items():
-            if not path.isprintable() or any(part.lower() in ("", ".", "..", ".git") for part in path.split("/")):
-                raise RevisionError(f"{self._given} holds a file that cannot be laid out: {os.fsencode(path)!r}")
+            if not path.isprintable() or any(
+                part.lower() in ("", ".", "..", ".git") for part in path.split("/")
+            ):
+                raise RevisionError(
+                    f"{self._given} holds a file that cannot be laid out: {os.fsencode(path)!r}"
+                )
             if entry.mode == SUBMODULE:
                 raise RevisionError(
-                    f"{path} is a submodule of {self._given}, whose code lies in another repository: point subject.path"
-                    " at a folder without it, or make the submodule itself the repo"
+                    f"{path} is a submodule of {self._given}, whose code lies in another"
+                    " repository: point subject.path at a folder without it, or make the submodule"
+                    " itself the repo"
                 )
         blobs = [entry.blob for entry in entries.values()]
         content = contents(self._demand("cat-file", "--batch", given=batch(blobs)), blobs)
         for path, entry in entries.items():
             if entry.blob not in content:
                 raise RevisionError(
-                    f"{path} is not in this copy of {self._given} (a partial clone?): fetch it before the run; nothing "
-                    "is fetched here"
+                    f"{path} is not in this copy of {self._given} (a partial clone?): fetch it"
+                    " before the run; nothing is fetched here"
                 )
             if content[entry.blob].startswith(LFS):
                 raise RevisionError(
-                    f"{path} of {self._given} is only a pointer of git-lfs, its content is stored elsewhere: name data "
-                    "under inputs, or point subject.path at a folder without it"
+                    f"{path} of {self._given} is only a pointer of git-lfs, its content is stored"
+                    " elsewhere: name data under inputs, or point subject.path at a folder"
+                    " without it"
                 )
         return {path: content[entry.blob] for path, entry in entries.items()}
 
@@ -150,7 +163,10 @@ class GitRepository:
                 if some[path].mode != LINK:
                     place.write_bytes(data)
                     place.chmod(0o755 if some[path].mode == EXECUTABLE else 0o644)
-                elif posixpath.normpath(posixpath.join(posixpath.dirname(path), os.fsdecode(data))) in entries:
+                elif (
+                    posixpath.normpath(posixpath.join(posixpath.dirname(path), os.fsdecode(data)))
+                    in entries
+                ):
                     place.symlink_to(os.fsdecode(data))
         return sorted(left)
 
@@ -160,11 +176,24 @@ class GitRepository:
 
     def working_files(self) -> list[str]:
         """Files of the working tree, by their path from the top: tracked ones, and those git would not ignore."""
-        listed = self._demand("ls-files", "-z", "--cached", "--others", "--exclude-standard", "--full-name", "--", ":/")
+        listed = self._demand(
+            "ls-files",
+            "-z",
+            "--cached",
+            "--others",
+            "--exclude-standard",
+            "--full-name",
+            "--",
+            ":/",
+        )
         return sorted({os.fsdecode(name) for name in listed.split(b"\0")[:-1]})
 
     def _refs(self) -> list[str]:
-        return self._demand("for-each-ref", "--format=%(refname)").decode(errors="replace").splitlines()
+        return (
+            self._demand("for-each-ref", "--format=%(refname)")
+            .decode(errors="replace")
+            .splitlines()
+        )
 
     def _ask(self, *arguments: str) -> bytes | None:
         done = self._run(*arguments)
@@ -174,11 +203,13 @@ class GitRepository:
         done = self._run(*arguments, given=given)
         if b"promisor remote" in done.stderr:
             raise RevisionError(
-                f"{self._given} is a partial clone that lacks objects of this revision: fetch them before the run "
-                "(git fetch --refetch --no-filter); nothing is fetched here"
+                f"{self._given} is a partial clone that lacks objects of this revision: fetch them"
+                " before the run (git fetch --refetch --no-filter); nothing is fetched here"
             )
         if done.returncode:
-            raise RevisionError(f"git {arguments[0]} failed in {self._given}: {complaint(done.stderr)}")
+            raise RevisionError(
+                f"git {arguments[0]} failed in {self._given}: {complaint(done.stderr)}"
+            )
         return done.stdout
 
     def _run(self, *arguments: str, given: bytes = b"") -> subprocess.CompletedProcess[bytes]:

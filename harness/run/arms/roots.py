@@ -18,7 +18,15 @@ from typing import Any
 LARGEST = 2**20
 DECLARING = ("pyproject.toml", "setup.cfg", "setup.py")
 CODE = (".py", ".so", ".pyd")
-UNREADABLE = (ValueError, SyntaxError, configparser.Error, RecursionError, MemoryError, TypeError, AttributeError)
+UNREADABLE = (
+    ValueError,
+    SyntaxError,
+    configparser.Error,
+    RecursionError,
+    MemoryError,
+    TypeError,
+    AttributeError,
+)
 Place = tuple[str, str]
 """The beginning of a path as it is imported, and what stands for it in the repository: `("", "src/")`."""
 
@@ -41,7 +49,9 @@ def roots_of(paths: Collection[str], texts: Mapping[str, bytes]) -> Roots:
         paths: of all its files.
         texts: content of its metadata, by path.
     """
-    packages = {posixpath.dirname(path) for path in paths if posixpath.basename(path) == "__init__.py"}
+    packages = {
+        posixpath.dirname(path) for path in paths if posixpath.basename(path) == "__init__.py"
+    }
     unread = {
         posixpath.dirname(path)
         for path, text in texts.items()
@@ -69,7 +79,10 @@ def roots_of(paths: Collection[str], texts: Mapping[str, bytes]) -> Roots:
 
 def is_inside_a_package(folder: str, paths: Iterable[str]) -> bool:
     """Whether a folder of these files is a package, or in one."""
-    return _is_inside(folder, {posixpath.dirname(path) for path in paths if posixpath.basename(path) == "__init__.py"})
+    return _is_inside(
+        folder,
+        {posixpath.dirname(path) for path in paths if posixpath.basename(path) == "__init__.py"},
+    )
 
 
 def _is_inside(folder: str, packages: Collection[str]) -> bool:
@@ -107,7 +120,9 @@ def _mapped(name: str, text: bytes) -> list[Place]:
         return []
     try:
         content = text.decode("utf-8")
-        read = {"pyproject.toml": _of_project, "setup.cfg": _of_config, "setup.py": _of_script}[name]
+        read = {"pyproject.toml": _of_project, "setup.cfg": _of_config, "setup.py": _of_script}[
+            name
+        ]
         return [
             (f"{package.replace('.', '/')}/" if package else "", folder)
             for package, folder in read(content)
@@ -135,7 +150,9 @@ def _of_project(content: str) -> Iterator[tuple[Any, Any]]:
     else:
         yield from (("", folder) for folder in sources)
     force = wheel.get("force-include", {})
-    yield from ((package, folder) for folder, package in force.items() if not package.endswith(CODE))
+    yield from (
+        (package, folder) for folder, package in force.items() if not package.endswith(CODE)
+    )
     yield "", tool.get("pdm", {}).get("build", {}).get("package-dir", "")
     yield "", tool.get("maturin", {}).get("python-source", "")
     yield "", tool.get("uv", {}).get("build-backend", {}).get("module-root", "")
@@ -201,10 +218,15 @@ def _folders_given(content: str) -> Iterator[tuple[str, ast.expr]]:
     for node in ast.walk(tree):
         if not isinstance(node, ast.Call):
             continue
-        function = node.func.attr if isinstance(node.func, ast.Attribute) else getattr(node.func, "id", "")
+        function = (
+            node.func.attr if isinstance(node.func, ast.Attribute) else getattr(node.func, "id", "")
+        )
         finds = function in ("find_packages", "find_namespace_packages")
         given = [("where", value) for value in node.args[:1]] if finds else []
         given += [(str(one.arg), one.value) for one in node.keywords]
         for name, written in given:
             if name == "package_dir" or (name == "where" and finds):
-                yield name, texts.get(written.id, written) if isinstance(written, ast.Name) else written
+                yield (
+                    name,
+                    texts.get(written.id, written) if isinstance(written, ast.Name) else written,
+                )

@@ -12,11 +12,17 @@ from harness.forms.problem import closest
 from harness.forms.strict_json import JSON
 
 LATE = {
-    "coroutine": "is a coroutine function: calling it runs nothing; call asyncio.run inside a plain function",
-    "generator": "is a generator function: calling it runs nothing; let a plain function walk through it",
+    "coroutine": (
+        "is a coroutine function: calling it runs nothing; call asyncio.run inside a plain function"
+    ),
+    "generator": (
+        "is a generator function: calling it runs nothing; let a plain function walk through it"
+    ),
 }
 
-BINDS_BY_NAME = frozenset({"globals", "vars", "locals", "exec", "eval", "setattr", "modules", "__dict__"})
+BINDS_BY_NAME = frozenset(
+    {"globals", "vars", "locals", "exec", "eval", "setattr", "modules", "__dict__"}
+)
 """Names through which a module can bind names that nobody reads in it; `modules` is `sys.modules`."""
 
 
@@ -74,7 +80,9 @@ def read(text: bytes, name: str) -> Entry | None:
     plain = [one for one in tree.body if isinstance(one, ast.FunctionDef)]
     own = [one for one in plain if one.name == name]
     if not own and name not in bindings:
-        return Entry(there=False, names=tuple(one.name for one in plain if not one.name.startswith("_")))
+        return Entry(
+            there=False, names=tuple(one.name for one in plain if not one.name.startswith("_"))
+        )
     if len(own) != 1 or bindings.count(name) != 1 or own[0].decorator_list:
         return None
     if any(isinstance(node, ast.Yield | ast.YieldFrom) for node in ast.walk(own[0])):
@@ -90,7 +98,9 @@ def of_values(values: JSON) -> Entry | None:
             return Entry(there=False, names=tuple(map(str, values["names"])))
         signature = None
         if parameters is not None:
-            signature = Signature([_parameter(name, kind, has_default=left) for name, kind, left in parameters])
+            signature = Signature(
+                [_parameter(name, kind, has_default=left) for name, kind, left in parameters]
+            )
         return Entry(there=True, signature=signature, late=str(values["late"]))
     except (KeyError, TypeError, ValueError, AttributeError):
         return None
@@ -109,7 +119,12 @@ def misfits(signature: Signature, arguments: Collection[str], *, called: str) ->
 def shown(signature: Signature) -> str:
     """The parameters of a function, in words."""
     stars = {"VAR_POSITIONAL": "*", "VAR_KEYWORD": "**"}
-    return ", ".join(f"{stars.get(one.kind.name, '')}{one.name}" for one in signature.parameters.values()) or "nothing"
+    return (
+        ", ".join(
+            f"{stars.get(one.kind.name, '')}{one.name}" for one in signature.parameters.values()
+        )
+        or "nothing"
+    )
 
 
 def _explained(signature: Signature, arguments: Collection[str], *, called: str) -> list[Misfit]:
@@ -119,22 +134,43 @@ def _explained(signature: Signature, arguments: Collection[str], *, called: str)
     if first is None or first.kind in (Parameter.KEYWORD_ONLY, Parameter.VAR_KEYWORD):
         why = f"is {takes}: the first parameter of an entry is the rank's context; add it"
         return [Misfit(None, why, of_the_function=True)]
-    named = [one for one in parameters if one.kind in (Parameter.POSITIONAL_OR_KEYWORD, Parameter.KEYWORD_ONLY)]
+    named = [
+        one
+        for one in parameters
+        if one.kind in (Parameter.POSITIONAL_OR_KEYWORD, Parameter.KEYWORD_ONLY)
+    ]
     wrong = []
     if first in named and first.name in arguments:
-        wrong.append(Misfit(first.name, f"is what {called} takes the rank's context as; rename one of the two"))
+        wrong.append(
+            Misfit(
+                first.name, f"is what {called} takes the rank's context as; rename one of the two"
+            )
+        )
     if all(one.kind is not Parameter.VAR_KEYWORD for one in parameters):
         known = [one.name for one in named]
         free = [name for name in known if name != first.name and name not in arguments]
         slips = [name for name in arguments if name not in known]
-        wrong += [Misfit(name, f"is not a parameter of {takes}", closest(name, free)) for name in slips]
+        wrong += [
+            Misfit(name, f"is not a parameter of {takes}", closest(name, free)) for name in slips
+        ]
     rest = [one for one in parameters if one is not first and one.default is Parameter.empty]
     if by_place := [one.name for one in rest if one.kind is Parameter.POSITIONAL_ONLY]:
-        why = f"is {called}, which takes {', '.join(by_place)} by place only, and arguments are given by name"
+        why = (
+            f"is {called}, which takes {', '.join(by_place)} by place only, and arguments are given"
+            " by name"
+        )
         wrong.append(Misfit(None, why, of_the_function=True))
-    lacking = {one.name for one in rest if one in named} - set(arguments) - {one.suggestion for one in wrong}
+    lacking = (
+        {one.name for one in rest if one in named}
+        - set(arguments)
+        - {one.suggestion for one in wrong}
+    )
     if lacking:
-        wrong.append(Misfit(None, f"lacks {', '.join(sorted(lacking))} for {takes}; add it here, or as an axis"))
+        wrong.append(
+            Misfit(
+                None, f"lacks {', '.join(sorted(lacking))} for {takes}; add it here, or as an axis"
+            )
+        )
     return wrong
 
 
@@ -157,7 +193,9 @@ def _bindings(tree: ast.Module) -> Iterator[str]:
         elif isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef):
             yield node.name
             # What a function declares global it may bind.
-            yield from (name for one in ast.walk(node) if isinstance(one, ast.Global) for name in one.names)
+            yield from (
+                name for one in ast.walk(node) if isinstance(one, ast.Global) for name in one.names
+            )
             continue
         elif isinstance(node, ast.ExceptHandler | ast.MatchAs | ast.MatchStar) and node.name:
             yield node.name
@@ -167,7 +205,9 @@ def _bindings(tree: ast.Module) -> Iterator[str]:
 def _signature(given: ast.arguments) -> Signature:
     by_place = [*given.posonlyargs, *given.args]
     without = len(by_place) - len(given.defaults)
-    kinds = ["POSITIONAL_ONLY"] * len(given.posonlyargs) + ["POSITIONAL_OR_KEYWORD"] * len(given.args)
+    kinds = ["POSITIONAL_ONLY"] * len(given.posonlyargs) + ["POSITIONAL_OR_KEYWORD"] * len(
+        given.args
+    )
     parameters = [
         _parameter(one.arg, kind, has_default=index >= without)
         for index, (one, kind) in enumerate(zip(by_place, kinds, strict=True))
@@ -184,4 +224,6 @@ def _signature(given: ast.arguments) -> Signature:
 
 
 def _parameter(name: str, kind: str, *, has_default: bool = False) -> Parameter:
-    return Parameter(name, getattr(Parameter, kind), default=None if has_default else Parameter.empty)
+    return Parameter(
+        name, getattr(Parameter, kind), default=None if has_default else Parameter.empty
+    )

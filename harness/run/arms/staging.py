@@ -54,7 +54,9 @@ class ArmError(Exception):
 class NotThere(ArmError):
     """A file that the scenario names is not among an arm's code: a slip of the scenario, at a place of it."""
 
-    def __init__(self, place: tuple[str | int, ...], message: str, *, beside: Collection[str] = ()) -> None:
+    def __init__(
+        self, place: tuple[str | int, ...], message: str, *, beside: Collection[str] = ()
+    ) -> None:
         """Other files of the code `beside` it: code that is there at all is not written later."""
         super().__init__(f"{'.'.join(map(str, place))}: {message}")
         self.place = place
@@ -75,7 +77,9 @@ class StagedArm:
     def packages(self) -> frozenset[str]:
         """Top-level modules and packages that the folder holds."""
         return frozenset(
-            path.stem for path in self.folder.iterdir() if path.suffix == ".py" or (path / "__init__.py").is_file()
+            path.stem
+            for path in self.folder.iterdir()
+            if path.suffix == ".py" or (path / "__init__.py").is_file()
         )
 
 
@@ -90,7 +94,9 @@ class _LaidOut:
 
     def paths(self) -> set[str]:
         paths = set(self.entries)
-        return paths | patch.touched(self.patch, name="the patch") if self.patch is not None else paths
+        return (
+            paths | patch.touched(self.patch, name="the patch") if self.patch is not None else paths
+        )
 
 
 class Place(Protocol):
@@ -102,7 +108,9 @@ class Place(Protocol):
         """Write a file, by its path from there."""
 
 
-def stage_arms(scenario: Scenario, *, folder: Path, inputs: list[Path], results: Place) -> dict[str, StagedArm]:
+def stage_arms(
+    scenario: Scenario, *, folder: Path, inputs: list[Path], results: Place
+) -> dict[str, StagedArm]:
     """Copy the code of every arm into the results folder, without the inputs of the scenario that lie in its folder.
 
     Raises:
@@ -110,7 +118,9 @@ def stage_arms(scenario: Scenario, *, folder: Path, inputs: list[Path], results:
             cannot be had.
     """
     try:
-        return _Staging(scenario, folder=real_place(folder), inputs=inputs, results=results).stage_all()
+        return _Staging(
+            scenario, folder=real_place(folder), inputs=inputs, results=results
+        ).stage_all()
     except (RevisionError, TooMuchCode, CodeUnreadable) as error:
         raise ArmError(str(error)) from None
 
@@ -151,7 +161,9 @@ def lay(name: str, code: Mapping[str, bytes], *, results: Place, is_program: boo
 
 
 class _Staging:
-    def __init__(self, scenario: Scenario, *, folder: Path, inputs: list[Path], results: Place) -> None:
+    def __init__(
+        self, scenario: Scenario, *, folder: Path, inputs: list[Path], results: Place
+    ) -> None:
         subject = scenario.subject
         self._arms = subject.arms
         self._subject = subject
@@ -168,10 +180,15 @@ class _Staging:
             # Laid out like any other code: the evidence holds it, and ranks load it from there.
             code = READY[self._subject.use].files()
             return {
-                name: StagedArm(lay(name, code, results=self._results, is_program=False), arguments=dict(arm.with_))
+                name: StagedArm(
+                    lay(name, code, results=self._results, is_program=False),
+                    arguments=dict(arm.with_),
+                )
                 for name, arm in self._arms.items()
             }
-        revisions = {name: self._find(name, arm) for name, arm in self._arms.items() if arm.is_laid_out}
+        revisions = {
+            name: self._find(name, arm) for name, arm in self._arms.items() if arm.is_laid_out
+        }
         base = self._base(revisions)
         staged = {}
         for name, arm in self._arms.items():
@@ -190,16 +207,24 @@ class _Staging:
                 if arm.file is not None:
                     code[module] = self._replacement(name, arm.file)
             code = self._with_what_is_beside(code)
-            place = lay(name, code, results=self._results, is_program=self._subject.program is not None)
+            place = lay(
+                name, code, results=self._results, is_program=self._subject.program is not None
+            )
             patched = laid_out.patch if laid_out is not None else None
-            staged[name] = StagedArm(folder=place, arguments=dict(arm.with_), revision=revision, patch=patched)
+            staged[name] = StagedArm(
+                folder=place, arguments=dict(arm.with_), revision=revision, patch=patched
+            )
         return staged
 
     # -- from a repository -------------------------------------------------------------------------------------------
 
     def _find(self, name: str, arm: Arm) -> _LaidOut:
         place = self._folder if arm.repo is None else real_place(arm.repo, folder=self._folder)
-        shown = "the scenario's repository" if arm.repo is None else shown_repo(arm.repo, folder=self._folder)
+        shown = (
+            "the scenario's repository"
+            if arm.repo is None
+            else shown_repo(arm.repo, folder=self._folder)
+        )
         repository = GitRepository(place, given=shown)
         try:
             commit = repository.commit(arm.rev or HEAD)
@@ -213,7 +238,8 @@ class _Staging:
                 text = (self._folder / arm.patch).read_bytes()
             except OSError as error:
                 raise ArmError(
-                    f"{self._subject.named(name)}'s patch {arm.patch} cannot be read: {error.strerror}"
+                    f"{self._subject.named(name)}'s patch {arm.patch} cannot be read:"
+                    f" {error.strerror}"
                 ) from None
             self._results.write(f"{PATCH_FOLDER}/{name}.patch", text)
         return _LaidOut(repository, commit, repository.entries(commit), text)
@@ -229,32 +255,49 @@ class _Staging:
         root = next(iter(revisions.values())).repository.root
         given = self._subject.path
         code = real_place(given, folder=self._folder)
-        here = code.relative_to(root).as_posix() if root is not None and code.is_relative_to(root) else given
+        here = (
+            code.relative_to(root).as_posix()
+            if root is not None and code.is_relative_to(root)
+            else given
+        )
         here = "" if here == "." else here
         places = [os.path.normpath(here) if here else ""]
         if given == ".":
             places = list(dict.fromkeys([here, *USUAL]))
         if places[0].startswith(("..", "/")):
-            raise ArmError(f"subject.path: {given} leads out of the repository; it must be one of its folders")
+            raise ArmError(
+                f"subject.path: {given} leads out of the repository; it must be one of its folders"
+            )
         paths = [laid_out.paths() for laid_out in revisions.values()]
         for place in places:
             beginning = f"{place}/" if place else ""
-            cut = [{path[len(beginning) :] for path in some if path.startswith(beginning)} for some in paths]
+            cut = [
+                {path[len(beginning) :] for path in some if path.startswith(beginning)}
+                for some in paths
+            ]
             here_is_fine = all(self._is_in(some) for some in cut)
             # Where the scenario's own folder is the same for all arms, what they differ in lies elsewhere.
             if here_is_fine and (given != "." or place in USUAL or self._differ(revisions, place)):
                 return place
             if given != "." and not all(cut):
-                raise ArmError(f"subject.path: {given} is not a folder of the repository at every revision")
+                raise ArmError(
+                    f"subject.path: {given} is not a folder of the repository at every revision"
+                )
         if given != ".":
             return places[0]
-        in_src = all(any(has_package(path) for path in some if path.startswith("src/")) for some in paths)
+        in_src = all(
+            any(has_package(path) for path in some if path.startswith("src/")) for some in paths
+        )
         return "src" if in_src else ""
 
     def _differ(self, revisions: Mapping[str, _LaidOut], place: str) -> bool:
         repositories = [one.repository for one in revisions.values()]
         code = [
-            self._read(name, revisions[name], place) if name in revisions else self._as_it_stands(place, repositories)
+            (
+                self._read(name, revisions[name], place)
+                if name in revisions
+                else self._as_it_stands(place, repositories)
+            )
             for name in self._arms
         ]
         return len(code) == 1 or any(one != code[0] for one in code)
@@ -279,16 +322,22 @@ class _Staging:
                 and not any(path == one or path.startswith(f"{one}/") for one in left_out)
             )
         }
-        demand_limits({path: entry.size for path, entry in wanted.items()}, name=base or "the repository")
+        demand_limits(
+            {path: entry.size for path, entry in wanted.items()}, name=base or "the repository"
+        )
         files = laid_out.repository.read(wanted)
         if laid_out.patch is not None:
             to = f"commit {laid_out.commit[:12]}"
-            files = patch.apply(files, laid_out.patch, name=f"{self._subject.named(name)}'s patch", to=to)
+            files = patch.apply(
+                files, laid_out.patch, name=f"{self._subject.named(name)}'s patch", to=to
+            )
         return {path: data for path, data in below(files, base).items() if is_code(path)}
 
     def _inputs_below(self, root: Path | None) -> list[str]:
         return [
-            path.relative_to(root).as_posix() for path in self._inputs if root is not None and path.is_relative_to(root)
+            path.relative_to(root).as_posix()
+            for path in self._inputs
+            if root is not None and path.is_relative_to(root)
         ]
 
     def _facts(self, arm: Arm, laid_out: _LaidOut, base: str | None) -> RevisionFacts:
@@ -303,7 +352,9 @@ class _Staging:
 
     # -- from the folder as it stands --------------------------------------------------------------------------------
 
-    def _as_it_stands(self, base: str | None, repositories: Sequence[GitRepository]) -> dict[str, bytes]:
+    def _as_it_stands(
+        self, base: str | None, repositories: Sequence[GitRepository]
+    ) -> dict[str, bytes]:
         """The working tree; beside a revision, the same folder of it, with what git knows or would add."""
         root = repositories[0].root if repositories else None
         code = real_place(self._subject.path, folder=self._folder)
@@ -313,13 +364,14 @@ class _Staging:
             listed = [
                 path[len(beginning) :]
                 for path in repositories[0].working_files()
-                if path.startswith(beginning) and not any(path == one or path.startswith(f"{one}/") for one in left_out)
+                if path.startswith(beginning)
+                and not any(path == one or path.startswith(f"{one}/") for one in left_out)
             ]
             return read_files(root / base, listed)
         if base is not None and self._subject.path == ".":
             raise ArmError(
-                "one arm is a revision of a repository that the scenario does not lie in, and the other names none: "
-                "give it a rev too"
+                "one arm is a revision of a repository that the scenario does not lie in, and the"
+                " other names none: give it a rev too"
             )
         if not code.is_dir():
             message = f"{self._subject.path} is not a folder (looked from {self._folder.name})"
@@ -330,25 +382,37 @@ class _Staging:
         """Where the scenario's folder lies below the code's, or empty."""
         root = next((one.repository.root for one in revisions), None)
         top = root / (base or "") if root is not None else None
-        return self._folder.relative_to(top).as_posix() if top is not None and self._folder.is_relative_to(top) else ""
+        return (
+            self._folder.relative_to(top).as_posix()
+            if top is not None and self._folder.is_relative_to(top)
+            else ""
+        )
 
     def _with_the_subject(self, code: dict[str, bytes], *, at: str) -> dict[str, bytes]:
         """Lay the scenario's own files over the code, where only they hold the subject; for an entry, Python's only."""
         if self._is_in(code):
             return code
         # The scenario may be committed at one revision and not at another: that is not a difference between the arms.
-        code = {path: data for path, data in code.items() if at in ("", ".") or not path.startswith(f"{at}/")}
+        code = {
+            path: data
+            for path, data in code.items()
+            if at in ("", ".") or not path.startswith(f"{at}/")
+        }
         own = {
             path: data
             for path, data in read_folder(self._folder, leave_out=self._inputs).items()
-            if (path.endswith(".py") if self._subject.program is None else not path.endswith((".yaml", ".patch")))
+            if (
+                path.endswith(".py")
+                if self._subject.program is None
+                else not path.endswith((".yaml", ".patch"))
+            )
         }
         if not self._is_in(own):
             return code
         if both := sorted(path for path in own if code.get(path, own[path]) != own[path]):
             raise ArmError(
-                f"{both[0]} lies both beside the scenario and in the code under test, and they differ: rename the "
-                "scenario's"
+                f"{both[0]} lies both beside the scenario and in the code under test, and they"
+                " differ: rename the scenario's"
             )
         return own | code
 
@@ -357,8 +421,8 @@ class _Staging:
         lent = READY[self._subject.beside].files() if self._subject.beside is not None else {}
         if both := sorted(path for path in lent if code.get(path, lent[path]) != lent[path]):
             raise ArmError(
-                f"{both[0]} lies in the code under test and in that of {self._subject.beside} (subject.beside): give "
-                "subject.path a folder below it, or remove subject.beside"
+                f"{both[0]} lies in the code under test and in that of {self._subject.beside}"
+                " (subject.beside): give subject.path a folder below it, or remove subject.beside"
             )
         return code | lent
 
@@ -372,8 +436,8 @@ class _Staging:
             return f"{place}.py"
         raise NotThere(
             ("subject", "entry"),
-            f"{self._subject.entry} names no file of the subject's folder{of} ({place}.py is not there): "
-            "code that is loaded from elsewhere proves nothing about this folder",
+            f"{self._subject.entry} names no file of the subject's folder{of} ({place}.py is not"
+            " there): code that is loaded from elsewhere proves nothing about this folder",
             beside=[path for path in files if path.endswith(".py")],
         )
 
@@ -381,8 +445,8 @@ class _Staging:
         if not self._is_in(files):
             raise NotThere(
                 ("subject", "program"),
-                f"no word of {' '.join(words)!r} is a file of the subject's folder: a program from elsewhere proves "
-                "nothing about this folder",
+                f"no word of {' '.join(words)!r} is a file of the subject's folder: a program from"
+                " elsewhere proves nothing about this folder",
                 beside=files,
             )
 
@@ -390,7 +454,9 @@ class _Staging:
         try:
             return (self._folder / file).read_bytes()
         except OSError as error:
-            message = f"{file} cannot be read ({error.strerror}); name a file of the scenario's folder"
+            message = (
+                f"{file} cannot be read ({error.strerror}); name a file of the scenario's folder"
+            )
             beside = [path.name for path in self._folder.glob("*.py")]
             raise NotThere((*self._subject.place(name), "file"), message, beside=beside) from None
 

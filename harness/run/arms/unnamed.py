@@ -43,7 +43,9 @@ class Unnamed:
         """Whether a distribution may be one of theirs."""
         if not self.names.isdisjoint({top_of(file) for file in one.files}):
             return True
-        rests = [file.partition("/")[2] for file in one.files if file.endswith(".py") and "/" in file]
+        rests = [
+            file.partition("/")[2] for file in one.files if file.endswith(".py") and "/" in file
+        ]
         return any(2 * _alike(rests, paths) >= len(rests) for paths in self.unread if rests)
 
 
@@ -79,8 +81,12 @@ def unnamed(
             continue
         below = {path.removeprefix(beginning) for path in paths if path.startswith(beginning)}
         for name, places in roots_of(below, own).places.items():
-            whole = {f"{target}{name}{end}" for _, target in places for end in (".py", "/__init__.py")}
-            if name != "setup" and (not whole.isdisjoint(below) or any(prefix for prefix, _ in places)):
+            whole = {
+                f"{target}{name}{end}" for _, target in places for end in (".py", "/__init__.py")
+            }
+            if name != "setup" and (
+                not whole.isdisjoint(below) or any(prefix for prefix, _ in places)
+            ):
                 names.add(name)
         if is_unread(own.get("setup.py", b"")):
             unread.append(below)

@@ -98,7 +98,9 @@ def cache() -> Path:
     return cache_folder("environments", variable=VARIABLE)
 
 
-def provide(wanted: Environment, supply: Supply = NOTHING, *, says: Says = lambda _text: None) -> ArmEnvironment:
+def provide(
+    wanted: Environment, supply: Supply = NOTHING, *, says: Says = lambda _text: None
+) -> ArmEnvironment:
     """Find an environment in the cache, or make it.
 
     Args:
@@ -180,7 +182,9 @@ def of_arms(
         except Unavailable as error:
             return {}, Skip(error.code, f"environment of {scenario.subject.named(arm)}: {error}")
         except EnvironmentProblem as error:
-            raise EnvironmentProblem(f"environment of {scenario.subject.named(arm)}: {error}") from None
+            raise EnvironmentProblem(
+                f"environment of {scenario.subject.named(arm)}: {error}"
+            ) from None
     return made, None
 
 
@@ -189,7 +193,9 @@ def is_unchanged(made: ArmEnvironment) -> bool:
     folder = made.python.parent.parent
     try:
         stamp = _read(folder.parent)
-        return stamp is not None and stamp.folder == folder.name and _same(folder, stamp) is not None
+        return (
+            stamp is not None and stamp.folder == folder.name and _same(folder, stamp) is not None
+        )
     except OSError:
         return False
 
@@ -199,7 +205,11 @@ def key(wanted: Environment, supply: Supply, base: Interpreter) -> str:
     request = {
         "format": FORMAT,
         "python": [base.version, base.implementation, base.platform, str(base.path.resolve())],
-        "packages": dict(sorted((name, given) for name, given in wanted.packages.items() if isinstance(given, str))),
+        "packages": dict(
+            sorted(
+                (name, given) for name, given in wanted.packages.items() if isinstance(given, str)
+            )
+        ),
         "checkouts": {
             name: supply.checkouts[bare(name)].key
             for name, given in sorted(wanted.packages.items())
@@ -217,7 +227,9 @@ def description(wanted: Environment, supply: Supply, base: Interpreter) -> str:
     for name, given in wanted.packages.items():
         commit = "" if isinstance(given, str) else supply.checkouts[bare(name)].facts.commit[:12]
         words.append(f"{name} {given}" if isinstance(given, str) else f"{name} at commit {commit}")
-    return ", ".join(words + ([f"the packages of {wanted.requirements}"] if wanted.requirements else []))
+    return ", ".join(
+        words + ([f"the packages of {wanted.requirements}"] if wanted.requirements else [])
+    )
 
 
 def cached() -> list[Cached]:
@@ -226,9 +238,18 @@ def cached() -> list[Cached]:
     with contextlib.suppress(OSError):
         for folder in sorted(path for path in cache().iterdir() if path.is_dir()):
             stamp = _read(folder)
-            size = stamp.bytes if stamp is not None else sum(path.lstat().st_size for path in folder.rglob("*"))
+            size = (
+                stamp.bytes
+                if stamp is not None
+                else sum(path.lstat().st_size for path in folder.rglob("*"))
+            )
             environments.append(
-                Cached(key=folder.name, folder=folder, description=stamp.description if stamp else None, bytes=size)
+                Cached(
+                    key=folder.name,
+                    folder=folder,
+                    description=stamp.description if stamp else None,
+                    bytes=size,
+                )
             )
     return environments
 
@@ -266,7 +287,9 @@ def _locked(place: Path, *, words: str, says: Says) -> Iterator[None]:
         lock.release()
 
 
-def _make(place: Path, wanted: Environment, supply: Supply, base: Interpreter, *, says: Says) -> Stamp:
+def _make(
+    place: Path, wanted: Environment, supply: Supply, base: Interpreter, *, says: Says
+) -> Stamp:
     """Make it, and write the stamp. What does not get that far leaves nothing."""
     for old in place.iterdir():
         if old.is_dir():
@@ -327,7 +350,9 @@ def _whole(place: Path, *, says: Says) -> Stamp | None:
     now = _same(folder, stamp)
     if now is None:
         name = changed(folder, folder.with_suffix(".files"))
-        says(f"an environment in the cache has changed since it was made ({name}): it is made again")
+        says(
+            f"an environment in the cache has changed since it was made ({name}): it is made again"
+        )
         return None
     if now != stamp.seen:
         stamp = stamp.model_copy(update={"seen": now})

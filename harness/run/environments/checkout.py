@@ -60,13 +60,16 @@ class Found:
             try:
                 there = self.repository.entries(facts.commit)
                 entries = {path: one for path, one in there.items() if one.mode != SUBMODULE}
-                left = [*self.repository.lay_out(entries, top), *sorted(there.keys() - entries.keys())]
+                left = [
+                    *self.repository.lay_out(entries, top),
+                    *sorted(there.keys() - entries.keys()),
+                ]
             except (RevisionError, OSError) as error:
                 raise EnvironmentProblem(f"{self._words} cannot be laid out: {error}") from None
             if left:
                 says(
-                    f"{self._words} is built without {listing(left)}: git-lfs, a submodule or a partial clone keeps "
-                    "them elsewhere"
+                    f"{self._words} is built without {listing(left)}: git-lfs, a submodule or a"
+                    " partial clone keeps them elsewhere"
                 )
             made = pip.wheel(python, top / facts.folder, out, base=base, what=self._words)
             return self._built(made)
@@ -74,19 +77,30 @@ class Found:
     def _built(self, made: Path) -> Built:
         most = LARGEST_FILE // 2**20
         try:
-            files = unpack(made.read_bytes(), most=LARGEST_FILE) if made.stat().st_size <= LARGEST_FILE else {}
+            files = (
+                unpack(made.read_bytes(), most=LARGEST_FILE)
+                if made.stat().st_size <= LARGEST_FILE
+                else {}
+            )
             packed = pack(files)
             name, version = identity(files) if files else ("", "")
         except WheelError as error:
-            raise EnvironmentProblem(f"{self._words} was built, and {error} (at most {most} MiB)") from None
+            raise EnvironmentProblem(
+                f"{self._words} was built, and {error} (at most {most} MiB)"
+            ) from None
         if not files or len(packed) > LARGEST_FILE:
             raise EnvironmentProblem(
-                f"{self._words} is larger than the {most} MiB that evidence may have in one file: name a release of it"
+                f"{self._words} is larger than the {most} MiB that evidence may have in one file:"
+                " name a release of it"
             )
         if name != self.name:
-            raise EnvironmentProblem(f"{self._words} is {name} {version}: name it {name} in environment.packages")
+            raise EnvironmentProblem(
+                f"{self._words} is {name} {version}: name it {name} in environment.packages"
+            )
         wanted = {path for path in files if path.endswith(MODULES)}
-        known = self.facts.model_copy(update={"wheel": made.name, "files": self._of_the_tree(wanted)})
+        known = self.facts.model_copy(
+            update={"wheel": made.name, "files": self._of_the_tree(wanted)}
+        )
         return Built(facts=known, wheel=packed)
 
     def _of_the_tree(self, modules: Collection[str]) -> dict[str, str]:
@@ -101,7 +115,10 @@ class Found:
 
     @property
     def _words(self) -> str:
-        return f"{self.name} from {self.facts.repo} at {self.facts.rev} (commit {self.facts.commit[:12]})"
+        return (
+            f"{self.name} from {self.facts.repo} at {self.facts.rev} (commit"
+            f" {self.facts.commit[:12]})"
+        )
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -139,14 +156,18 @@ def find(name: str, given: Checkout, *, folder: Path) -> Found:
     repository = GitRepository(place, given=repo)
     commit = repository.commit(given.rev or HEAD)
     root = repository.root
-    inside = place.relative_to(root).as_posix() if root is not None and place.is_relative_to(root) else ""
+    inside = (
+        place.relative_to(root).as_posix()
+        if root is not None and place.is_relative_to(root)
+        else ""
+    )
     inside = "" if inside == "." else inside
     entries = repository.entries(commit)
     beginning = f"{inside}/" if inside else ""
     if not any(f"{beginning}{file}" in entries for file in ("pyproject.toml", "setup.py")):
         raise RevisionError(
-            f"{repo} holds no pyproject.toml and no setup.py at {given.rev or HEAD}: path must be the folder of a "
-            "package"
+            f"{repo} holds no pyproject.toml and no setup.py at {given.rev or HEAD}: path must be"
+            " the folder of a package"
         )
     if entries.get(inside) is not None and entries[inside].mode == LINK:
         raise RevisionError(f"{repo} is a link at {given.rev or HEAD}: name the folder itself")
@@ -170,7 +191,9 @@ def _is_checked_out(repository: GitRepository, commit: str) -> bool:
         return False  # nothing was committed where it stands
 
 
-def named_as_now(built: Mapping[str, CheckoutFacts], asked: Mapping[str, Found | Kept]) -> dict[str, CheckoutFacts]:
+def named_as_now(
+    built: Mapping[str, CheckoutFacts], asked: Mapping[str, Found | Kept]
+) -> dict[str, CheckoutFacts]:
     """What was built earlier from the same tree, under the names that stand for it now."""
     return {
         name: asked[name].facts.model_copy(update={"wheel": facts.wheel, "files": facts.files})

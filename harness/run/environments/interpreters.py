@@ -13,8 +13,9 @@ from pathlib import Path
 
 ANSWER_WITHIN = 20.0
 QUESTION = (
-    "import json, platform, sys, sysconfig; print(json.dumps([platform.python_version(), sys.implementation.name, "
-    "sysconfig.get_platform(), sysconfig.get_config_var('SOABI') or '', sysconfig.get_path('stdlib')]))"
+    "import json, platform, sys, sysconfig; print(json.dumps([platform.python_version(),"
+    " sys.implementation.name, sysconfig.get_platform(), sysconfig.get_config_var('SOABI') or '',"
+    " sysconfig.get_path('stdlib')]))"
 )
 # Where the usual tools keep interpreters that are not in PATH: the variable that moves the folder, the folder, what to
 # look for below it.
@@ -57,10 +58,16 @@ def find(version: str | None) -> Interpreter:
         if place in seen:
             continue
         interpreter = seen[place] = ask(place)
-        if interpreter is not None and (interpreter.version == wanted or interpreter.version.startswith(f"{wanted}.")):
+        if interpreter is not None and (
+            interpreter.version == wanted or interpreter.version.startswith(f"{wanted}.")
+        ):
             return interpreter
-    others = sorted({interpreter.version for interpreter in seen.values() if interpreter is not None})
-    raise NoInterpreter(f"Python {wanted} is not on this machine ({', '.join(others) or 'none'} found)")
+    others = sorted(
+        {interpreter.version for interpreter in seen.values() if interpreter is not None}
+    )
+    raise NoInterpreter(
+        f"Python {wanted} is not on this machine ({', '.join(others) or 'none'} found)"
+    )
 
 
 def ask(python: Path) -> Interpreter | None:

@@ -34,7 +34,9 @@ class _Laid:
     plan: Plan | None
 
 
-def make(folder: Path, wanted: Environment, supply: Supply, *, base: Interpreter, says: Says) -> ArmEnvironmentFacts:
+def make(
+    folder: Path, wanted: Environment, supply: Supply, *, base: Interpreter, says: Says
+) -> ArmEnvironmentFacts:
     """Make an environment in a folder that is not there yet; `says` hears what will be installed before it is.
 
     Raises:
@@ -47,7 +49,9 @@ def make(folder: Path, wanted: Environment, supply: Supply, *, base: Interpreter
         says(f"installing {laid.plan}")
         resolved = pip.install(laid.python, laid.plan.chosen, laid.plan.request, base=base)
         if different := set(map(str, resolved)) ^ set(map(str, laid.plan.chosen)):
-            raise EnvironmentProblem(f"pip installed other packages than it had chosen: {min(different)}")
+            raise EnvironmentProblem(
+                f"pip installed other packages than it had chosen: {min(different)}"
+            )
     facts = ArmEnvironmentFacts(
         python=base.version,
         implementation=base.implementation,
@@ -74,7 +78,9 @@ def preview(wanted: Environment, supply: Supply, *, base: Interpreter, says: Say
         return _lay(Path(folder, "environment"), wanted, supply, base=base, says=says).plan
 
 
-def _lay(folder: Path, wanted: Environment, supply: Supply, *, base: Interpreter, says: Says) -> _Laid:
+def _lay(
+    folder: Path, wanted: Environment, supply: Supply, *, base: Interpreter, says: Says
+) -> _Laid:
     _venv(folder, base)
     python = folder / "bin" / "python"
     checkouts: dict[str, CheckoutFacts] = {}
@@ -88,7 +94,9 @@ def _lay(folder: Path, wanted: Environment, supply: Supply, *, base: Interpreter
     asked = bool(wanted.packages) or supply.text is not None
     if asked and for_cpu(wanted) and (caution := pip.caution(base)):
         says(caution)
-    return _Laid(python, checkouts, plan(python, wanted, supply, wheels, base=base) if asked else None)
+    return _Laid(
+        python, checkouts, plan(python, wanted, supply, wheels, base=base) if asked else None
+    )
 
 
 def _venv(folder: Path, base: Interpreter) -> None:
@@ -114,21 +122,31 @@ def _installed(folder: Path, resolved: list[Resolved]) -> list[Installed]:
     places = [str(path) for path in folder.glob("lib/python*/site-packages")]
     records: dict[str, tuple[str, str | None]] = {}
     for distribution in importlib.metadata.distributions(path=places):
-        records[normal(distribution.metadata["Name"])] = (distribution.version, distribution.read_text("RECORD"))
+        records[normal(distribution.metadata["Name"])] = (
+            distribution.version,
+            distribution.read_text("RECORD"),
+        )
     told = {one.name: one.version for one in resolved}
     for name in sorted(records.keys() | told.keys()):
         there = records[name][0] if name in records else "nothing"
         if told.get(name) != there:
             raise EnvironmentProblem(
-                f"pip tells that it installed {name} {told.get(name, 'not at all')}, and {there} is there: is its "
-                "configuration elsewhere?"
+                f"pip tells that it installed {name} {told.get(name, 'not at all')}, and {there} is"
+                " there: is its configuration elsewhere?"
             )
     packages = []
     for package in resolved:
         _, record = records[package.name]
         if record is None:
-            raise EnvironmentProblem(f"{package.name} {package.version} has no RECORD: its files are unknown")
+            raise EnvironmentProblem(
+                f"{package.name} {package.version} has no RECORD: its files are unknown"
+            )
         packages.append(
-            Installed(name=package.name, version=package.version, wheel=package.wheel, record=wheel_digest(record))
+            Installed(
+                name=package.name,
+                version=package.version,
+                wheel=package.wheel,
+                record=wheel_digest(record),
+            )
         )
     return packages

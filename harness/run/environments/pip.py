@@ -113,7 +113,9 @@ def resolve(python: Path, request: Request, *, base: Interpreter) -> list[Resolv
     return _install(python, request, options, base=base)
 
 
-def install(python: Path, chosen: Sequence[Resolved], request: Request, *, base: Interpreter) -> list[Resolved]:
+def install(
+    python: Path, chosen: Sequence[Resolved], request: Request, *, base: Interpreter
+) -> list[Resolved]:
     """Install what was chosen, file by file; where an index did not tell digests, what the request comes to now.
 
     Raises:
@@ -133,44 +135,81 @@ def wheel(python: Path, folder: Path, out: Path, *, base: Interpreter, what: str
     """
     options = ["--no-deps", "--only-binary", ":all:", "--no-cache-dir", "--progress-bar", "off"]
     # Builders that write times into what they make take this one.
-    code, text = _run([*_pip(python, base), "wheel", *FLAGS, *options, "--wheel-dir", str(out), str(folder)], EPOCH)
+    code, text = _run(
+        [*_pip(python, base), "wheel", *FLAGS, *options, "--wheel-dir", str(out), str(folder)],
+        EPOCH,
+    )
     made = sorted(out.glob("*.whl")) if out.is_dir() else []
     if code or len(made) != 1:
         if "No space left on device" in text:
             raise problem(text, requirements=[], python=base.version)
-        lines = [line.strip() for line in text.splitlines() if line.strip() and not line.startswith("Looking in")]
-        errors = [line for line in lines if re.match(r"(?!error: subprocess)(?:\w+\.)*\w*(?:Error|Exception)\b", line)]
-        last = (errors or [line.removeprefix("ERROR: ") for line in lines if line.startswith("ERROR: ")] or lines)[-1:]
+        lines = [
+            line.strip()
+            for line in text.splitlines()
+            if line.strip() and not line.startswith("Looking in")
+        ]
+        errors = [
+            line
+            for line in lines
+            if re.match(r"(?!error: subprocess)(?:\w+\.)*\w*(?:Error|Exception)\b", line)
+        ]
+        last = (
+            errors
+            or [line.removeprefix("ERROR: ") for line in lines if line.startswith("ERROR: ")]
+            or lines
+        )[-1:]
         why = scrubbed(last[0] if last else "it said nothing").replace(str(folder), "")
-        hint = "; its version comes from git, which is not there: give a released version" if _ASKS_GIT in text else ""
+        hint = (
+            "; its version comes from git, which is not there: give a released version"
+            if _ASKS_GIT in text
+            else ""
+        )
         raise EnvironmentProblem(f"{what} cannot be built: {why}{hint}")
     return made[0]
 
 
-def _install(python: Path, request: Request, options: list[str], *, base: Interpreter) -> list[Resolved]:
+def _install(
+    python: Path, request: Request, options: list[str], *, base: Interpreter
+) -> list[Resolved]:
     with tempfile.TemporaryDirectory(prefix="rankproof-pip-") as folder:
-        report, asked, held = (Path(folder, name) for name in ("report.json", "requirements.txt", "constraints.txt"))
+        report, asked, held = (
+            Path(folder, name) for name in ("report.json", "requirements.txt", "constraints.txt")
+        )
         # Hashes are taken from files alone.
         given = ["--requirement", str(asked)] if request.hashed else list(request.requirements)
         asked.write_text("".join(f"{one}\n" for one in request.requirements))
         if request.constraint:
             held.write_text(f"{request.constraint}\n")
             options = [*options, "--constraint", str(held)]
-        usual = ["--no-user", "--only-binary", ":all:", "--progress-bar", "off", "--report", str(report)]
+        usual = [
+            "--no-user",
+            "--only-binary",
+            ":all:",
+            "--progress-bar",
+            "off",
+            "--report",
+            str(report),
+        ]
         code, text = _run([*_pip(python, base), "install", *FLAGS, *usual, *options, *given])
         if code:
             names = [re.split(" --hash| @ ", one)[0] for one in request.requirements]
             raise problem(text, requirements=names, python=base.version)
         asked_for = {(bare(one), extra) for one in request.requirements for extra in extras(one)}
-        for name, version, extra in re.findall(r"(\S+) (\S+) does not provide the extra '([^']*)'", text):
+        for name, version, extra in re.findall(
+            r"(\S+) (\S+) does not provide the extra '([^']*)'", text
+        ):
             # Packages that ask each other for extras that are gone are nobody's slip here.
             if (normal(name), normal(extra)) in asked_for:
-                raise EnvironmentProblem(f"{name} {version} has no extra {extra}: write one that it has, or none")
+                raise EnvironmentProblem(
+                    f"{name} {version} has no extra {extra}: write one that it has, or none"
+                )
         try:
             items = json.loads(report.read_text())["install"]
             return sorted((_resolved(item) for item in items), key=lambda package: package.name)
         except (OSError, ValueError, KeyError, TypeError) as error:
-            raise EnvironmentProblem(f"pip's report cannot be read ({error}): use a newer pip, 22.3 or later") from None
+            raise EnvironmentProblem(
+                f"pip's report cannot be read ({error}): use a newer pip, 22.3 or later"
+            ) from None
 
 
 def _resolved(item: dict[str, Any]) -> Resolved:
@@ -188,25 +227,36 @@ def _resolved(item: dict[str, Any]) -> Resolved:
 def problem(text: str, *, requirements: list[str], python: str) -> EnvironmentProblem:
     """What pip's words mean."""
     if "No space left on device" in text:
-        return EnvironmentProblem("no space left: free some, or set RANKPROOF_ENVIRONMENTS to a folder on another disk")
+        return EnvironmentProblem(
+            "no space left: free some, or set RANKPROOF_ENVIRONMENTS to a folder on another disk"
+        )
     if found := re.search(r"satisfies the requirement (\S+).*?\(from versions: ([^)]*)\)", text):
         wanted = found[1]
         versions = [version.strip() for version in found[2].split(",") if version.strip()]
         if versions and versions != ["none"]:
             there = ", ".join(versions[-NEWEST:])
             return EnvironmentProblem(
-                f"{wanted} does not exist, or has no wheel for Python {python} here (there are: {there})"
+                f"{wanted} does not exist, or has no wheel for Python {python} here (there are:"
+                f" {there})"
             )
-        return Unavailable(f"{wanted} cannot be had: it is not in the cache, and pip finds no version of it")
+        return Unavailable(
+            f"{wanted} cannot be had: it is not in the cache, and pip finds no version of it"
+        )
     if "--require-hashes mode" in text:
-        lacking = re.search(r"^ {4}([A-Za-z0-9][^\s;]*)(?:.*\(from ([^-\s()]+))?", text, re.MULTILINE)
+        lacking = re.search(
+            r"^ {4}([A-Za-z0-9][^\s;]*)(?:.*\(from ([^-\s()]+))?", text, re.MULTILINE
+        )
         what = "a package" if lacking is None else lacking[1]
         who = f", which {lacking[2]} needs" if lacking is not None and lacking[2] else ""
-        return EnvironmentProblem(f"the file of requirements lacks {what}{who}: add it, with its version and hash")
+        return EnvironmentProblem(
+            f"the file of requirements lacks {what}{who}: add it, with its version and hash"
+        )
     if "DO NOT MATCH THE HASHES" in text:
         found = re.search(r"^ {4}(\S+).*\n\s*Expected sha256", text, re.MULTILINE)
         what = scrubbed(found[1]) if found else "a package"
-        return EnvironmentProblem(f"{what} is offered here as another file than was pinned: its sha256 differs")
+        return EnvironmentProblem(
+            f"{what} is offered here as another file than was pinned: its sha256 differs"
+        )
     if "ResolutionImpossible" in text or "conflicting dependencies" in text:
         lines = re.findall(r"^ {4}(\S.*)$", text, re.MULTILINE)
         return EnvironmentProblem(
@@ -231,8 +281,8 @@ def caution(base: Interpreter) -> str:
     if _chosen(base)[1]:
         return ""
     return (
-        "the pip that is here downloads wheels to tell what it would install, also those that are refused then; put a "
-        "newer one beside Rankproof (python -m pip install --upgrade pip)"
+        "the pip that is here downloads wheels to tell what it would install, also those that are"
+        " refused then; put a newer one beside Rankproof (python -m pip install --upgrade pip)"
     )
 
 
@@ -265,7 +315,10 @@ def _pips(base: Interpreter) -> Iterator[tuple[Path, bytes]]:
             with contextlib.suppress(OSError):
                 yield folder / RUNNER, (folder / INSTALL).read_bytes()
     for wheel in sorted((base.stdlib / "ensurepip" / "_bundled").glob("pip-*.whl")):
-        with contextlib.suppress(OSError, KeyError, zipfile.BadZipFile), zipfile.ZipFile(wheel) as archive:
+        with (
+            contextlib.suppress(OSError, KeyError, zipfile.BadZipFile),
+            zipfile.ZipFile(wheel) as archive,
+        ):
             yield wheel / "pip", archive.read(f"pip/{INSTALL}")
 
 
@@ -286,7 +339,9 @@ def _folders(base: Interpreter) -> Iterator[Path]:
 
 def _run(command: list[str], variables: Mapping[str, str] | None = None) -> tuple[int, str]:
     """Run pip to its end, with further variables; it goes with us, however we end."""
-    environment = {name: value for name, value in os.environ.items() if not LEFT_OUT.fullmatch(name)}
+    environment = {
+        name: value for name, value in os.environ.items() if not LEFT_OUT.fullmatch(name)
+    }
     parent = os.getpid()
     try:
         process = start_apart(
@@ -301,7 +356,9 @@ def _run(command: list[str], variables: Mapping[str, str] | None = None) -> tupl
             preexec_fn=lambda: die_with_parent(parent) if sys.platform == "linux" else None,
         )
     except OSError as error:
-        raise Unavailable(f"pip cannot be started: {error.strerror}", code=SkipCode.MACHINE_INTERPRETER) from None
+        raise Unavailable(
+            f"pip cannot be started: {error.strerror}", code=SkipCode.MACHINE_INTERPRETER
+        ) from None
     try:
         text, _ = process.communicate()
     except BaseException:

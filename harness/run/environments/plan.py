@@ -61,7 +61,14 @@ def _amount(size: int) -> str:
     return f"{size / MIB:.1f} MiB" if size >= MIB / 10 else f"{size / 1024:.1f} KiB"
 
 
-def plan(python: Path, wanted: Environment, supply: Supply, wheels: Mapping[str, Path], *, base: Interpreter) -> Plan:
+def plan(
+    python: Path,
+    wanted: Environment,
+    supply: Supply,
+    wheels: Mapping[str, Path],
+    *,
+    base: Interpreter,
+) -> Plan:
     """Have pip choose.
 
     Args:
@@ -91,7 +98,13 @@ def plan(python: Path, wanted: Environment, supply: Supply, wheels: Mapping[str,
     if cpu and (brought := for_gpus({one.name: one.version for one in chosen})):
         raise EnvironmentProblem(_refusal(chosen, brought, base))
     with ThreadPoolExecutor(ASKED_AT_ONCE) as pool:
-        sizes = dict(zip((one.name for one in chosen), pool.map(_size, (one.url for one in chosen)), strict=True))
+        sizes = dict(
+            zip(
+                (one.name for one in chosen),
+                pool.map(_size, (one.url for one in chosen)),
+                strict=True,
+            )
+        )
     return Plan(request=request, chosen=chosen, sizes=sizes)
 
 
@@ -120,10 +133,11 @@ def _cpu_build(wanted: Environment) -> str:
 def _refusal(chosen: Sequence[Resolved], brought: Sequence[str], base: Interpreter) -> str:
     torch = next(one.version for one in chosen if one.name == "torch").partition("+")[0]
     return (
-        f"torch {torch} would bring {listing(brought)} to a run on the CPU; nothing was installed. Have pip find a "
-        f"build for the CPU of Python {base.version} (torch {torch}+cpu or another version, in a folder that "
-        "PIP_FIND_LINKS names, or on PyTorch's own index for the CPU as PIP_EXTRA_INDEX_URL) and name its version "
-        "under packages; or take what there is: environment.torch: any"
+        f"torch {torch} would bring {listing(brought)} to a run on the CPU; nothing was installed."
+        f" Have pip find a build for the CPU of Python {base.version} (torch {torch}+cpu or another"
+        " version, in a folder that PIP_FIND_LINKS names, or on PyTorch's own index for the CPU as"
+        " PIP_EXTRA_INDEX_URL) and name its version under packages; or take what there is:"
+        " environment.torch: any"
     )
 
 

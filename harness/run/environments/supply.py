@@ -44,7 +44,9 @@ def of_scenario(scenario: Scenario, *, folder: Path) -> dict[str, Supply]:
         ScenarioError: a file of requirements that is not there, or has lines that are refused.
         RevisionError: a checkout or revision that cannot be had.
     """
-    return {arm: _found(wanted, folder=folder) for arm, wanted in scenario.subject.environments.items()}
+    return {
+        arm: _found(wanted, folder=folder) for arm, wanted in scenario.subject.environments.items()
+    }
 
 
 def _found(wanted: Environment, *, folder: Path) -> Supply:
@@ -64,7 +66,9 @@ def requirements(given: str, *, folder: Path) -> Supply:
     try:
         text = read_regular(file, limit=LARGEST)
     except OSError as error:
-        raise refusal(str(file), f"cannot be read ({error.strerror}); environment.requirements names it") from None
+        raise refusal(
+            str(file), f"cannot be read ({error.strerror}); environment.requirements names it"
+        ) from None
     return supplied(text, name=str(file))
 
 

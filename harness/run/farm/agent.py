@@ -84,7 +84,9 @@ class Agent:
                     if what == "trial" and self._lanes is not None:
                         self._lanes.submit(self._answer, self._make, asked, content)
                     elif what in ("facts", "lacks", "piece", "prepare"):
-                        self._threads.submit(self._answer, getattr(self, f"_{what}"), asked, content)
+                        self._threads.submit(
+                            self._answer, getattr(self, f"_{what}"), asked, content
+                        )
             finally:
                 self._stop()
 
@@ -99,7 +101,10 @@ class Agent:
             self._channel.send(message, content)
 
     def _answer(
-        self, do: Callable[[dict[str, Any], bytes], tuple[dict[str, Any], bytes]], asked: Any, sent: bytes
+        self,
+        do: Callable[[dict[str, Any], bytes], tuple[dict[str, Any], bytes]],
+        asked: Any,
+        sent: bytes,
     ) -> None:
         try:
             message, content = do(asked, sent)
@@ -128,7 +133,9 @@ class Agent:
     def _prepare(self, asked: dict[str, Any], _content: bytes) -> tuple[dict[str, Any], bytes]:
         """Lay everything out, and have the fork servers ready; or say why a cell cannot run here."""
         manifest = cargo.Manifest.model_validate(asked["manifest"])
-        self._scenario = parse_scenario(manifest.scenario.encode(), name="scenario.yaml", overrides=manifest.overrides)
+        self._scenario = parse_scenario(
+            manifest.scenario.encode(), name="scenario.yaml", overrides=manifest.overrides
+        )
         arms, self._inputs = cargo.lay_out(manifest, self._store, self._folder / "run")
         self._cells = {cell.id: cell for cell in cells(self._scenario) if cell.id in manifest.cells}
         preparation = Preparation(
@@ -164,19 +171,29 @@ class Agent:
 
     def _make(self, asked: dict[str, Any], _content: bytes) -> tuple[dict[str, Any], bytes]:
         hang = Hang(**asked["hang"]) if asked["hang"] is not None else None
-        capture = self._worlds.make(self._cells[asked["cell"]], asked["arm"], asked["index"], hang=hang)
+        capture = self._worlds.make(
+            self._cells[asked["cell"]], asked["arm"], asked["index"], hang=hang
+        )
         files, content = pack(capture, known=asked["known"])
         if len(content) > MOST:
-            return {"failed": f"a trial left {len(content)} bytes, at most {MOST} are sent: run it here"}, b""
+            return {
+                "failed": f"a trial left {len(content)} bytes, at most {MOST} are sent: run it here"
+            }, b""
         # With every trial: a node that is lost later says nothing of its earlier ones any more.
         return {"files": files, "changed": self._changed()}, content
 
     def _told(self) -> dict[str, JSON]:
-        return {"changed": self._changed(), "servers": [*self._pool.pids], "seconds": self._pool.seconds}
+        return {
+            "changed": self._changed(),
+            "servers": [*self._pool.pids],
+            "seconds": self._pool.seconds,
+        }
 
     def _changed(self) -> list[JSON]:
         now = stands(self._inputs)
-        return [*sorted(name for name in {*now, *self._laid} if now.get(name) != self._laid.get(name))]
+        return [
+            *sorted(name for name in {*now, *self._laid} if now.get(name) != self._laid.get(name))
+        ]
 
 
 def stands(inputs: Mapping[str, ResolvedInput]) -> dict[str, tuple[int, ...]]:

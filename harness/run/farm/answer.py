@@ -39,11 +39,17 @@ def pack(capture: Capture, *, known: Collection[str]) -> tuple[list[list[JSON]],
     files = {EVENTS: "".join(event.line() + "\n" for event in capture.events).encode("ascii")}
     files |= {f"rank-{rank}.log": text for rank, text in sorted(capture.logs.items())}
     files |= {f"rank-{rank}.stacks.txt": text for rank, text in sorted(capture.stacks.items())}
-    files |= {f"loaded/{digest}": text for digest, text in sorted(capture.loaded.items()) if digest not in known}
+    files |= {
+        f"loaded/{digest}": text
+        for digest, text in sorted(capture.loaded.items())
+        if digest not in known
+    }
     return [[name, len(content)] for name, content in files.items()], b"".join(files.values())
 
 
-def take(listing: Any, content: bytes, *, about: Mapping[str, JSON], size: int, known: dict[str, bytes]) -> Capture:
+def take(
+    listing: Any, content: bytes, *, about: Mapping[str, JSON], size: int, known: dict[str, bytes]
+) -> Capture:
     """What a world left, from what a node sent.
 
     Args:
@@ -69,24 +75,36 @@ def take(listing: Any, content: bytes, *, about: Mapping[str, JSON], size: int, 
             if len(known) >= MOST_LISTS * size:
                 raise AnswerRefused("its ranks loaded something else in every trial")
             if sum(map(len, known.values())) + len(text) > MOST:
-                raise AnswerRefused(f"its ranks' lists of loaded files have more than {MOST} bytes together")
+                raise AnswerRefused(
+                    f"its ranks' lists of loaded files have more than {MOST} bytes together"
+                )
             known[match[1]] = text
             continue
         match = NAME.fullmatch(name)
         if match is None or int(match[1]) >= size:
-            raise AnswerRefused(f"it sent a file that a trial does not have: {printable(name, limit=60)}")
+            raise AnswerRefused(
+                f"it sent a file that a trial does not have: {printable(name, limit=60)}"
+            )
         if len(text) > bounds[match[2]]:
-            raise AnswerRefused(f"its {name} has {len(text)} bytes, at most {bounds[match[2]]} are taken")
+            raise AnswerRefused(
+                f"its {name} has {len(text)} bytes, at most {bounds[match[2]]} are taken"
+            )
         ranks[match[2]][int(match[1])] = text
     try:
         said = parse_lines(events)
     except EventError as error:
         raise AnswerRefused(f"its events cannot be read: {error}") from None
     _demand_asked(said, about)
-    lists = {str(one.values.get("packages")) for one in said if (one.by, one.name) == ("rank", "subject.loaded")}
+    lists = {
+        str(one.values.get("packages"))
+        for one in said
+        if (one.by, one.name) == ("rank", "subject.loaded")
+    }
     loaded = {digest: known[digest] for digest in lists if digest in known}
     if lacking := sorted(lists - loaded.keys() - {"None"}):
-        raise AnswerRefused(f"it did not send what its ranks loaded: {printable(lacking[0], limit=64)}")
+        raise AnswerRefused(
+            f"it did not send what its ranks loaded: {printable(lacking[0], limit=64)}"
+        )
     return Capture(events=tuple(said), logs=ranks["log"], stacks=ranks["stacks.txt"], loaded=loaded)
 
 
@@ -94,7 +112,11 @@ def _cut(listing: Any, content: bytes) -> dict[str, bytes]:
     files: dict[str, bytes] = {}
     at = 0
     for entry in listing if isinstance(listing, list) else ():
-        if not isinstance(entry, list) or [type(part) for part in entry] != [str, int] or entry[1] < 0:
+        if (
+            not isinstance(entry, list)
+            or [type(part) for part in entry] != [str, int]
+            or entry[1] < 0
+        ):
             raise AnswerRefused("its list of files is not one")
         name, length = entry
         if name in files:
@@ -117,4 +139,6 @@ def _demand_asked(said: list[Event], about: Mapping[str, JSON]) -> None:
             what = f"its {key} is {printable(str(found), limit=60)}, not {wanted}"
             raise AnswerRefused(f"it sent another trial than it was asked for: {what}")
     if any(one.name == ARTEFACT_FOUND and one.values.get("stored") is True for one in said):
-        raise AnswerRefused("its ranks keep artefacts (context.keep), which are not fetched from nodes: run it here")
+        raise AnswerRefused(
+            "its ranks keep artefacts (context.keep), which are not fetched from nodes: run it here"
+        )

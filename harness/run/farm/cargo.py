@@ -85,16 +85,26 @@ def sources(
     arms: Mapping[str, tuple[StagedArm, Mapping[str, str]]], inputs: Mapping[str, ResolvedInput]
 ) -> dict[str, Path]:
     """Where each file lies here, by its digest."""
-    found = {digest: staged.folder / name for staged, files in arms.values() for name, digest in files.items()}
+    found = {
+        digest: staged.folder / name
+        for staged, files in arms.values()
+        for name, digest in files.items()
+    }
     for one in inputs.values():
         single = one.path.is_file()
-        found |= {digest: one.path if single else one.path / name for name, digest in one.facts.files.items()}
+        found |= {
+            digest: one.path if single else one.path / name
+            for name, digest in one.facts.files.items()
+        }
     return found
 
 
 def digests(manifest: Manifest) -> set[str]:
     """The sha256 of every file that a manifest names."""
-    listed = [*(one.files for one in manifest.arms.values()), *(one.files for one in manifest.inputs.values())]
+    listed = [
+        *(one.files for one in manifest.arms.values()),
+        *(one.files for one in manifest.inputs.values()),
+    ]
     return {digest for files in listed for digest in files.values()}
 
 
@@ -144,7 +154,9 @@ class Store:
         draft.chmod(0o400)
         draft.replace(self.path(digest))
 
-    def lay(self, target: Path, files: Mapping[str, str], *, executable: Sequence[str] = (), link: bool) -> None:
+    def lay(
+        self, target: Path, files: Mapping[str, str], *, executable: Sequence[str] = (), link: bool
+    ) -> None:
         """Lay files out below a folder.
 
         Args:
@@ -172,7 +184,9 @@ class Store:
             path.chmod(0o755 if name in executable else 0o644)
 
 
-def lay_out(manifest: Manifest, store: Store, folder: Path) -> tuple[dict[str, StagedArm], dict[str, ResolvedInput]]:
+def lay_out(
+    manifest: Manifest, store: Store, folder: Path
+) -> tuple[dict[str, StagedArm], dict[str, ResolvedInput]]:
     """The arms and inputs of a manifest, laid out below a folder.
 
     Raises:

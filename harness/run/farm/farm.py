@@ -73,15 +73,21 @@ class FarmError(Exception):
 def refusal(scenario: Scenario, *, environments: Collection[str]) -> str | None:
     """Why the trials of a scenario are not farmed; None where they are. What is not there is not pretended."""
     reasons = {
-        "it compares with a reference, which runs here": scenario.subject.reference or scenario.subject.compare,
+        "it compares with a reference, which runs here": (
+            scenario.subject.reference or scenario.subject.compare
+        ),
         "it has a hub, which listens here": scenario.hub,
-        "its checks compare what ranks keep": compares_arrays(scenario.checks) or accounted(scenario.checks),
+        "its checks compare what ranks keep": (
+            compares_arrays(scenario.checks) or accounted(scenario.checks)
+        ),
         "it observes collectives, whose ledgers stay where the rank is": scenario.observe,
-        "it needs GPUs, which are not asked of Ray: ranks there would see none": scenario.needs.gpus
-        or "nccl" in scenario.matrix.backend,
+        "it needs GPUs, which are not asked of Ray: ranks there would see none": (
+            scenario.needs.gpus or "nccl" in scenario.matrix.backend
+        ),
         "its world is on test hosts": scenario.world.hosts > 1,
-        "its ranks have the user's own home folder, which is another one on each node": scenario.world.home_is
-        == "shared",
+        "its ranks have the user's own home folder, which is another one on each node": (
+            scenario.world.home_is == "shared"
+        ),
         "an arm has an environment of its own, which is made here": environments,
     }
     return next((why for why, holds in reasons.items() if holds), None)
@@ -147,11 +153,18 @@ class Farm:
             Cancelled: the run was interrupted.
         """
         if not (places := self._cluster.places()):
-            raise FarmError("the cluster has no node with a processor to deal out: start one with `ray start`")
+            raise FarmError(
+                "the cluster has no node with a processor to deal out: start one with `ray start`"
+            )
         code = cargo.own_code()
         for number, place in enumerate(places):
             actor = self._cluster.start(
-                place, PROGRAM, arguments=[str(LEASE)], code=code, interpreter=sys.executable, beat=BEAT
+                place,
+                PROGRAM,
+                arguments=[str(LEASE)],
+                code=code,
+                interpreter=sys.executable,
+                beat=BEAT,
             )
             self._nodes.append(Node(actor, number=number, name=place.name))
 
@@ -170,7 +183,10 @@ class Farm:
             more = f"; and {plural(len(problems) - 1, 'other node')}" if len(problems) > 1 else ""
             raise FarmError(problems[0] + more)
         if not self._facts:
-            raise FarmError("no node of the cluster could be used; wait until processors are free there, or use others")
+            raise FarmError(
+                "no node of the cluster could be used; wait until processors are free there, or use"
+                " others"
+            )
 
     def _ready(self, node: Node, place: Place) -> str | None:
         """Why a node must not be used; None once it can be."""
@@ -227,7 +243,9 @@ class Farm:
             while at == 0 or at < size:
                 piece = file.read(cargo.PIECE)
                 at += len(piece)
-                self._answer(node.ask("piece", piece, digest=digest, first=at == len(piece), last=at >= size))
+                self._answer(
+                    node.ask("piece", piece, digest=digest, first=at == len(piece), last=at >= size)
+                )
                 if not piece:
                     return
 
@@ -247,7 +265,9 @@ class Farm:
                 raise AnswerRefused(f"it did not answer within {within:g} s, and is there")
         message, content = asked.result()
         if (failed := message.get("failed")) is not None:
-            raise FarmError(f"a node could not do what it was asked for: {printable(str(failed), limit=500)}")
+            raise FarmError(
+                f"a node could not do what it was asked for: {printable(str(failed), limit=500)}"
+            )
         return message, content
 
     def make(self, cell: Cell, arm: str, index: int, *, hang: Hang | None) -> Capture:
@@ -264,10 +284,17 @@ class Farm:
         own = time.monotonic_ns()
         order = None if hang is None else asdict(hang)
         world = self._scenario.world
-        within = world.deadline + world.after_failure + (hang.within if hang is not None else 0.0) + SPARE
+        within = (
+            world.deadline
+            + world.after_failure
+            + (hang.within if hang is not None else 0.0)
+            + SPARE
+        )
         try:
             known = self._lists[number]
-            asked = node.ask("trial", cell=cell.id, arm=arm, index=index, hang=order, known=[*known])
+            asked = node.ask(
+                "trial", cell=cell.id, arm=arm, index=index, hang=order, known=[*known]
+            )
             message, content = self._answer(asked, within=within)
             _demand_unchanged(message)
             there = {**about, "host": facts.host, "harness_pid": facts.harness_pid}
@@ -305,7 +332,9 @@ class Farm:
             FarmError: an input was changed on a node.
         """
         if changed := self.close():
-            raise FarmError(f"{changed[0]} was changed by a rank while the run was going on. Nothing was signed")
+            raise FarmError(
+                f"{changed[0]} was changed by a rank while the run was going on. Nothing was signed"
+            )
         nodes = [facts for _, facts in sorted(self._facts.items())]
         return FarmFacts(starter="ray", version=self._cluster.version, nodes=nodes)
 
@@ -326,7 +355,9 @@ class Farm:
                     told, _ = asked.result()
                     changed.extend(_changed(told))
                     if facts is not None:
-                        self._facts[node.number] = facts.model_copy(update={"server_pids": _pids(told)})
+                        self._facts[node.number] = facts.model_copy(
+                            update={"server_pids": _pids(told)}
+                        )
                     node.await_end(ENDS_WITHIN)
                     node.kill()
                     return
@@ -348,8 +379,14 @@ def _unlike(there: Environment, here: Environment) -> str | None:
         other = getattr(there, key)
         if own != other:
             found = printable(str(other), limit=60)
-            return f"its {key} is {found}, and {own} here: start Ray there from an environment of the same lock"
-    packages = ({normal(one.name): (one.version, one.record or "") for one in of.packages} for of in (there, here))
+            return (
+                f"its {key} is {found}, and {own} here: start Ray there from an environment of the"
+                " same lock"
+            )
+    packages = (
+        {normal(one.name): (one.version, one.record or "") for one in of.packages}
+        for of in (there, here)
+    )
     if not (differing := readiness.differences(*packages)):
         return None
     more = len(differing) - MOST_NAMED
@@ -381,10 +418,16 @@ def _left(about: Mapping[str, JSON], error: Exception, *, began: int) -> Capture
     """A trial whose node did not stay, as control saw it: no rank of it said anything that arrived."""
     kind = type(error).__name__
     begun = Event(
-        ns=began, by="harness", name="world.begin", values={**about, "lost": True, "harness_pid": os.getpid()}
+        ns=began,
+        by="harness",
+        name="world.begin",
+        values={**about, "lost": True, "harness_pid": os.getpid()},
     )
     failed = Event(
-        ns=time.monotonic_ns(), by="harness", name="harness.error", values={"type": kind, "message": str(error)}
+        ns=time.monotonic_ns(),
+        by="harness",
+        name="harness.error",
+        values={"type": kind, "message": str(error)},
     )
     ended = Event(ns=time.monotonic_ns(), by="harness", name="world.end")
     return Capture(events=(begun, failed, ended), logs={}, stacks={})

@@ -78,7 +78,11 @@ class Node:
             while self.ended is None:
                 part = self._relay.read(WAIT)
                 if part is None:
-                    self._end(ActorGone(f"our process there ended, and the node is there{self._last_words()}"))
+                    self._end(
+                        ActorGone(
+                            f"our process there ended, and the node is there{self._last_words()}"
+                        )
+                    )
                     return
                 self._buffer += part
                 for message, content in self._messages():
@@ -96,7 +100,10 @@ class Node:
         while len(self._buffer) >= HEAD.size:
             words, size = HEAD.unpack_from(self._buffer)
             if words > MOST_JSON or size > MOST:
-                raise AnswerRefused(f"it would send {words + size} bytes at once, at most {MOST_JSON + MOST} are taken")
+                raise AnswerRefused(
+                    f"it would send {words + size} bytes at once, at most {MOST_JSON + MOST} are"
+                    " taken"
+                )
             end = HEAD.size + words + size
             if len(self._buffer) < end:
                 return

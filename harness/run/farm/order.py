@@ -22,9 +22,16 @@ def manifest_of(plan: RunPlan) -> dict[str, Any]:
     return {
         "scenario": plan.loaded.text.decode(),
         "overrides": list(plan.overrides),
-        "arms": {name: cargo.arm(staged, plan.files(name)) for name, staged in plan.preparation.arms.items()},
+        "arms": {
+            name: cargo.arm(staged, plan.files(name))
+            for name, staged in plan.preparation.arms.items()
+        },
         "inputs": {name: resolved.facts for name, resolved in inputs.items()},
-        "single": [name for name, resolved in inputs.items() if name != HOME_INPUT and resolved.path.is_file()],
+        "single": [
+            name
+            for name, resolved in inputs.items()
+            if name != HOME_INPUT and resolved.path.is_file()
+        ],
         "recipes": dict(plan.trials.recipes),
         "declared": {name: sorted(names) for name, names in plan.trials.declared.items()},
         "cells": [cell.id for cell in plan.runnable],

@@ -173,7 +173,9 @@ def _collected(missing: Missing, beside: Path, fetch: Fetch) -> Collected:
             return Collected(missing=missing, why=str(error))
     scratch = Path(tempfile.mkdtemp(prefix="rankproof-late-"))
     try:
-        return Collected(missing=missing, late=replay(missing.share, _messages(place), scratch=scratch))
+        return Collected(
+            missing=missing, late=replay(missing.share, _messages(place), scratch=scratch)
+        )
     except (Hostile, OSError) as error:
         return Collected(missing=missing, why=f"what it wrote down is not joined: {error}")
     finally:
@@ -222,10 +224,18 @@ def _judged(
     before = _outcomes(signed)
     try:
         evidence = {name for name in digests if name != PATH and not name.startswith(f"{FIGURES}/")}
-        after = assemble(lambda name: files[name] if name in files else read(name), {*evidence, *files}).judgement
+        after = assemble(
+            lambda name: files[name] if name in files else read(name), {*evidence, *files}
+        ).judgement
     except (RecordError, Contradiction, Unknown, EventError) as error:
         why = f"with it, the evidence does not hold together: {error}"
-        return Outcome(found=found, signed=signed.verdict, verdict=signed.verdict, folder=folder, contradiction=why)
+        return Outcome(
+            found=found,
+            signed=signed.verdict,
+            verdict=signed.verdict,
+            folder=folder,
+            contradiction=why,
+        )
     trials = {}
     for name, (outcome, failures) in _outcomes(after).items():
         if name in files:
@@ -243,7 +253,10 @@ def _judged(
 
 def _outcomes(judgement: Judgement) -> dict[str, tuple[str, list[str]]]:
     return {
-        trial.evidence: (trial.outcome, [f"{one.check}: {why}" for one in trial.failures for why in one.reasons])
+        trial.evidence: (
+            trial.outcome,
+            [f"{one.check}: {why}" for one in trial.failures for why in one.reasons],
+        )
         for cell in judgement.cells
         for tally in cell.arms.values()
         for trial in tally.trials
@@ -257,7 +270,9 @@ def _union(late: Sequence[Collected]) -> bytes:
         assert one.late is not None
         events += [*one.late.events, _told(one.missing, one.late)]
     # Stable: what was heard in time stays before what came late and happened at the same moment.
-    return b"".join(f"{event.line()}\n".encode("ascii") for event in [*sorted(events, key=_ns), end])
+    return b"".join(
+        f"{event.line()}\n".encode("ascii") for event in [*sorted(events, key=_ns), end]
+    )
 
 
 def _ns(event: Event) -> int:

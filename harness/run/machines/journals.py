@@ -35,7 +35,9 @@ def digest_of(name: str) -> str:
     return sha256(name.encode())[:DIGITS]
 
 
-def commands_of(hosts: Path, *, interpreter: str, configuration: Path | None) -> dict[str, list[str]]:
+def commands_of(
+    hosts: Path, *, interpreter: str, configuration: Path | None
+) -> dict[str, list[str]]:
     """By what evidence may call each machine of a hostfile, its name or a digest of that, what starts an agent there.
 
     Raises:
@@ -62,7 +64,9 @@ def over_ssh(commands: Mapping[str, Sequence[str]] | None, *, lease: float = LEA
         known = remembered(missing.run) if commands is None else commands
         command = known.get(missing.share.called)
         if command is None:
-            raise Unreachable("no machine of the hostfile is it: name the hostfile of the run by --hosts")
+            raise Unreachable(
+                "no machine of the hostfile is it: name the hostfile of the run by --hosts"
+            )
         line = Line(
             missing.share.machine,
             command,
@@ -76,7 +80,9 @@ def over_ssh(commands: Mapping[str, Sequence[str]] | None, *, lease: float = LEA
         try:
             with place.open("wb") as stream:
                 line.hears = _Taking(stream, world=missing.share.mark)
-                given = line.ask("collect", world=missing.share.mark, after=0, within=COLLECTED_WITHIN)
+                given = line.ask(
+                    "collect", world=missing.share.mark, after=0, within=COLLECTED_WITHIN
+                )
                 stream.flush()
                 os.fsync(stream.fileno())
             if not given.get("there"):
@@ -110,7 +116,9 @@ class _Beating:
 
     def __init__(self, line: Line) -> None:
         self._over = threading.Event()
-        self._thread = threading.Thread(target=self._beat, args=(line,), daemon=True, name="heartbeats")
+        self._thread = threading.Thread(
+            target=self._beat, args=(line,), daemon=True, name="heartbeats"
+        )
         self._thread.start()
 
     def _beat(self, line: Line) -> None:
@@ -134,7 +142,9 @@ def remember(run: str, commands: Mapping[str, Sequence[str]]) -> None:
 def remembered(run: str) -> dict[str, list[str]]:
     """What `remember` kept; nothing where it is not there, or was tampered with."""
     with contextlib.suppress(OSError, NotStrict):
-        found = strict_json(read_regular(cache_folder(REMEMBERED) / f"{run}.json", limit=MOST_REMEMBERED))
+        found = strict_json(
+            read_regular(cache_folder(REMEMBERED) / f"{run}.json", limit=MOST_REMEMBERED)
+        )
         if isinstance(found, dict):
             return {
                 called: [str(word) for word in command]

@@ -100,7 +100,9 @@ class OverMachines:
         placement = self.hostfile.placement
         return MachinesFacts(
             machines=[
-                MachineFacts(called=self.hostfile.called(machine), slots=machine.slots, **_facts(told))
+                MachineFacts(
+                    called=self.hostfile.called(machine), slots=machine.slots, **_facts(told)
+                )
                 for machine, told in zip(self.hostfile.machines, self.fleet.told(), strict=True)
             ],
             placement=placement if isinstance(placement, str) else list(placement),
@@ -127,18 +129,30 @@ def of_cluster(where: str, **how: Any) -> Hostfile:
     with Cluster(where) as cluster:
         found = cluster.places()
     if not found:
-        raise NoCluster("the cluster has no node with a processor to deal out: start one with `ray start`")
+        raise NoCluster(
+            "the cluster has no node with a processor to deal out: start one with `ray start`"
+        )
     ways = ([one.name for one in found], [one.address for one in found], [one.id for one in found])
     names = next(names for names in ways if len({*names}) == len(found))
     named = sorted(zip(names, found, strict=True), key=lambda pair: pair[0])
-    machines = [Machine(name=name, slots=place.cores, addresses=(place.address,)) for name, place in named]
+    machines = [
+        Machine(name=name, slots=place.cores, addresses=(place.address,)) for name, place in named
+    ]
     rule = hostfile.placement(how.pop("placement"), machines=machines)
-    return Hostfile(machines=machines, placement=rule, cluster=where, nodes=tuple(place for _, place in named), **how)
+    return Hostfile(
+        machines=machines,
+        placement=rule,
+        cluster=where,
+        nodes=tuple(place for _, place in named),
+        **how,
+    )
 
 
 def _facts(told: Mapping[str, Any]) -> dict[str, Any]:
     """Of a machine that was never reached, as where every cell is skipped, nothing is known."""
-    system = " ".join(str(told.get(name, "")) for name in ("system", "release", "architecture")).strip()
+    system = " ".join(
+        str(told.get(name, "")) for name in ("system", "release", "architecture")
+    ).strip()
     return {
         "system": system[:200],
         "python": str(told.get("python", ""))[:40],
@@ -158,26 +172,46 @@ def refusal(scenario: Scenario, *, over_ray: bool = False) -> str:
     control = subject.control.must_fail if subject.control is not None else None
     found = []
     if scenario.world.hosts > 1:
-        found.append("its ranks are on test hosts: leave world.hosts at 1, for machines are hosts themselves")
+        found.append(
+            "its ranks are on test hosts: leave world.hosts at 1, for machines are hosts themselves"
+        )
     if scenario.hub is not None or any(fault.properties.needs_a_hub for fault in scenario.faults):
         found.append("a hub serves one machine: give ranks their files as inputs")
     if any(subject.environment_of(arm) is not None for arm in subject.arms.values()):
-        found.append("an arm has an environment of its own: only the one that is on every machine already can be used")
+        found.append(
+            "an arm has an environment of its own: only the one that is on every machine already"
+            " can be used"
+        )
     if getattr(control, "hang", None) is not None:
-        found.append("a hang is proved by what the kernel of one machine says: state how the control fails otherwise")
+        found.append(
+            "a hang is proved by what the kernel of one machine says: state how the control fails"
+            " otherwise"
+        )
     if scenario.world.home_is == "shared" or scenario.world.home is not None:
         found.append("ranks have rooms of their own on machines: leave world.home out")
     if scenario.needs.shared == "world":
         found.append("needs.shared is world, and each machine has a folder of its own")
     # A hub was named above, with what to do instead.
-    kinds = {fault.kind for fault in scenario.faults if not (fault.is_over_machines() or fault.properties.needs_a_hub)}
+    kinds = {
+        fault.kind
+        for fault in scenario.faults
+        if not (fault.is_over_machines() or fault.properties.needs_a_hub)
+    }
     if kinds:
-        found.append(f"faults of kind {', '.join(sorted(kinds))} are for one machine or test hosts: leave them out")
+        found.append(
+            f"faults of kind {', '.join(sorted(kinds))} are for one machine or test hosts: leave"
+            " them out"
+        )
     timed = sorted({check.kind for check in scenario.checks if isinstance(check, SurvivorsCheck)})
     if timed:
-        found.append(f"checks of kind {', '.join(timed)} compare times of two machines: leave them out")
+        found.append(
+            f"checks of kind {', '.join(timed)} compare times of two machines: leave them out"
+        )
     if over_ray and (scenario.needs.gpus or "nccl" in scenario.matrix.backend):
-        found.append("GPUs are not asked of Ray, and ranks would see none: reach its nodes by ssh, with a hostfile")
+        found.append(
+            "GPUs are not asked of Ray, and ranks would see none: reach its nodes by ssh, with a"
+            " hostfile"
+        )
     return f"it cannot run over machines: {'; '.join(found)}" if found else ""
 
 
@@ -237,9 +271,14 @@ def reached(named: Hostfile | None, *, needs: Needs, cancel: int) -> Iterator[Ov
         found = [f"{what}: {remedy}" for what, remedy in problems_of(facts, here=here)]
         if (lacking := unmet(needs, Offered.of(facts))) is not None:
             found.append(f"{lacking}: leave it out of the hostfile")
-        first = same.setdefault(facts["machine"], machine.name) if facts["machine"] else machine.name
+        first = (
+            same.setdefault(facts["machine"], machine.name) if facts["machine"] else machine.name
+        )
         if first != machine.name:
-            found.append("it is another machine of the hostfile under a second name: keep one, with the slots of both")
+            found.append(
+                "it is another machine of the hostfile under a second name: keep one, with the"
+                " slots of both"
+            )
         if found:
             raise Unreachable("; ".join(found))
 
@@ -257,20 +296,32 @@ def reached(named: Hostfile | None, *, needs: Needs, cancel: int) -> Iterator[Ov
             for one, start in zip(named.machines, starts, strict=True)
         ]
         reaching = MachinePool(
-            machines, lease=named.lease, back_within=named.back_within, cancel=cancel, cables=named.made_here
+            machines,
+            lease=named.lease,
+            back_within=named.back_within,
+            cancel=cancel,
+            cables=named.made_here,
         )
         fleet = stack.enter_context(reaching)
         try:
             yield OverMachines(fleet=fleet, hostfile=named)
         finally:
             if fleet.has_lost and named.made_here is None:
-                remember(fleet.run, {one.called: one.command for one in machines if not callable(one.command)})
+                remember(
+                    fleet.run,
+                    {one.called: one.command for one in machines if not callable(one.command)},
+                )
 
 
 def _starts(named: Hostfile, stack: ExitStack) -> Sequence[Start]:
     """What starts the agent on each machine, until the stack is left."""
     if named.cluster is None:
         there = argv(named.interpreter)
-        return [ssh.command(one.name, there, configuration=named.configuration) for one in named.machines]
+        return [
+            ssh.command(one.name, there, configuration=named.configuration)
+            for one in named.machines
+        ]
     cluster = stack.enter_context(Cluster(named.cluster))
-    return [partial(cluster.pipe, place, boot(), interpreter=named.interpreter) for place in named.nodes]
+    return [
+        partial(cluster.pipe, place, boot(), interpreter=named.interpreter) for place in named.nodes
+    ]

@@ -87,7 +87,9 @@ def prepare(
         seconds = told.get("seconds")
         took = f" in {seconds:.1f} s" if isinstance(seconds, float) else ""
         below = place.removeprefix(f"{home.rstrip('/')}/")
-        return (f"made{took}" if told.get("made") is True else "there"), place if below == place else f"~/{below}"
+        return (f"made{took}" if told.get("made") is True else "there"), (
+            place if below == place else f"~/{below}"
+        )
 
     return _each(machines, make, interpreter=interpreter, configuration=configuration)
 
@@ -137,7 +139,9 @@ def clean(
             raise Unreachable("it does not count")
         return f"{gone} taken away, {freed / 2**20:.1f} MiB", ""
 
-    return _each(machines, take_away, interpreter=interpreter, configuration=configuration, lease=MADE_WITHIN)
+    return _each(
+        machines, take_away, interpreter=interpreter, configuration=configuration, lease=MADE_WITHIN
+    )
 
 
 def _each(
@@ -158,9 +162,16 @@ def _each(
         except Unreachable as error:
             remedy = ssh.remedy(error.said)
             if any(words in str(error) for words in NOT_FOUND):
-                remedy = "name a folder with the lock's wheels by --wheels: it is sent there, and no index is asked"
+                remedy = (
+                    "name a folder with the lock's wheels by --wheels: it is sent there, and no"
+                    " index is asked"
+                )
             return Done(machine=machine, why=f"{error}{f': {remedy}' if remedy else ''}")
-        return Done(machine=machine, said=printable(said, limit=200), interpreter=printable(place, limit=1000))
+        return Done(
+            machine=machine,
+            said=printable(said, limit=200),
+            interpreter=printable(place, limit=1000),
+        )
 
     with ThreadPoolExecutor(max_workers=min(AT_ONCE, len(machines))) as pool:
         return list(pool.map(one, machines))

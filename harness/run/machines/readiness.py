@@ -92,14 +92,21 @@ def check(
     here = agent.facts()
 
     def look(machine: Machine) -> Seen:
-        return _look(machine, here=here, interpreter=interpreter, configuration=configuration, within=within)
+        return _look(
+            machine, here=here, interpreter=interpreter, configuration=configuration, within=within
+        )
 
     with ThreadPoolExecutor(max_workers=min(AT_ONCE, len(machines))) as pool:
         return _apart(list(pool.map(look, machines)))
 
 
 def _look(
-    machine: Machine, *, here: Mapping[str, Any], interpreter: str, configuration: Path | None, within: float
+    machine: Machine,
+    *,
+    here: Mapping[str, Any],
+    interpreter: str,
+    configuration: Path | None,
+    within: float,
 ) -> Seen:
     command = ssh.command(machine.name, argv(interpreter), configuration=configuration)
     began = time.monotonic()
@@ -111,12 +118,16 @@ def _look(
             up = _rate(lambda: channel.ask("take", content=bytes(SAMPLE), within=within))
             down = _rate(lambda: channel.ask("give", bytes=SAMPLE, within=within))
     except FileNotFoundError:
-        return Seen(machine=machine, problems=(("ssh is not installed here", "install OpenSSH's client"),))
+        return Seen(
+            machine=machine, problems=(("ssh is not installed here", "install OpenSSH's client"),)
+        )
     except Unreachable as error:
         remedy = ssh.remedy(error.said) or f"try `ssh {machine.name} true`"
         return Seen(machine=machine, problems=((str(error), remedy),))
     seen = Seen(machine=machine, facts=facts, clock=clock, up=up, down=down, ready=ready)
-    return replace(seen, problems=tuple(problems_of(facts, here=here)), notes=tuple(_notes(seen, here=here)))
+    return replace(
+        seen, problems=tuple(problems_of(facts, here=here)), notes=tuple(_notes(seen, here=here))
+    )
 
 
 def _rate(move: Callable[[], object]) -> float:
@@ -132,10 +143,23 @@ def facts_of(answer: Mapping[str, Any]) -> dict[str, Any]:
         Unreachable: it is not.
     """
     packages = answer.get("packages")
-    words = ("name", "machine", "python", "implementation", "executable", "system", "release", "architecture", "libc")
+    words = (
+        "name",
+        "machine",
+        "python",
+        "implementation",
+        "executable",
+        "system",
+        "release",
+        "architecture",
+        "libc",
+    )
     holds = (
         all(isinstance(answer.get(word), str) for word in words)
-        and all(type(answer.get(word)) is int and 0 <= answer[word] < 2**63 for word in ("cores", "memory", "free"))
+        and all(
+            type(answer.get(word)) is int and 0 <= answer[word] < 2**63
+            for word in ("cores", "memory", "free")
+        )
         and isinstance(answer.get("programs"), dict)
         and isinstance(packages, dict)
         and all(
@@ -154,7 +178,10 @@ def problems_of(facts: Mapping[str, Any], *, here: Mapping[str, Any]) -> list[tu
     for what, remedy in (
         ("system", "ranks of one world run on one kind of system"),
         ("architecture", "wheels are another's there: ranks of one world run on one architecture"),
-        ("python", f"name an interpreter of {here['implementation']} {here['python']} there by --python"),
+        (
+            "python",
+            f"name an interpreter of {here['implementation']} {here['python']} there by --python",
+        ),
     ):
         if facts[what] != here[what]:
             found.append((f"its {what} is {printable(facts[what])}, and {here[what]} here", remedy))
@@ -165,14 +192,33 @@ def problems_of(facts: Mapping[str, Any], *, here: Mapping[str, Any]) -> list[tu
         found.append((f"{plural(len(differing), 'package')} not as here: {named}", remedy))
     if facts.get("unwritable"):
         remedy = "make it writable for this user, and free some space there"
-        found.append((f"nothing can be written in its cache {printable(str(facts['unwritable']), limit=300)}", remedy))
+        found.append(
+            (
+                (
+                    "nothing can be written in its cache"
+                    f" {printable(str(facts['unwritable']), limit=300)}"
+                ),
+                remedy,
+            )
+        )
     if facts.get("unexecutable"):
         remedy = "name an interpreter by --python that can be executed there"
-        found.append((f"its Python cannot be executed: {printable(str(facts['unexecutable']), limit=300)}", remedy))
+        found.append(
+            (
+                (
+                    "its Python cannot be executed:"
+                    f" {printable(str(facts['unexecutable']), limit=300)}"
+                ),
+                remedy,
+            )
+        )
     if facts["free"] < LEAST_FREE:
         found.append(
             (
-                f"{facts['free'] / 2**30:.1f} GiB are free in its home folder, or where it keeps what it is given",
+                (
+                    f"{facts['free'] / 2**30:.1f} GiB are free in its home folder, or where it"
+                    " keeps what it is given"
+                ),
                 "free some space there",
             )
         )
@@ -195,7 +241,10 @@ def differences(there: Mapping[str, Sequence[str]], here: Mapping[str, Sequence[
         elif own[0] != other[0]:
             found.append(f"{name} {printable(other[0])} for {own[0]}")
         elif own[1] != other[1] or not own[1]:
-            found.append(f"{name} {own[0]} from {'another wheel' if own[1] and other[1] else 'an unknown wheel'}")
+            found.append(
+                f"{name} {own[0]} from"
+                f" {'another wheel' if own[1] and other[1] else 'an unknown wheel'}"
+            )
     return found
 
 
@@ -205,7 +254,8 @@ def _notes(seen: Seen, *, here: Mapping[str, Any]) -> list[str]:
     if clock is not None and abs(clock.offset) - clock.uncertainty > CLOCK_LIMIT:
         way = "ahead" if clock.offset > 0 else "behind"
         found.append(
-            f"its clock is {abs(clock.offset):.1f} s {way}: no verdict rests on it, but logs and certificates do"
+            f"its clock is {abs(clock.offset):.1f} s {way}: no verdict rests on it, but logs and"
+            " certificates do"
         )
     for name, there in sorted(seen.facts["programs"].items()):
         if not there and here["programs"].get(name):
@@ -223,5 +273,7 @@ def _apart(found: list[Seen]) -> list[Seen]:
         identity = one.facts.get("machine", "")
         name = first.setdefault(identity, one.machine.name) if identity else one.machine.name
         why = (f"it is the machine that {name} is", "keep one of them, with the slots of both")
-        made.append(one if name == one.machine.name else replace(one, problems=(*one.problems, why)))
+        made.append(
+            one if name == one.machine.name else replace(one, problems=(*one.problems, why))
+        )
     return made

@@ -43,7 +43,9 @@ def unique_ids(draft: Draft) -> Iterator[Problem]:
         for path, name in draft.ids(section):
             if name in first:
                 line = draft.document.marks.value((section, first[name], "id")).line
-                yield draft.problem(path, f"is the id of another one (line {line}); give each its own")
+                yield draft.problem(
+                    path, f"is the id of another one (line {line}); give each its own"
+                )
             else:
                 first[name] = int(path[1])
 
@@ -51,14 +53,21 @@ def unique_ids(draft: Draft) -> Iterator[Problem]:
 def role_and_verdict(draft: Draft) -> Iterator[Problem]:
     """A self-test says what it expects, a claim expects to PASS, and both have a control."""
     if draft.role == "self-test" and draft.expects is None:
-        yield draft.problem(("expects",), "is missing; a self-test says which verdict it must end with")
+        yield draft.problem(
+            ("expects",), "is missing; a self-test says which verdict it must end with"
+        )
     if draft.role == "claim" and draft.expects is not None:
         yield draft.problem(
-            ("expects",), "is for a self-test; a claim is expected to PASS, remove it or set the role", at_key=True
+            ("expects",),
+            "is for a self-test; a claim is expected to PASS, remove it or set the role",
+            at_key=True,
         )
     stated = draft.has(*CONTROL) or draft.has("subject", "compare")
     if draft.role in ("claim", "self-test") and draft.at("subject") is not None and not stated:
-        why = "a validation that could not have failed proves nothing; give the broken code and how it must fail"
+        why = (
+            "a validation that could not have failed proves nothing; give the broken code and how"
+            " it must fail"
+        )
         yield draft.problem(CONTROL, f"is missing; {why}")
 
 
@@ -69,7 +78,9 @@ def ranks_exist(draft: Draft) -> Iterator[Problem]:
     smallest = sizes[0]
     for path, ranks in draft.rank_sets():
         if ranks.which == "nonzero" and smallest == 1:
-            yield draft.problem(path, "means no rank at all in a world of 1; leave 1 out of matrix.ranks")
+            yield draft.problem(
+                path, "means no rank at all in a world of 1; leave 1 out of matrix.ranks"
+            )
         if isinstance(ranks.which, str):
             continue
         for index, rank in enumerate(ranks.which):
@@ -79,7 +90,9 @@ def ranks_exist(draft: Draft) -> Iterator[Problem]:
                     if smallest > 1
                     else "a world of 1 has rank 0"
                 )
-                yield draft.problem((*path, index), f"is not a rank of the smallest world; {allowed}")
+                yield draft.problem(
+                    (*path, index), f"is not a rank of the smallest world; {allowed}"
+                )
 
 
 def plugins_can_be_used(draft: Draft) -> Iterator[Problem]:
@@ -109,7 +122,10 @@ def kinds_own_rules(draft: Draft) -> Iterator[Problem]:
                         raise TypeError("what its lint says is not a Problem")
             except PluginFailed as error:
                 section = "checks" if registry is CHECKS else "faults"
-                problems = [draft.problem((section, index, "kind"), f"cannot be asked: {error}") for index in of_kind]
+                problems = [
+                    draft.problem((section, index, "kind"), f"cannot be asked: {error}")
+                    for index in of_kind
+                ]
             yield from problems
 
 
@@ -120,27 +136,42 @@ def reference_is_used(draft: Draft) -> Iterator[Problem]:
         return
     place = ("subject", "reference")
     if not any(
-        isinstance(check, AccountedCheck) or (isinstance(check, AgainstCheck) and check.of[0] == "reference")
+        isinstance(check, AccountedCheck)
+        or (isinstance(check, AgainstCheck) and check.of[0] == "reference")
         for check in draft.checks.values()
     ):
-        yield draft.problem(place, "no check compares with it (against: reference)", at_key=True, kind="note")
+        yield draft.problem(
+            place, "no check compares with it (against: reference)", at_key=True, kind="note"
+        )
     if draft.has("inputs", "reference"):
         message = "is the name under which ranks find the reference; give this input another"
         yield draft.problem(("inputs", "reference"), message, at_key=True)
     if draft.has("subject", "program") and draft.has(*place, "entry"):
-        yield draft.problem((*place, "entry"), "cannot stand beside program, which is the reference's too", at_key=True)
+        yield draft.problem(
+            (*place, "entry"),
+            "cannot stand beside program, which is the reference's too",
+            at_key=True,
+        )
     if draft.has("hub"):
-        message = "cannot be had beside a hub, whose faults and log are the trials'; keep one of them"
+        message = (
+            "cannot be had beside a hub, whose faults and log are the trials'; keep one of them"
+        )
         yield draft.problem(place, message, at_key=True)
     arguments = reference.get("with")
     axes = [axis for axis in draft.axes() if axis not in OF_THE_WORLD]
     of_what = [axis for axis in axes if not is_of_the_ranks(draft, axis)]
     if reference.get("once") == "scenario" and of_what:
-        message = f"one reference cannot stand for the axis {of_what[0]}, which it would be given; leave it at cell"
+        message = (
+            f"one reference cannot stand for the axis {of_what[0]}, which it would be given; leave"
+            " it at cell"
+        )
         yield draft.problem((*place, "once"), message)
     for axis in axes:
         if isinstance(arguments, dict) and axis in arguments:
-            message = "is an axis of the matrix too, which is passed to the reference under this name; rename one"
+            message = (
+                "is an axis of the matrix too, which is passed to the reference under this name;"
+                " rename one"
+            )
             yield draft.problem((*place, "with", axis), message, at_key=True)
 
 
@@ -153,13 +184,19 @@ def exclusions(draft: Draft) -> Iterator[Problem]:
             path = ("matrix", "exclude", index, axis)
             if axis not in axes:
                 message = f"is not an axis of the matrix; its axes: {', '.join(axes)}"
-                yield draft.problem(path, message, at_key=True, suggestion=closest(axis, list(axes)))
-            elif isinstance(value, str | int | float) and not any(same(value, one) for one in axes[axis]):
+                yield draft.problem(
+                    path, message, at_key=True, suggestion=closest(axis, list(axes))
+                )
+            elif isinstance(value, str | int | float) and not any(
+                same(value, one) for one in axes[axis]
+            ):
                 allowed = [shown(one) for one in axes[axis]]
                 message = f"is not a value of the axis {axis}: {listed(allowed)}"
                 yield draft.problem(path, message, suggestion=closest(shown(value), allowed))
     if draft.matrix is not None and not draft.matrix.combinations():
-        yield draft.problem(("matrix", "exclude"), "leaves no cell; keep at least one combination", at_key=True)
+        yield draft.problem(
+            ("matrix", "exclude"), "leaves no cell; keep at least one combination", at_key=True
+        )
 
 
 def programs(draft: Draft) -> Iterator[Problem]:
@@ -168,7 +205,10 @@ def programs(draft: Draft) -> Iterator[Problem]:
         return
     for index, backend in enumerate(draft.axes().get("backend", [])):
         if (known := BACKENDS.get(backend)) is not None and known.properties.makes_a_group:
-            message = "joins ranks of Python; a program joins no group: leave backend out, or write [none]"
+            message = (
+                "joins ranks of Python; a program joins no group: leave backend out, or write"
+                " [none]"
+            )
             yield draft.problem(("matrix", "backend", index), message)
     if draft.at("world", "start") == "warm":
         message = "is for functions of Python; a program is always started anew: remove it"
@@ -176,7 +216,8 @@ def programs(draft: Draft) -> Iterator[Problem]:
     for index, fault in draft.faults.items():
         if fault.properties.inside:
             message = (
-                "strikes from inside a rank of Python, and a program has nothing of ours inside; use pause or kill"
+                "strikes from inside a rank of Python, and a program has nothing of ours inside;"
+                " use pause or kill"
             )
             yield draft.problem(("faults", index, "kind"), message)
 
@@ -187,22 +228,28 @@ def environments(draft: Draft) -> Iterator[Problem]:
     stated = [shared, *((*arm, "environment") for arm in draft.arms().values())]
     places = [place for place in stated if draft.has(*place)]
     if draft.has("subject", "program"):
-        message = "is for functions of Python; a program brings its own interpreter: name that in program"
+        message = (
+            "is for functions of Python; a program brings its own interpreter: name that in program"
+        )
         yield from (draft.problem(place, message, at_key=True) for place in places)
         return
     for name, given in draft.environments().items():
         for backend in draft.axes().get("backend", []):
             known = BACKENDS.get(backend) if isinstance(backend, str) else None
-            for library in known.properties.libraries if known is not None and given is not None else ():
+            for library in (
+                known.properties.libraries if known is not None and given is not None else ()
+            ):
                 if given is None or given.requirements or library in map(bare, given.packages):
                     continue
                 own = (*draft.arms()[name], "environment")
                 message = (
-                    f"does not name {library}, which the backend {backend} needs: where no other package brings it"
+                    f"does not name {library}, which the backend {backend} needs: where no other"
+                    " package brings it"
                 )
                 yield draft.problem(
                     own if draft.has(*own) else shared,
-                    f"{message} in, those cells are SKIPPED; name it, or write matrix.backend: [none]",
+                    f"{message} in, those cells are SKIPPED; name it, or write matrix.backend:"
+                    " [none]",
                     at_key=True,
                     kind="note",
                 )
@@ -214,7 +261,9 @@ def times(draft: Draft) -> Iterator[Problem]:
         return
     deadline = draft.world.deadline
     if draft.world.after_failure >= deadline:
-        yield draft.problem(("world", "after_failure"), f"must be shorter than world.deadline ({deadline:g}s)")
+        yield draft.problem(
+            ("world", "after_failure"), f"must be shorter than world.deadline ({deadline:g}s)"
+        )
     for index, fault in draft.faults.items():
         length = fault.duration
         if length is not None and not 0 < length < deadline:
@@ -225,12 +274,19 @@ def times(draft: Draft) -> Iterator[Problem]:
 def reserved_variables(draft: Draft) -> Iterator[Problem]:
     """No variable of the scenario speaks in the harness's name."""
     paths: list[tuple[str | int, ...]] = [("world", "env")]
-    paths += [("faults", index, fault.place.key) for index, fault in draft.faults.items() if fault.variables]
+    paths += [
+        ("faults", index, fault.place.key)
+        for index, fault in draft.faults.items()
+        if fault.variables
+    ]
     for path in paths:
         names = draft.at(*path)
         for name in names if isinstance(names, dict) else ():
             if name.upper().startswith("RANKPROOF_"):
-                message = "is reserved: the harness speaks to its ranks through RANKPROOF_ variables; rename it"
+                message = (
+                    "is reserved: the harness speaks to its ranks through RANKPROOF_ variables;"
+                    " rename it"
+                )
                 yield draft.problem((*path, name), message, at_key=True)
 
 
@@ -257,7 +313,9 @@ def made_exist(draft: Draft) -> Iterator[Problem]:
 
             if given.made not in MODELS:
                 message = f"is not a model that is made here; there are {', '.join(MODELS)}"
-                yield draft.problem(("inputs", name, "made"), message, suggestion=closest(given.made, list(MODELS)))
+                yield draft.problem(
+                    ("inputs", name, "made"), message, suggestion=closest(given.made, list(MODELS))
+                )
         if not given.layouts:
             continue
         from harness.hub.layouts.catalogue import LAYOUTS
@@ -292,13 +350,17 @@ def backends_have_the_bound(draft: Draft) -> Iterator[Problem]:
     if draft.world is None or (bound := draft.world.collective_timeout) is None:
         return
     if not 0 < bound < draft.world.deadline:
-        message = f"must be more than 0s and less than world.deadline ({draft.world.deadline:g}s), or it never acts"
+        message = (
+            f"must be more than 0s and less than world.deadline ({draft.world.deadline:g}s), or it"
+            " never acts"
+        )
         yield draft.problem(path, message)
     for backend in draft.axes().get("backend", []):
         known = BACKENDS.get(backend) if isinstance(backend, str) else None
         if known is not None and known.properties.unbounded:
             message = (
-                f"cannot be had with {backend}: {known.properties.unbounded}. Give that backend a scenario of its own"
+                f"cannot be had with {backend}: {known.properties.unbounded}. Give that backend a"
+                " scenario of its own"
             )
             yield draft.problem(path, message, at_key=True)
 
@@ -312,9 +374,13 @@ def digests_can_be_had(draft: Draft) -> Iterator[Problem]:
     if not (given or eager):
         return
     if "collectives" not in asked:
-        yield draft.problem(("observe",), "digests are part of a ledger; add collectives", at_key=True)
+        yield draft.problem(
+            ("observe",), "digests are part of a ledger; add collectives", at_key=True
+        )
     if given and eager:
-        yield draft.problem(("observe",), "eager-digests are digests already; leave one of them out", at_key=True)
+        yield draft.problem(
+            ("observe",), "eager-digests are digests already; leave one of them out", at_key=True
+        )
     for name in draft.axes().get("backend", []):
         known = BACKENDS.get(name) if isinstance(name, str) else None
         if known is not None and known.properties.runs_calls_later and not eager:
@@ -330,7 +396,10 @@ def calls_run_in_order(draft: Draft) -> Iterator[Problem]:
         for name in draft.axes().get("backend", []):
             known = BACKENDS.get(name) if isinstance(name, str) else None
             if known is not None and (why := known.properties.runs_calls_later):
-                message = f"cannot be done to calls of {name}: {why}; give that backend a scenario without it"
+                message = (
+                    f"cannot be done to calls of {name}: {why}; give that backend a scenario"
+                    " without it"
+                )
                 yield draft.problem(("faults", index, "kind"), message)
 
 
@@ -343,11 +412,14 @@ USUAL = {"margin": 2.0, "middle": 2.0, "layers": 3.0}
 
 def wide(check: EquivalentCheck) -> str:
     """That a check allows more than noise explains, in words; empty where it does not."""
-    most = {key: found for key, usual in USUAL.items() if (found := getattr(check, key) or 0.0) > usual}
+    most = {
+        key: found for key, usual in USUAL.items() if (found := getattr(check, key) or 0.0) > usual
+    }
     if not most:
         return ""
     said = " and ".join(
-        f"{found:g} times the reference's noise ({key}, usually {USUAL[key]:g})" for key, found in most.items()
+        f"{found:g} times the reference's noise ({key}, usually {USUAL[key]:g})"
+        for key, found in most.items()
     )
     return f"check {check.id} allows {said}"
 
@@ -365,8 +437,8 @@ def size_to_be_seen(draft: Draft) -> Iterator[Problem]:
     for index, check in draft.checks.items():
         if isinstance(check, EquivalentCheck) and check.sees is None:
             message = (
-                "states no size of defect that has to be seen (sees): where the reference's noise is not noise, "
-                "anything within it passes"
+                "states no size of defect that has to be seen (sees): where the reference's noise"
+                " is not noise, anything within it passes"
             )
             yield draft.problem(("checks", index), message, at_key=True, kind="note")
 
@@ -374,9 +446,14 @@ def size_to_be_seen(draft: Draft) -> Iterator[Problem]:
 def something_is_split(draft: Draft) -> Iterator[Problem]:
     """A pattern that matches every name asks for nothing."""
     for index, check in draft.checks.items():
-        for number, pattern in enumerate(check.replicated if isinstance(check, ShardsCoverCheck) else ()):
+        for number, pattern in enumerate(
+            check.replicated if isinstance(check, ShardsCoverCheck) else ()
+        ):
             if not pattern.strip("*?"):
-                message = "matches every tensor, so that none has to be split; name those that lie on several ranks"
+                message = (
+                    "matches every tensor, so that none has to be split; name those that lie on"
+                    " several ranks"
+                )
                 yield draft.problem(("checks", index, "replicated", number), message)
 
 
@@ -403,7 +480,9 @@ def unasked(checks: Iterable[Any], size: int) -> str:
 def ranks_that_nobody_asks(draft: Draft) -> Iterator[Problem]:
     """A check that asks rank 0 alone says nothing about the others."""
     stated = draft.at("checks")
-    for size in draft.sizes() if isinstance(stated, list) and len(draft.checks) == len(stated) else ():
+    for size in (
+        draft.sizes() if isinstance(stated, list) and len(draft.checks) == len(stated) else ()
+    ):
         try:
             words = unasked(draft.checks.values(), size)
         except ValueError:
@@ -418,7 +497,10 @@ def unsplit(checks: Iterable[Any], size: int) -> str:
     split = any(isinstance(check, InfluenceCheck | ShardsCoverCheck) for check in asked)
     if size == 1 or split or not any(isinstance(check, EquivalentCheck) for check in asked):
         return ""
-    return "no check asks whether the model is split (influence, shards-cover): the whole of it on each rank would pass"
+    return (
+        "no check asks whether the model is split (influence, shards-cover): the whole of it on"
+        " each rank would pass"
+    )
 
 
 def a_model_that_nobody_split(draft: Draft) -> Iterator[Problem]:
@@ -441,7 +523,8 @@ def faults_after_the_work(draft: Draft) -> Iterator[Problem]:
     for index, fault in draft.faults.items():
         if fault.event == LAST:
             message = (
-                "comes when the subject has returned: no check asks for an event behind it, so nothing is disturbed"
+                "comes when the subject has returned: no check asks for an event behind it, so"
+                " nothing is disturbed"
             )
             yield draft.problem(("faults", index, "at"), message, kind="note")
 

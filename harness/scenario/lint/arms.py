@@ -30,7 +30,10 @@ def axes_and_arguments(draft: Draft) -> Iterator[Problem]:
         arguments = draft.at(*place, "with")
         for axis in draft.axes() if isinstance(arguments, dict) else ():
             if axis in arguments and axis not in OF_THE_WORLD:
-                message = "is an axis of the matrix too, which is passed to the subject under this name; rename one"
+                message = (
+                    "is an axis of the matrix too, which is passed to the subject under this name;"
+                    " rename one"
+                )
                 yield draft.problem((*place, "with", axis), message, at_key=True)
 
 
@@ -39,7 +42,10 @@ def arms_differ(draft: Draft) -> Iterator[Problem]:
     if not _are_alike(draft) or lacks_revisions(draft):
         return
     if draft.compare is not None:
-        message = "a and b are the same code with the same arguments in the same environment: they cannot differ"
+        message = (
+            "a and b are the same code with the same arguments in the same environment: they cannot"
+            " differ"
+        )
         yield draft.problem(("subject", "compare"), message, at_key=True)
         return
     message = f"{ALIKE}; a control must be the broken code"
@@ -51,8 +57,13 @@ def arms_differ(draft: Draft) -> Iterator[Problem]:
 def revisions_are_given(draft: Draft) -> Iterator[Problem]:
     """A scenario may leave to the command line which two revisions it compares."""
     if lacks_revisions(draft):
-        message = f"{ALIKE}: a run takes two revisions from --candidate and --control, and skips the scenario without"
-        yield draft.problem(CONTROL, f"{message}; otherwise give the broken code here", at_key=True, kind="note")
+        message = (
+            f"{ALIKE}: a run takes two revisions from --candidate and --control, and skips the"
+            " scenario without"
+        )
+        yield draft.problem(
+            CONTROL, f"{message}; otherwise give the broken code here", at_key=True, kind="note"
+        )
 
 
 def lacks_revisions(draft: Draft) -> bool:
@@ -69,7 +80,9 @@ def _are_alike(draft: Draft) -> bool:
     if draft.candidate is None or other is None or draft.role == "self-test":
         return False
     given = [(*arm, key) for arm in draft.arms().values() for key in ("repo", "rev")]
-    if any(draft.has(*path) and draft.document.marks.value(path).file == OVERRIDE for path in given):
+    if any(
+        draft.has(*path) and draft.document.marks.value(path).file == OVERRIDE for path in given
+    ):
         # Two names there may be one tree: what was laid out is compared, and the verdict says so.
         return False
     if draft.has("faults") and draft.document.marks.value(("faults",)).file == OVERRIDE:
@@ -98,8 +111,13 @@ def same_json(left: object, right: object) -> bool:
 def file_needs_an_entry(draft: Draft) -> Iterator[Problem]:
     """A file can take the place of a module only where there is one."""
     for arm in draft.arms().values():
-        if draft.has(*arm, "file") and not any(draft.has("subject", key) for key in ("entry", "use")):
-            message = "takes the place of the module that subject.entry names, and there is none; give an entry"
+        if draft.has(*arm, "file") and not any(
+            draft.has("subject", key) for key in ("entry", "use")
+        ):
+            message = (
+                "takes the place of the module that subject.entry names, and there is none; give an"
+                " entry"
+            )
             yield draft.problem((*arm, "file"), message, at_key=True)
 
 
@@ -121,7 +139,9 @@ def names_a_check(draft: Draft) -> Iterator[Problem]:
     known = [check for _, check in draft.ids("checks")]
     if isinstance(name, str) and known and name not in known:
         yield draft.problem(
-            path, f"must be the id of a check: {listed(dict.fromkeys(known))}", suggestion=closest(name, known)
+            path,
+            f"must be the id of a check: {listed(dict.fromkeys(known))}",
+            suggestion=closest(name, known),
         )
 
 
@@ -136,7 +156,8 @@ def names_its_end(draft: Draft) -> Iterator[Problem]:
         ends_alone = not check.properties.needs_an_event
         if ends_alone and getattr(check, "code", 0) == 0:
             message = (
-                f"names no end, and {check.id} fails only by one: give error with source or message, or signal, or code"
+                f"names no end, and {check.id} fails only by one: give error with source or"
+                " message, or signal, or code"
             )
             yield draft.problem(MUST_FAIL, message, at_key=True)
         elif not ends_alone:
@@ -179,7 +200,10 @@ def fails_where_it_is_asked(draft: Draft) -> Iterator[Problem]:
             except ValueError:
                 return  # ranks_exist has reported it
             if lost:
-                message = f"holds rank {min(lost)}, which the check {check.id} does not ask in a world of {size}"
+                message = (
+                    f"holds rank {min(lost)}, which the check {check.id} does not ask in a world of"
+                    f" {size}"
+                )
                 yield draft.problem((*MUST_FAIL, "ranks"), f"{message}; make them fit")
                 return
 
@@ -194,13 +218,22 @@ def hangs_where_it_can_be_seen(draft: Draft) -> Iterator[Problem]:
         message = "cannot be seen in a program; give after: the last event that the rank emits"
         yield draft.problem((*MUST_FAIL, "hang"), message, at_key=True)
     if not is_program and stated.hang.after is not None:
-        message = "is for programs; give source or function, which are looked for on the rank's stacks"
+        message = (
+            "is for programs; give source or function, which are looked for on the rank's stacks"
+        )
         yield draft.problem((*MUST_FAIL, "hang", "after"), message, at_key=True)
     if (named := stated.hang.fails) is not None:
         known = {check.id: check.properties for check in draft.checks.values()}
-        fitting = [one for one, found in known.items() if found.compares_ranks and found.wrong is FailsAt.WORLD_END]
+        fitting = [
+            one
+            for one, found in known.items()
+            if found.compares_ranks and found.wrong is FailsAt.WORLD_END
+        ]
         if named not in fitting:
-            message = "is not a check that compares what ranks left when they were stopped, as ledger-agrees does"
+            message = (
+                "is not a check that compares what ranks left when they were stopped, as"
+                " ledger-agrees does"
+            )
             suggestion = closest(named, fitting)
             yield draft.problem((*MUST_FAIL, "hang", "fails"), message, suggestion=suggestion)
     if is_program and stated.hang.polls:
@@ -209,13 +242,19 @@ def hangs_where_it_can_be_seen(draft: Draft) -> Iterator[Problem]:
     if stated.within < LEAST_WITHIN:
         yield draft.problem(
             (*MUST_FAIL, "within"),
-            f"is too short: one trial of a cell is watched for all of it, which takes {LEAST_WITHIN:g}s or more",
+            "is too short: one trial of a cell is watched for all of it, which takes"
+            f" {LEAST_WITHIN:g}s or more",
         )
     deadline = (draft.world or World()).deadline
     if stated.within >= deadline:
-        message = f"must be less than world.deadline ({deadline:g}s), or the world is stopped before it is proved"
+        message = (
+            f"must be less than world.deadline ({deadline:g}s), or the world is stopped before it"
+            " is proved"
+        )
         path = (*MUST_FAIL, "within") if draft.has(*MUST_FAIL, "within") else MUST_FAIL
-        yield draft.problem(path, f"{message}; within is {stated.within:g}s", at_key=path == MUST_FAIL)
+        yield draft.problem(
+            path, f"{message}; within is {stated.within:g}s", at_key=path == MUST_FAIL
+        )
 
 
 def cells_exist(draft: Draft) -> Iterator[Problem]:
@@ -229,16 +268,22 @@ def cells_exist(draft: Draft) -> Iterator[Problem]:
     for axis, values in stated.cells.items():
         if axis not in axes:
             message = f"is not an axis of the matrix; its axes: {', '.join(axes)}"
-            yield draft.problem((*path, axis), message, at_key=True, suggestion=closest(axis, list(axes)))
+            yield draft.problem(
+                (*path, axis), message, at_key=True, suggestion=closest(axis, list(axes))
+            )
             continue
         for index, value in enumerate(values):
             if not any(same(value, one) for one in axes[axis]):
                 allowed = [shown(one) for one in axes[axis]]
                 message = f"is not a value of the axis {axis}: {listed(allowed)}"
-                yield draft.problem((*path, axis, index), message, suggestion=closest(shown(value), allowed))
+                yield draft.problem(
+                    (*path, axis, index), message, suggestion=closest(shown(value), allowed)
+                )
     where = [stated.applies(values) for values in matrix.combinations()]
     if stated.cells.keys() <= axes.keys() and not any(where):
-        message = "leaves no cell in which the control must fail: nothing would show that the checks can"
+        message = (
+            "leaves no cell in which the control must fail: nothing would show that the checks can"
+        )
         yield draft.problem(path, message, at_key=True)
     if where and all(where):
         yield draft.problem(path, "names every cell; remove it", at_key=True, kind="note")
@@ -265,17 +310,27 @@ def stands_alone(draft: Draft) -> Iterator[Problem]:
     if not draft.has(*COMPARE):
         return
     if draft.has("subject", "program"):
-        message = "changes what b reports from inside a rank of Python, and a program has nothing of ours inside"
+        message = (
+            "changes what b reports from inside a rank of Python, and a program has nothing of ours"
+            " inside"
+        )
         yield draft.problem(COMPARE, f"{message}: state a candidate and a control", at_key=True)
     if draft.at("faults"):
         message = "strike b alone, and a as it is would be compared with it; ask without them"
-        yield draft.problem(("faults",), f"cannot stand beside subject.compare: they {message}", at_key=True)
+        yield draft.problem(
+            ("faults",), f"cannot stand beside subject.compare: they {message}", at_key=True
+        )
     if draft.has("hub"):
-        message = "cannot stand beside subject.compare: its log and faults are those of one world at a time; remove one"
+        message = (
+            "cannot stand beside subject.compare: its log and faults are those of one world at a"
+            " time; remove one"
+        )
         yield draft.problem(("hub",), message, at_key=True)
     for index, row in draft.measure.items():
         if row.against == "control":
-            message = "names the control, and in a comparison that is b again, with the defect; remove it"
+            message = (
+                "names the control, and in a comparison that is b again, with the defect; remove it"
+            )
             yield draft.problem(("measure", index, "against"), message)
 
 
@@ -296,16 +351,27 @@ def defects_can_be_seen(draft: Draft) -> Iterator[Problem]:
         key = "value" if defect.artefact is None else "artefact"
         checks = seen_by(defect, draft.checks.values())
         if compared and not checks:
-            names = list(dict.fromkeys(str(getattr(one, key)) for one in compared if getattr(one, key, None)))
-            message = f"is nothing that a check compares with a, so no check could see the defect; {key}s compared: "
+            names = list(
+                dict.fromkeys(str(getattr(one, key)) for one in compared if getattr(one, key, None))
+            )
+            message = (
+                f"is nothing that a check compares with a, so no check could see the defect; {key}s"
+                " compared: "
+            )
             message += listed(names) if names else "none"
             yield draft.problem((*path, key), message, suggestion=closest(defect.what, names))
         for check in checks:
             if defect.one == "character" and not isinstance(check, EqualCheck):
-                message = f"is for texts, and the check {check.id} compares numbers; give absolute, relative or ulp"
+                message = (
+                    f"is for texts, and the check {check.id} compares numbers; give absolute,"
+                    " relative or ulp"
+                )
                 yield draft.problem((*path, "one"), message)
             if isinstance(check, CloseCheck) and _is_within(check, defect.absolute):
-                message = f"is within what the check {check.id} allows ({check.allows}), so it cannot be seen"
+                message = (
+                    f"is within what the check {check.id} allows ({check.allows}), so it cannot be"
+                    " seen"
+                )
                 yield draft.problem((*path, "absolute"), message, kind="note")
             for size in draft.sizes():
                 try:
@@ -313,12 +379,19 @@ def defects_can_be_seen(draft: Draft) -> Iterator[Problem]:
                 except ValueError:
                     break  # ranks_exist has reported it
                 if not asked:
-                    message = f"are none of those that the check {check.id} asks in a world of {size}; make them meet"
+                    message = (
+                        f"are none of those that the check {check.id} asks in a world of {size};"
+                        " make them meet"
+                    )
                     yield draft.problem((*path, "ranks"), message, at_key=True)
                     break
-    for (one, _), (two, path) in combinations(zip(draft.compare.defect, draft.defects(), strict=False), 2):
+    for (one, _), (two, path) in combinations(
+        zip(draft.compare.defect, draft.defects(), strict=False), 2
+    ):
         if one.what == two.what:
-            yield draft.problem(path, f"changes {two.what} as another defect does; keep one of them", at_key=True)
+            yield draft.problem(
+                path, f"changes {two.what} as another defect does; keep one of them", at_key=True
+            )
 
 
 def _is_within(check: CloseCheck, size: float | None) -> bool:

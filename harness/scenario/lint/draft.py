@@ -62,7 +62,10 @@ class Draft:
         control = subject.get("control")
         compare = _mapping(subject.get("compare"))
         role = tree.get("role", "claim")
-        inputs = {name: _read(TypeAdapter(Input), value) for name, value in _mapping(tree.get("inputs")).items()}
+        inputs = {
+            name: _read(TypeAdapter(Input), value)
+            for name, value in _mapping(tree.get("inputs")).items()
+        }
         return cls(
             document=document,
             role=role if role in ("claim", "self-test", "upstream") else None,
@@ -71,7 +74,9 @@ class Draft:
             world=_read(TypeAdapter(World), tree.get("world", {})),
             trials=_read(TypeAdapter(Trials), tree.get("trials", {})),
             environment=_read(TypeAdapter(Environment), subject.get("environment")),
-            candidate=_read(TypeAdapter(Arm), (compare.get("b") if compare else subject.get("candidate")) or {}),
+            candidate=_read(
+                TypeAdapter(Arm), (compare.get("b") if compare else subject.get("candidate")) or {}
+            ),
             control=_read(TypeAdapter(Control), control),
             must_fail=_read(TypeAdapter(MustFail), _mapping(control).get("must_fail")),
             compare=_read(TypeAdapter(Compare), subject.get("compare")),
@@ -144,24 +149,37 @@ class Draft:
         """Return the environment of each arm that is there: its own, or the subject's."""
         arms = {"candidate": self.candidate, "control": self.control}
         arms |= {"reference": self.compare.a} if self.compare is not None else {}
-        return {name: arm.environment or self.environment for name, arm in arms.items() if arm is not None}
+        return {
+            name: arm.environment or self.environment
+            for name, arm in arms.items()
+            if arm is not None
+        }
 
     def arms(self) -> dict[str, Path]:
         """Where each arm that the document may state is stated."""
         if self.has("subject", "compare"):
-            return {"candidate": ("subject", "compare", "b"), "reference": ("subject", "compare", "a")}
+            return {
+                "candidate": ("subject", "compare", "b"),
+                "reference": ("subject", "compare", "a"),
+            }
         return {"candidate": ("subject", "candidate"), "control": ("subject", "control")}
 
     def defects(self) -> list[Path]:
         """Where each defect of a comparison is stated."""
         place: Path = ("subject", "compare", "defect")
         given = self.at(*place)
-        return [(*place, index) for index in range(len(given))] if isinstance(given, list) else [place]
+        return (
+            [(*place, index) for index in range(len(given))] if isinstance(given, list) else [place]
+        )
 
     def axes(self) -> dict[str, list[Tree]]:
         """Return the axes as the document gives them, whatever their values are."""
         matrix = _mapping(self.at("matrix"))
-        return {axis: _list(values) for axis, values in ({"backend": ["gloo"]} | matrix).items() if axis != "exclude"}
+        return {
+            axis: _list(values)
+            for axis, values in ({"backend": ["gloo"]} | matrix).items()
+            if axis != "exclude"
+        }
 
     def sizes(self) -> tuple[int, ...]:
         """Return the world sizes that occur in a cell, ascending."""
@@ -184,7 +202,13 @@ class Draft:
         return value_at(self.document.tree, path)
 
     def problem(
-        self, path: Path, message: str, *, at_key: bool = False, suggestion: str | None = None, kind: Kind = "error"
+        self,
+        path: Path,
+        message: str,
+        *,
+        at_key: bool = False,
+        suggestion: str | None = None,
+        kind: Kind = "error",
     ) -> Problem:
         """Build a problem at a place of the document, with what was found there."""
         value = self.at(*path)

@@ -12,10 +12,39 @@ from harness.scenario.lint.draft import Draft
 
 # Events about a rank, or its world, that its own process never emits: it cannot wait inside them.
 NOT_THE_RANKS_OWN = (
-    *("rank.started", "rank.stopped", "rank.continued", "rank.exited", "rank.error", "rank.state", "rank.stack"),
-    *("rank.measured", "rank.limited", "rank.crowded", "rank.covered", "rank.spoiled", "program.started"),
-    *("world.begin", "world.start", "world.signalled", "world.deadline", "world.stopped", "world.still"),
-    *("world.unproved", "world.survivors", "world.end", "gate.opened", "channel.closed", "harness.error"),
+    *(
+        "rank.started",
+        "rank.stopped",
+        "rank.continued",
+        "rank.exited",
+        "rank.error",
+        "rank.state",
+        "rank.stack",
+    ),
+    *(
+        "rank.measured",
+        "rank.limited",
+        "rank.crowded",
+        "rank.covered",
+        "rank.spoiled",
+        "program.started",
+    ),
+    *(
+        "world.begin",
+        "world.start",
+        "world.signalled",
+        "world.deadline",
+        "world.stopped",
+        "world.still",
+    ),
+    *(
+        "world.unproved",
+        "world.survivors",
+        "world.end",
+        "gate.opened",
+        "channel.closed",
+        "harness.error",
+    ),
     *("fault.planned", "fault.struck", "fault.undone", "hosts.made"),
     *("wire.struck", "wire.undone", "wire.counted", "wire.carried"),
 )
@@ -30,18 +59,26 @@ def strikes_at_an_event(draft: Draft) -> Iterator[Problem]:
         if at is None:
             continue
         if not is_name(at):
-            message = "is not an event a rank can emit: lower-case words joined by dots, like tokenizer.load.begin"
+            message = (
+                "is not an event a rank can emit: lower-case words joined by dots, like"
+                " tokenizer.load.begin"
+            )
             yield draft.problem(
-                ("faults", index, "at"), message, suggestion=at.lower() if is_name(at.lower()) else None
+                ("faults", index, "at"),
+                message,
+                suggestion=at.lower() if is_name(at.lower()) else None,
             )
         elif at in NOT_THE_RANKS_OWN:
             message = (
-                "is told about a rank, not by it, so nothing can wait there; name an event of the subject, or "
-                "rank.begin, which comes before the rank joins its group"
+                "is told about a rank, not by it, so nothing can wait there; name an event of the"
+                " subject, or rank.begin, which comes before the rank joins its group"
             )
             yield draft.problem(("faults", index, "at"), message)
         elif at in OF_THE_RUNTIME and draft.has("subject", "program"):
-            message = "is told by the runtime of a rank of Python, which a program lacks; name its own, such as ready"
+            message = (
+                "is told by the runtime of a rank of Python, which a program lacks; name its own,"
+                " such as ready"
+            )
             yield draft.problem(("faults", index, "at"), message)
 
 
@@ -59,7 +96,10 @@ def faults_do_not_meet(draft: Draft) -> Iterator[Problem]:
         places = [(rank, key, name, arm) for rank in ranks for name in names for arm in arms]
         met = next((first[place] for place in places if place in first), None)
         if met is not None:
-            message = f"meets the fault {met.id}, which {meeting} on the same rank; give them other ranks or places"
+            message = (
+                f"meets the fault {met.id}, which {meeting} on the same rank; give them other ranks"
+                " or places"
+            )
             yield draft.problem(("faults", index, key), message, at_key=True)
         for place in places:
             first.setdefault(place, fault)
@@ -69,20 +109,32 @@ def hubs_are_there(draft: Draft) -> Iterator[Problem]:
     """A fault of the hub needs one, a hub serves an input, and nobody else says where the hub is."""
     served = draft.at("hub", "serve")
     if isinstance(served, str) and served not in draft.names("inputs"):
-        message = "is not an input of this scenario; a hub serves a folder of repositories that is one"
-        yield draft.problem(("hub", "serve"), message, suggestion=closest(served, draft.names("inputs")))
+        message = (
+            "is not an input of this scenario; a hub serves a folder of repositories that is one"
+        )
+        yield draft.problem(
+            ("hub", "serve"), message, suggestion=closest(served, draft.names("inputs"))
+        )
     for index, fault in draft.faults.items():
         if fault.properties.needs_a_hub and not draft.has("hub"):
             message = "needs a hub that the scenario starts: add hub: {serve: INPUT}"
             yield draft.problem(("faults", index, "kind"), message)
     for index, check in draft.checks.items():
         if check.properties.needs_a_hub and not draft.has("hub"):
-            yield draft.problem(("checks", index, "kind"), "counts requests to a hub: add hub: {serve: INPUT}")
+            yield draft.problem(
+                ("checks", index, "kind"), "counts requests to a hub: add hub: {serve: INPUT}"
+            )
     for index, row in draft.measure.items():
         if row.probe in ("requests", "received") and not draft.has("hub"):
-            yield draft.problem(("measure", index, "probe"), "is told by a hub: add hub: {serve: INPUT}")
+            yield draft.problem(
+                ("measure", index, "probe"), "is told by a hub: add hub: {serve: INPUT}"
+            )
     paths: list[tuple[str | int, ...]] = [("world", "env")]
-    paths += [("faults", index, fault.place.key) for index, fault in draft.faults.items() if fault.variables]
+    paths += [
+        ("faults", index, fault.place.key)
+        for index, fault in draft.faults.items()
+        if fault.variables
+    ]
     for path in paths if draft.has("hub") else ():
         if draft.has(*path, "HF_ENDPOINT"):
             message = "is set by the scenario's hub; remove one of the two"
@@ -94,12 +146,14 @@ def claims_strike_both_arms(draft: Draft) -> Iterator[Problem]:
     for index, fault in draft.faults.items():
         if fault.arm is not None and draft.role == "claim":
             message = (
-                "strikes one arm only, and this is a claim: its control must fail for its code. Remove it, or make "
-                "this an upstream finding (role: upstream)"
+                "strikes one arm only, and this is a claim: its control must fail for its code."
+                " Remove it, or make this an upstream finding (role: upstream)"
             )
             yield draft.problem(("faults", index, "arm"), message, at_key=True)
         elif fault.arm == "control" and not draft.has("subject", "control"):
-            yield draft.problem(("faults", index, "arm"), "names the control, and there is none", at_key=True)
+            yield draft.problem(
+                ("faults", index, "arm"), "names the control, and there is none", at_key=True
+            )
 
 
 def hosts_have_what_they_need(draft: Draft) -> Iterator[Problem]:
@@ -107,13 +161,19 @@ def hosts_have_what_they_need(draft: Draft) -> Iterator[Problem]:
     matrix = draft.matrix
     if matrix is not None and matrix.hosts is not None and max(matrix.hosts) > 1:
         if draft.world is not None and draft.world.hosts > 1:
-            message = "is on how many machines of a hostfile ranks are, and world.hosts makes test hosts; keep one"
+            message = (
+                "is on how many machines of a hostfile ranks are, and world.hosts makes test hosts;"
+                " keep one"
+            )
             yield draft.problem(("matrix", "hosts"), message, at_key=True)
         for values in matrix.combinations():
             ranks = int(values["ranks"])
             hosts = int(values["hosts"])
             if ranks < hosts:
-                message = f"has cells of {ranks} ranks on {hosts} machines, one of which would have none; exclude them"
+                message = (
+                    f"has cells of {ranks} ranks on {hosts} machines, one of which would have none;"
+                    " exclude them"
+                )
                 yield draft.problem(("matrix", "hosts"), message, at_key=True)
                 break
     if draft.world is None or draft.world.hosts == 1:
@@ -121,7 +181,10 @@ def hosts_have_what_they_need(draft: Draft) -> Iterator[Problem]:
     placed = draft.world.placement
     sizes = draft.sizes()
     if isinstance(placed, tuple) and sizes and len(placed) < sizes[-1]:
-        message = f"has no host for rank {len(placed)} of a world of {sizes[-1]}; name the host of each rank"
+        message = (
+            f"has no host for rank {len(placed)} of a world of {sizes[-1]}; name the host of each"
+            " rank"
+        )
         yield draft.problem(("world", "placement"), message)
     yield from _hosts_without_ranks(draft)
     for index, fault in draft.faults.items():
@@ -142,7 +205,10 @@ def _hosts_without_ranks(draft: Draft) -> Iterator[Problem]:
     empty = [host for host in range(draft.world.hosts) if host not in placed]
     if placed and empty:
         # A note: a run that is narrowed to fewer ranks (--set matrix.ranks) has such hosts on purpose.
-        message = f"makes a host that no rank is on (host {empty[0]}); have at most as many hosts as ranks"
+        message = (
+            f"makes a host that no rank is on (host {empty[0]}); have at most as many hosts as"
+            " ranks"
+        )
         yield draft.problem(("world", "hosts"), message, kind="note")
 
 

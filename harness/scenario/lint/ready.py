@@ -26,7 +26,9 @@ def ready(draft: Draft) -> Iterator[Problem]:
     for key in ("use", "beside"):
         name = draft.at("subject", key)
         if isinstance(name, str) and name not in READY:
-            message = READY.reason(name) or f"is not a ready subject; there are {', '.join(READY.names)}"
+            message = (
+                READY.reason(name) or f"is not a ready subject; there are {', '.join(READY.names)}"
+            )
             yield draft.problem(("subject", key), message, suggestion=closest(name, READY.names))
     name = draft.at("subject", "use")
     if not isinstance(name, str) or (subject := READY.get(name)) is None:
@@ -43,12 +45,16 @@ def ready(draft: Draft) -> Iterator[Problem]:
 def is_of_the_ranks(draft: Draft, axis: str) -> bool:
     """Whether an axis says how the ranks go about it, which their reference need not be given."""
     subject = READY.get(str(draft.at("subject", "use")))
-    return subject is not None and axis in subject.arguments and subject.arguments[axis].of_the_ranks
+    return (
+        subject is not None and axis in subject.arguments and subject.arguments[axis].of_the_ranks
+    )
 
 
 def _no_own_code(draft: Draft) -> Iterator[Problem]:
     places: list[Path] = [("subject", "path")] if draft.has("subject", "path") else []
-    places += [(*arm, key) for arm in draft.arms().values() for key in OF_CODE if draft.has(*arm, key)]
+    places += [
+        (*arm, key) for arm in draft.arms().values() for key in OF_CODE if draft.has(*arm, key)
+    ]
     for place in places:
         message = (
             "is for code of your own: a ready subject is Rankproof's, the same in both arms. "
@@ -65,14 +71,16 @@ def _arguments(draft: Draft, subject: ReadySubject) -> Iterator[Problem]:
         (path, [path]) for arm in _stated(draft) for path in _each(draft, *arm, "with")
     ]
     places += [
-        (("matrix", axis), [("matrix", axis, number) for number in range(len(draft.axes()[axis]))]) for axis in axes
+        (("matrix", axis), [("matrix", axis, number) for number in range(len(draft.axes()[axis]))])
+        for axis in axes
     ]
     for place, values in places:
         name = str(place[-1])
         argument = subject.arguments.get(name)
         if argument is None:
             message = (
-                subject.lacks.get(name) or f"is not an argument of this ready subject; it takes {', '.join(known)}"
+                subject.lacks.get(name)
+                or f"is not an argument of this ready subject; it takes {', '.join(known)}"
             )
             yield draft.problem(place, message, at_key=True, suggestion=closest(name, known))
             continue
@@ -81,7 +89,9 @@ def _arguments(draft: Draft, subject: ReadySubject) -> Iterator[Problem]:
             if complaint := argument.complaint(value):
                 yield draft.problem(path, complaint, suggestion=closest(value, argument.choices))
             elif argument.names_an_input and value not in (inputs := draft.names("inputs")):
-                yield draft.problem(path, "is not an input of this scenario", suggestion=closest(value, inputs))
+                yield draft.problem(
+                    path, "is not an input of this scenario", suggestion=closest(value, inputs)
+                )
 
 
 def _together(draft: Draft, subject: ReadySubject) -> Iterator[Problem]:
@@ -94,7 +104,9 @@ def _together(draft: Draft, subject: ReadySubject) -> Iterator[Problem]:
         given = {name: draft.at(*arm, "with", name) for name in draft.names(*arm, "with")}
         for cell in draft.matrix.combinations():
             arguments: dict[str, object] = {**defaults, **given, **cell}
-            if any(argument.complaint(arguments[name]) for name, argument in subject.arguments.items()):
+            if any(
+                argument.complaint(arguments[name]) for name, argument in subject.arguments.items()
+            ):
                 continue  # said where it stands
             try:
                 with READY.guarded(str(draft.at("subject", "use"))):
@@ -117,7 +129,10 @@ def _asked_alike(draft: Draft, subject: ReadySubject) -> Iterator[Problem]:
     if last != own:
         return
     defaults = {name: argument.default for name, argument in subject.arguments.items()}
-    expected = {**defaults, **{name: draft.at(*own, "with", name) for name in draft.names(*own, "with")}}
+    expected = {
+        **defaults,
+        **{name: draft.at(*own, "with", name) for name in draft.names(*own, "with")},
+    }
     for arm in arms:
         given = {name: draft.at(*arm, "with", name) for name in draft.names(*arm, "with")}
         found = {**defaults, **given}
@@ -128,9 +143,12 @@ def _asked_alike(draft: Draft, subject: ReadySubject) -> Iterator[Problem]:
                 continue
             where = f"with.{name}" if name in given else f"with, which holds no {name}"
             message = (
-                f"is asked something else than the reference ({where}): it fails whatever its code does; ask alike"
+                f"is asked something else than the reference ({where}): it fails whatever its code"
+                " does; ask alike"
             )
-            yield draft.problem((*arm, "with", name) if name in given else arm, message, at_key=True)
+            yield draft.problem(
+                (*arm, "with", name) if name in given else arm, message, at_key=True
+            )
 
 
 def _plain(value: object) -> object:
@@ -142,7 +160,9 @@ def _stated(draft: Draft) -> list[Path]:
 
     And the reference, where it is the subject's own: it takes the same arguments.
     """
-    places = [place for name, place in draft.arms().items() if name != "control" or draft.has(*place)]
+    places = [
+        place for name, place in draft.arms().items() if name != "control" or draft.has(*place)
+    ]
     own: Path = ("subject", "reference")
     if isinstance(draft.at(*own), dict) and not draft.has(*own, "entry"):
         places.append(own)
@@ -157,7 +177,11 @@ def _inputs(draft: Draft, subject: ReadySubject) -> Iterator[Problem]:
     """An input that an arm reads because no argument names another one."""
     arms = _stated(draft)
     for name, argument in subject.arguments.items():
-        if argument.names_an_input and name not in draft.axes() and argument.default not in draft.names("inputs"):
+        if (
+            argument.names_an_input
+            and name not in draft.axes()
+            and argument.default not in draft.names("inputs")
+        ):
             for arm in arms:
                 if not draft.has(*arm, "with", name):
                     missing = f"holds no {argument.default}, which the {arm[-1]} reads"
@@ -189,7 +213,9 @@ def _events(draft: Draft, name: str, subject: ReadySubject) -> Iterator[Problem]
         if draft.has(*path, "value"):
             yield from _value(draft, (*path, "value"), name, subject)
     asked += [
-        (("faults", index, "at"), fault.at) for index, fault in draft.faults.items() if draft.has("faults", index, "at")
+        (("faults", index, "at"), fault.at)
+        for index, fault in draft.faults.items()
+        if draft.has("faults", index, "at")
     ]
     for path, event in asked:
         if event not in subject.emits and not event.startswith(OF_EVERY_RANK):
@@ -197,9 +223,15 @@ def _events(draft: Draft, name: str, subject: ReadySubject) -> Iterator[Problem]
             yield draft.problem(path, message, suggestion=closest(event, events))
     timed = [event.removesuffix(".begin") for event in events if event.endswith(".begin")]
     for index, row in draft.measure.items():
-        if row.event is not None and row.event not in timed and not row.event.startswith(OF_EVERY_RANK):
+        if (
+            row.event is not None
+            and row.event not in timed
+            and not row.event.startswith(OF_EVERY_RANK)
+        ):
             message = f"has no begin and end in {name}; it has those of {listed(timed)}"
-            yield draft.problem(("measure", index, "event"), message, suggestion=closest(row.event, timed))
+            yield draft.problem(
+                ("measure", index, "event"), message, suggestion=closest(row.event, timed)
+            )
 
 
 def _value(draft: Draft, path: Path, name: str, subject: ReadySubject) -> Iterator[Problem]:

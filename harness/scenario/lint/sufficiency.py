@@ -58,7 +58,9 @@ def control_trials_needed(share: Share, *, candidate: int, more_than: int = 0) -
     """
     parts = _parts(share)
     counts = range(more_than + 1, MOST + 1)
-    return next((n for n in counts if _is_significant(n, _at_least(parts, n), candidate=candidate)), None)
+    return next(
+        (n for n in counts if _is_significant(n, _at_least(parts, n), candidate=candidate)), None
+    )
 
 
 def _parts(share: Share) -> tuple[int, int]:
@@ -92,7 +94,8 @@ def enough_candidate_trials(draft: Draft) -> Iterator[Problem]:
     if count < needed:
         bound = clean_bound(count, confidence=accept.confidence)
         message = (
-            f"cannot PASS: {count} clean trials bound the failure rate by {bound:.1%}; accept needs {needed} trials"
+            f"cannot PASS: {count} clean trials bound the failure rate by {bound:.1%}; accept needs"
+            f" {needed} trials"
         )
         yield draft.problem(("trials", "candidate"), message, kind="note")
 
@@ -107,12 +110,22 @@ def enough_control_trials(draft: Draft) -> Iterator[Problem]:
     if _is_significant(control, failures(share, control), candidate=candidate):
         return
     path = (*MUST_FAIL, "share") if not share.every else ("trials", "control")
-    if not share.every and draft.role != "self-test" and not _is_significant(control, control, candidate=candidate):
+    if (
+        not share.every
+        and draft.role != "self-test"
+        and not _is_significant(control, control, candidate=candidate)
+    ):
         message = f"cannot be shown: even {control} failures in {control} trials could be chance"
-        yield draft.problem(path, f"{message} beside {candidate} trials of the candidate; raise trials.control")
+        yield draft.problem(
+            path, f"{message} beside {candidate} trials of the candidate; raise trials.control"
+        )
     elif _is_to_pass(draft) or draft.role == "upstream":
         enough = control_trials_needed(share, candidate=candidate, more_than=control)
-        needs = f"needs {enough} trials of the control" if enough else "needs more trials of the candidate"
+        needs = (
+            f"needs {enough} trials of the control"
+            if enough
+            else "needs more trials of the candidate"
+        )
         purpose = f"to be told from chance (Fisher's one-sided p below {SIGNIFICANT})"
         yield draft.problem(path, f"{needs} {purpose}, trials.control is {control}", kind="note")
 

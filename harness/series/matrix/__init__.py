@@ -44,23 +44,34 @@ class Matrix(Series[MatrixFacts, MatrixRecord]):
     def other_plan(self, facts: MatrixFacts) -> str:
         try:
             planned = plan.planned(
-                only=facts.only, backends=facts.backends, sample=facts.sample, seeds=facts.seeds, seed=facts.seed
+                only=facts.only,
+                backends=facts.backends,
+                sample=facts.sample,
+                seeds=facts.seeds,
+                seed=facts.seed,
             )
         except Nothing as error:
             return f"this version cannot plan such a matrix: {error}"
         ours = {part.name: part for part in planned["parts"]}
         theirs = {part.name: part for part in facts.parts}
         other = [name for name in ours if name in theirs and ours[name] != theirs[name]]
-        other += [name for name, digest in planned["subjects"].items() if facts.subject_of(name) not in (None, digest)]
+        other += [
+            name
+            for name, digest in planned["subjects"].items()
+            if facts.subject_of(name) not in (None, digest)
+        ]
         other += [STANDARD] if planned["subject"] != facts.subject else []
         differences = {
             "it lacks": sorted(ours.keys() - theirs.keys()),
             "it has beside": sorted(theirs.keys() - ours.keys()),
             "it asks otherwise of": other,
-            "it says otherwise": [words for key, words in LEFT_OUT.items() if planned[key] != getattr(facts, key)],
+            "it says otherwise": [
+                words for key, words in LEFT_OUT.items() if planned[key] != getattr(facts, key)
+            ],
         }
         return "; ".join(
-            f"{what} {', '.join(names[:3])}{f' and {len(names) - 3} more' if len(names) > 3 else ''}"
+            f"{what}"
+            f" {', '.join(names[:3])}{f' and {len(names) - 3} more' if len(names) > 3 else ''}"
             for what, names in differences.items()
             if names
         )

@@ -105,21 +105,42 @@ class Case:
     def scenario(self, backend: str, *, trials: int, seed: str) -> bytes:
         """The scenario of one part: ordinary YAML, the same bytes everywhere."""
         ground = self.ground
-        fault = {"id": STRUCK, "kind": self.kind, "ranks": _ranks(self.struck), **self._of(backend, "options")}
+        fault = {
+            "id": STRUCK,
+            "kind": self.kind,
+            "ranks": _ranks(self.struck),
+            **self._of(backend, "options"),
+        }
         if KINDS[self.kind].properties.needs_a_gate or self.at is not None:
             fault["at"] = self.at or ground.at
         given = {**ground.arguments, **self.arguments}
         if self.is_masked:
             what = f"do all ranks end with what they must have, although {self.kind} strikes them?"
-            control = {"with": {**given, **ground.broken}, "must_fail": {"check": "as-expected", "ranks": "every"}}
+            control = {
+                "with": {**given, **ground.broken},
+                "must_fail": {"check": "as-expected", "ranks": "every"},
+            }
         else:
-            what = f"is {self.kind} seen by the checks that have to see it, on the ranks that it reaches, by its name?"
+            what = (
+                f"is {self.kind} seen by the checks that have to see it, on the ranks that it"
+                " reaches, by its name?"
+            )
             if not self.defect:
                 fault["arm"] = "control"
-            control = {"with": {**given, **self.defect}, "must_fail": dict(self._must_fail(backend))}
-        subject = {"entry": f"{ground.module}:{ground.function}", "candidate": {"with": given}, "control": control}
+            control = {
+                "with": {**given, **self.defect},
+                "must_fail": dict(self._must_fail(backend)),
+            }
+        subject = {
+            "entry": f"{ground.module}:{ground.function}",
+            "candidate": {"with": given},
+            "control": control,
+        }
         if ground.reference:
-            subject["reference"] = {"entry": f"{ground.module}:{ground.reference}", "with": {"backend": backend}}
+            subject["reference"] = {
+                "entry": f"{ground.module}:{ground.reference}",
+                "with": {"backend": backend},
+            }
         tree = {
             "schema": 1,
             "id": f"matrix-{self.name}-{backend}",
@@ -131,7 +152,11 @@ class Case:
             "matrix": {"ranks": [ground.ranks], "backend": [backend]},
             **{key: value for key, value in ground.extra.items() if key != "world"},
             **ground.by_backend.get(backend, {}),
-            "world": {"deadline": DEADLINE, "after_failure": AFTER_FAILURE, **ground.extra.get("world", {})},
+            "world": {
+                "deadline": DEADLINE,
+                "after_failure": AFTER_FAILURE,
+                **ground.extra.get("world", {}),
+            },
             "seed": seed,
             "trials": {
                 "candidate": trials,
@@ -142,7 +167,9 @@ class Case:
             "faults": [fault],
             "checks": [{"id": name, **options} for name, options in ground.checks.items()],
         }
-        return yaml.dump(tree, Dumper=_Plain, sort_keys=False, allow_unicode=True, width=110).encode()
+        return yaml.dump(
+            tree, Dumper=_Plain, sort_keys=False, allow_unicode=True, width=110
+        ).encode()
 
     def _must_fail(self, backend: str) -> Mapping[str, Any]:
         given = self._of(backend, "must_fail")

@@ -56,7 +56,9 @@ def _storage(kind: str, message: str, **options: object) -> Case:
 SAID = {"in-step": ", rank 1 ", "correct": "what rank 1 gave"}
 
 
-def _call(kind: str, *, sees: Sees | None = None, must_fail: Mapping[str, Any] | None = None, **more: Any) -> Case:
+def _call(
+    kind: str, *, sees: Sees | None = None, must_fail: Mapping[str, Any] | None = None, **more: Any
+) -> Case:
     """A fault of the second sum that rank 1 makes."""
     calls = {"gloo": "all_reduce", "mlx-ring": "all_sum"}
     options = {backend: {"operation": calls[backend], "nth": 2} for backend in calls}
@@ -68,7 +70,8 @@ def _call(kind: str, *, sees: Sees | None = None, must_fail: Mapping[str, Any] |
         says={name: text for name, text in SAID.items() if sees and name in sees},
         must_fail=must_fail or {},
         by_backend={
-            backend: {"options": options[backend], **more.get(backend.replace("-", "_"), {})} for backend in calls
+            backend: {"options": options[backend], **more.get(backend.replace("-", "_"), {})}
+            for backend in calls
         },
         backends=more.get("backends", (GLOO, RING)),
         why_not=more.get("why_not", ""),
@@ -90,7 +93,10 @@ def _taken(defect: str, sees: Sees, *, says: str, ground: Ground = SURVIVE) -> C
 def _split(kind: str, *, nth: int, sees: Sees) -> Case:
     """A fault of a sum of the logits, of which rank 1 has a part."""
     calls = {"gloo": "all_reduce", "mlx-ring": "all_sum"}
-    said = {"same-model": "DIVERGENT: prefill logits", "takes-part": "the logits of rank 0 did not move"}
+    said = {
+        "same-model": "DIVERGENT: prefill logits",
+        "takes-part": "the logits of rank 0 did not move",
+    }
     return Case(
         kind=kind,
         variant="model",
@@ -98,7 +104,9 @@ def _split(kind: str, *, nth: int, sees: Sees) -> Case:
         at="loaded",
         sees=sees,
         says={name: text for name, text in said.items() if name in sees},
-        by_backend={backend: {"options": {"operation": call, "nth": nth}} for backend, call in calls.items()},
+        by_backend={
+            backend: {"options": {"operation": call, "nth": nth}} for backend, call in calls.items()
+        },
     )
 
 
@@ -108,8 +116,18 @@ CASES: tuple[Case, ...] = (
     Case(kind="pause", ground=EXCHANGE, options={"for": "200ms"}),
     Case(kind="delay", ground=EXCHANGE, options={"for": "200ms"}),
     Case(kind="start-late", ground=EXCHANGE, options={"for": "200ms"}),
-    Case(kind="start-order", ground=EXCHANGE, struck="every", options={"order": "reversed", "gap": "50ms"}),
-    Case(kind="starve", ground=EXCHANGE, options={"for": "300ms", "burners": 4}, arguments={"work": 0.05}),
+    Case(
+        kind="start-order",
+        ground=EXCHANGE,
+        struck="every",
+        options={"order": "reversed", "gap": "50ms"},
+    ),
+    Case(
+        kind="starve",
+        ground=EXCHANGE,
+        options={"for": "300ms", "burners": 4},
+        arguments={"work": 0.05},
+    ),
     # Ranks compare no moments of two clocks.
     Case(kind="monotonic-skew", ground=EXCHANGE, options={"by": "5min"}),
     Case(kind="latency", ground=HOSTS, options={"by": "5ms", "jitter": "5ms"}),
@@ -143,7 +161,12 @@ CASES: tuple[Case, ...] = (
         at="subject.begin",
         sees={"same-result": [1]},
     ),
-    Case(kind="env", ground=RUNTIME, options={"set": {"SHARD_LAYOUT": "another"}}, sees={"same-environment": [1]}),
+    Case(
+        kind="env",
+        ground=RUNTIME,
+        options={"set": {"SHARD_LAYOUT": "another"}},
+        sees={"same-environment": [1]},
+    ),
     Case(
         kind="clock-skew",
         ground=RUNTIME,
@@ -194,7 +217,14 @@ CASES: tuple[Case, ...] = (
         sees=ENDED,
         must_fail={"error": "MemoryError", "message": "no memory left"},
     ),
-    Case(kind="exit", ground=EXCHANGE, at="round", options={"code": 3}, sees=ENDED, must_fail={"code": 3}),
+    Case(
+        kind="exit",
+        ground=EXCHANGE,
+        at="round",
+        options={"code": 3},
+        sees=ENDED,
+        must_fail={"code": 3},
+    ),
     Case(
         kind="hub",
         ground=FETCH,
@@ -227,13 +257,20 @@ CASES: tuple[Case, ...] = (
         ground=HOSTS,
         # The operation in the head of gloo's messages; the heads alone, of 48 bytes, announce what nobody waits for.
         options={"byte": 8, "least": 49, "way": "out", "to": [2]},
-        must_fail={"hang": {"function": "gather", "spins": True}, "ranks": "every", "within": "20s"},
+        must_fail={
+            "hang": {"function": "gather", "spins": True},
+            "ranks": "every",
+            "within": "20s",
+        },
         by_backend={
             # The ring's messages have no head: what is flipped is the length that the standard group sends first.
             "mlx-ring": {
                 "options": {"byte": 0, "way": "out"},
                 "sees": {"struck-finishes": [1]},
-                "must_fail": {"error": "MemoryError", "source": "found: list[bytes] = context.group.all_gather(mine)"},
+                "must_fail": {
+                    "error": "MemoryError",
+                    "source": "found: list[bytes] = context.group.all_gather(mine)",
+                },
             }
         },
     ),
@@ -255,7 +292,11 @@ CASES: tuple[Case, ...] = (
         ground=FETCH_AGAIN,
         struck="every",
         effect="silent",  # the file is right: only the hub's log shows that it was asked for twice
-        options={"role": ["tokenizer_config.json"], "answer": {"kind": "error"}, "when": {"times": 1}},
+        options={
+            "role": ["tokenizer_config.json"],
+            "answer": {"kind": "error"},
+            "when": {"times": 1},
+        },
         sees={"asked": "every"},
         says={"asked": "2 requests, at most 1 are allowed"},
     ),
@@ -296,7 +337,12 @@ CASES: tuple[Case, ...] = (
     _call("lost-contribution"),
     _call("doubled-contribution"),
     _call("stale-payload", variant="coded", ground=CODED, sees=DAMAGED),
-    _call("swapped-halves", variant="coded", ground=CODED, sees={"correct": "every", "intact": "every"}),
+    _call(
+        "swapped-halves",
+        variant="coded",
+        ground=CODED,
+        sees={"correct": "every", "intact": "every"},
+    ),
     _call("lost-contribution", variant="coded", ground=CODED, sees=DAMAGED),
     _call("doubled-contribution", variant="coded", ground=CODED, sees=DAMAGED),
     Case(
@@ -311,7 +357,13 @@ CASES: tuple[Case, ...] = (
     _call("other-shape", sees={"in-step": [1]}, mlx_ring={"must_fail": IN_ADD}),
     _call("skip-call", sees={"in-step": [1]}, must_fail=IN_ADD),
     _call("repeat-call", sees={"in-step": [1]}, must_fail=IN_ADD),
-    _call("reorder-calls", sees={"in-step": [1]}, must_fail=IN_ADD, backends=(GLOO,), why_not="MLX runs calls later"),
+    _call(
+        "reorder-calls",
+        sees={"in-step": [1]},
+        must_fail=IN_ADD,
+        backends=(GLOO,),
+        why_not="MLX runs calls later",
+    ),
     # Stopping: nobody gets on, and the report names the line at which all of them wait.
     Case(kind="partition", ground=HOSTS, at="round", must_fail=IN_GATHER),
     Case(kind="half-open", ground=HOSTS, at="round", options={"way": "in"}, must_fail=IN_GATHER),

@@ -136,13 +136,21 @@ def unlike(part: MatrixPart, scenario: Scenario) -> str:
     if part.struck != struck:
         return f"the ranks that are struck: {part.struck}, and {struck} there"
     if part.masked:
-        return "a fault that is borne strikes both arms, and nothing sees it" if fault.arm or part.sees else ""
+        return (
+            "a fault that is borne strikes both arms, and nothing sees it"
+            if fault.arm or part.sees
+            else ""
+        )
     first = HANG if must_fail.hang is not None else str(must_fail.check)
     if next(iter(part.sees), None) != first or part.sees[first] != failing:
         return f"what has to see it, which begins with {first} on ranks {failing} there"
     if (HANG in part.sees) != (first == HANG) or part.sees.keys() - {HANG} - part.checks.keys():
         return "what has to see it, where a name is not one of its checks"
-    return "what a check has to say, where nothing sees it" if part.says.keys() - part.sees.keys() else ""
+    return (
+        "what a check has to say, where nothing sees it"
+        if part.says.keys() - part.sees.keys()
+        else ""
+    )
 
 
 def other_code(scenario: Scenario, listed: Listed, facts: MatrixFacts) -> str:
@@ -168,10 +176,16 @@ def flaw(facts: MatrixFacts) -> str:
             return f"two parts have one {what}: {name}"
     for (case, backend), parts in facts.cells().items():
         of_the_part = {"name", "trials", "seed", "scenario"}
-        if any(part.model_dump(exclude=of_the_part) != parts[0].model_dump(exclude=of_the_part) for part in parts):
+        if any(
+            part.model_dump(exclude=of_the_part) != parts[0].model_dump(exclude=of_the_part)
+            for part in parts
+        ):
             return f"the parts of {case} on {backend} do not ask the same"
         if len({part.seed for part in parts}) < len(parts):
             return f"two parts of {case} on {backend} have one seed"
         if (trials := sum(part.trials for part in parts)) != facts.seeds:
-            return f"{case} on {backend} has {trials} trials, and the matrix says {facts.seeds} of each cell"
+            return (
+                f"{case} on {backend} has {trials} trials, and the matrix says {facts.seeds} of"
+                " each cell"
+            )
     return ""

@@ -58,7 +58,12 @@ class Ground:
 _EXCHANGED: Mapping[str, Mapping[str, Any]] = {
     "as-expected": {"kind": "equal", "ranks": "every", "value": "exchanged.wrong", "to": []},
     "same-result": {"kind": "agree", "ranks": "every", "value": "exchanged.digest"},
-    "score-exact": {"kind": "equal", "ranks": "every", "value": "exchanged.score", "to": float(ROUNDS)},
+    "score-exact": {
+        "kind": "equal",
+        "ranks": "every",
+        "value": "exchanged.score",
+        "to": float(ROUNDS),
+    },
     "score-close": {
         "kind": "close",
         "ranks": "every",
@@ -67,9 +72,26 @@ _EXCHANGED: Mapping[str, Mapping[str, Any]] = {
         "atol": 0.5,
         "rtol": 0,
     },
-    "score-most": {"kind": "at-most", "ranks": "every", "value": "exchanged.score", "to": float(ROUNDS)},
-    "keeps-moving": {"kind": "progress", "ranks": "every", "event": "round", "counter": "number", "limit": "3s"},
-    "in-time": {"kind": "within", "ranks": "every", "event": "exchanged", "from": "work.begin", "limit": "3500ms"},
+    "score-most": {
+        "kind": "at-most",
+        "ranks": "every",
+        "value": "exchanged.score",
+        "to": float(ROUNDS),
+    },
+    "keeps-moving": {
+        "kind": "progress",
+        "ranks": "every",
+        "event": "round",
+        "counter": "number",
+        "limit": "3s",
+    },
+    "in-time": {
+        "kind": "within",
+        "ranks": "every",
+        "event": "exchanged",
+        "from": "work.begin",
+        "limit": "3500ms",
+    },
     "work-done": {"kind": "event", "ranks": "every", "event": "exchanged"},
     "in-step": {"kind": "ledger-agrees", "ranks": "every"},
     "struck-finishes": {"kind": "exit", "ranks": [1], "code": 0},
@@ -108,7 +130,9 @@ _DIGESTS = {
     "gloo": {"observe": ["collectives", "digests"]},
     "mlx-ring": {"observe": ["collectives", "eager-digests"]},
 }
-CODED = Ground(name="coded", function="code", arguments={"rounds": ROUNDS}, checks=_CODED, by_backend=_DIGESTS)
+CODED = Ground(
+    name="coded", function="code", arguments={"rounds": ROUNDS}, checks=_CODED, by_backend=_DIGESTS
+)
 CODED_ON_HOSTS = Ground(
     name="coded-on-hosts",
     function="code",
@@ -123,7 +147,11 @@ HOSTS = Ground(
     arguments={"rounds": ROUNDS},
     broken={"defect": "stale"},
     # A link may make it late: how late is not what is asked.
-    checks={name: options for name, options in _EXCHANGED.items() if name not in ("in-time", "keeps-moving")},
+    checks={
+        name: options
+        for name, options in _EXCHANGED.items()
+        if name not in ("in-time", "keeps-moving")
+    },
     extra={"observe": ["collectives"], "world": {"hosts": 3}},
 )
 RUNTIME = Ground(
@@ -159,7 +187,13 @@ FETCH = Ground(
     ranks=2,
     checks={
         "same-file": {"kind": "agree", "ranks": "every", "value": "read.digest"},
-        "asked": {"kind": "requests", "ranks": "every", "role": "tokenizer_config.json", "at_least": 1, "at_most": 1},
+        "asked": {
+            "kind": "requests",
+            "ranks": "every",
+            "role": "tokenizer_config.json",
+            "at_least": 1,
+            "at_most": 1,
+        },
         "all-finished": EVERY_FINISHED,
         "nobody-left": LEFT,
     },

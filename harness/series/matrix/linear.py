@@ -39,7 +39,11 @@ def checkpoint(head: Any) -> bytes:
     """The weights as a safetensors file."""
     content = content_of(head)
     about = {"dtype": "F32", "shape": [WIDTH, VOCABULARY], "data_offsets": [0, len(content)]}
-    return (DATA - 8).to_bytes(8, "little") + json.dumps({"head": about}).encode().ljust(DATA - 8) + content
+    return (
+        (DATA - 8).to_bytes(8, "little")
+        + json.dumps({"head": about}).encode().ljust(DATA - 8)
+        + content
+    )
 
 
 def whole(context: Any, *, backend: str) -> None:
@@ -50,7 +54,10 @@ def whole(context: Any, *, backend: str) -> None:
         backend: of the world that is compared with it.
     """
     library = library_of(backend)
-    head, states = drawn(library, "head", WIDTH, VOCABULARY), drawn(library, "states", PROMPT + STEPS, WIDTH)
+    head, states = (
+        drawn(library, "head", WIDTH, VOCABULARY),
+        drawn(library, "states", PROMPT + STEPS, WIDTH),
+    )
     context.keep("checkpoint", checkpoint(head))
     for number, parts in enumerate((1, 4, 8, 16)):
         size = WIDTH // parts
@@ -88,7 +95,9 @@ def score(context: Any) -> None:
     prefill = logits(0, PROMPT, half)
     decode = [logits(place, place + 1, half) for place in range(PROMPT, PROMPT + STEPS)]
     context.keep("prefill.logits.0", prefill)
-    context.keep("decode.logits.0", (library.cat if hasattr(library, "cat") else library.concatenate)(decode))
+    context.keep(
+        "decode.logits.0", (library.cat if hasattr(library, "cat") else library.concatenate)(decode)
+    )
     context.emit("generated", prompt=0, ids=[best(rows)[-1] for rows in (prefill, *decode)])
     for rank in range(context.size):
         if rank == context.rank:

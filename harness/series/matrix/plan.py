@@ -45,10 +45,15 @@ def chosen(*, only: Sequence[str], backends: Sequence[str], sample: bool) -> lis
         kind, single, _ = choice.partition("/")
         if kind not in faults.KINDS:
             hint = f"; did you mean {near}?" if (near := closest(kind, faults.KINDS.names)) else ""
-            raise Nothing(f"--only {choice}: {kind} is not a kind of fault{hint} `rankproof faults` lists them")
+            raise Nothing(
+                f"--only {choice}: {kind} is not a kind of fault{hint} `rankproof faults` lists"
+                " them"
+            )
         choices = [case.choice for case in CASES if case.kind == kind]
         if single and choice not in choices:
-            raise Nothing(f"--only {choice}: is not a case of {kind}; there is {', '.join(choices) or 'none'}")
+            raise Nothing(
+                f"--only {choice}: is not a case of {kind}; there is {', '.join(choices) or 'none'}"
+            )
     for backend in backends:
         if backend not in BACKENDS:
             raise Nothing(f"--backend {backend}: the matrix is made on {' and '.join(BACKENDS)}")
@@ -62,7 +67,9 @@ def chosen(*, only: Sequence[str], backends: Sequence[str], sample: bool) -> lis
         and (not sample or (case.name, backend) in SENTINELS)
     ]
     if not cells:
-        raise Nothing("nothing is left of the matrix: no case has this kind on this backend, or is a sentinel")
+        raise Nothing(
+            "nothing is left of the matrix: no case has this kind on this backend, or is a sentinel"
+        )
     return cells
 
 
@@ -77,7 +84,9 @@ def parts(asked: Sequence[tuple[Case, str]], *, seeds: int, seed: str) -> list[M
 
 def case_of(part: MatrixPart) -> Case | None:
     """The case of a part in this version's catalogue; None where it has no such case."""
-    return next((case for case in CASES if case.name == part.case and part.backend in case.backends), None)
+    return next(
+        (case for case in CASES if case.name == part.case and part.backend in case.backends), None
+    )
 
 
 def subjects(planned: Sequence[MatrixPart]) -> dict[str, str]:
@@ -116,7 +125,9 @@ def unused(asked: Sequence[tuple[Case, str]]) -> list[str]:
     return kinds
 
 
-def planned(*, only: Sequence[str], backends: Sequence[str], sample: bool, seeds: int, seed: str) -> dict[str, Any]:
+def planned(
+    *, only: Sequence[str], backends: Sequence[str], sample: bool, seeds: int, seed: str
+) -> dict[str, Any]:
     """What this version makes of a question, as the facts of a matrix state it.
 
     Raises:
@@ -150,7 +161,9 @@ def _part(case: Case, backend: str, *, number: int, trials: int, seed: str) -> M
         seed=root,
         scenario=sha256(case.scenario(backend, trials=trials, seed=root)),
         masked=case.is_masked,
-        sees={} if case.is_masked else {name: ranks_of(ranks, size) for name, ranks in sees.items()},
+        sees=(
+            {} if case.is_masked else {name: ranks_of(ranks, size) for name, ranks in sees.items()}
+        ),
         says={} if case.is_masked else dict(case.says),
         checks={name: str(options["kind"]) for name, options in case.ground.checks.items()},
     )

@@ -119,7 +119,10 @@ def assemble(read: Read, names: Collection[str]) -> MatrixRecord:
         raise RecordError(f"{more[0]} is not a part of this matrix")
     if lost := sorted(planned - set(names)):
         raise RecordError(f"a part is missing: {lost[0]}")
-    cells = [_cell([(part, _part_record(part, read, facts)) for part in parts]) for parts in facts.cells().values()]
+    cells = [
+        _cell([(part, _part_record(part, read, facts)) for part in parts])
+        for parts in facts.cells().values()
+    ]
     return MatrixRecord(format=facts.format, facts=facts, verdict=_merged(cells), cells=cells)
 
 
@@ -152,7 +155,11 @@ def _cell(parts: Sequence[tuple[MatrixPart, Record]]) -> MatrixCell:
 
 
 def counted(
-    parts: Sequence[MatrixPart], *, struck: Sequence[Trial], clean: Sequence[Trial], broken: Sequence[Trial]
+    parts: Sequence[MatrixPart],
+    *,
+    struck: Sequence[Trial],
+    clean: Sequence[Trial],
+    broken: Sequence[Trial],
 ) -> MatrixCell:
     """Count the trials of one cell.
 
@@ -164,7 +171,11 @@ def counted(
     """
     first = parts[0]
     planned = sum(part.trials for part in parts)
-    proved = [trial for trial in struck if trial.strikes and all(strike.proved for strike in trial.strikes)]
+    proved = [
+        trial
+        for trial in struck
+        if trial.strikes and all(strike.proved for strike in trial.strikes)
+    ]
     alarms = [trial for trial in clean if trial.outcome != "pass"]
     right = [trial for trial in proved if _is_right(first, trial)]
     unmade = max(planned - len(struck), 0 if first.masked else planned - len(clean))
@@ -182,7 +193,9 @@ def counted(
         detected=sum(trial.outcome == "fail" for trial in proved),
         named=0 if first.masked else len(right),
         tolerated=len(right) if first.masked else 0,
-        bound=round(lower_bound(len(right), len(struck), confidence=CONFIDENCE), 6) if struck else 0.0,
+        bound=(
+            round(lower_bound(len(right), len(struck), confidence=CONFIDENCE), 6) if struck else 0.0
+        ),
         clean=len(clean),
         alarms=len(alarms),
         alarmed=dict(sorted(Counter(name for trial in alarms for name in _failed(trial)).items())),
@@ -193,7 +206,9 @@ def counted(
         lacking=_lacking(first, struck, alarms, broken, unmade=unmade),
     )
     verdict = _verdict(cell)
-    return cell.model_copy(update={"verdict": "INCONCLUSIVE" if unmade and verdict == "PASS" else verdict})
+    return cell.model_copy(
+        update={"verdict": "INCONCLUSIVE" if unmade and verdict == "PASS" else verdict}
+    )
 
 
 def _is_right(part: MatrixPart, trial: Trial) -> bool:
@@ -234,14 +249,22 @@ def _failed(trial: Trial) -> list[str]:
 
 
 def _lacking(
-    part: MatrixPart, struck: Sequence[Trial], alarms: Sequence[Trial], broken: Sequence[Trial], *, unmade: int
+    part: MatrixPart,
+    struck: Sequence[Trial],
+    alarms: Sequence[Trial],
+    broken: Sequence[Trial],
+    *,
+    unmade: int,
 ) -> list[str]:
     """What fell short, in words, the most frequent first."""
     reasons: Counter[str] = Counter({"planned, and not made": unmade} if unmade and struck else {})
     for trial in struck:
         lost = next((strike for strike in trial.strikes if not strike.proved), None)
         if lost is not None or not trial.strikes:
-            reasons[f"not proved: {lost.description if lost is not None else 'the fault did not strike'}"] += 1
+            reasons[
+                "not proved:"
+                f" {lost.description if lost is not None else 'the fault did not strike'}"
+            ] += 1
         elif not _is_right(part, trial):
             reasons[_short(part, trial)] += 1
     for trial in alarms:
@@ -270,7 +293,11 @@ def _short(part: MatrixPart, trial: Trial) -> str:
 def _what(trial: Trial) -> str:
     if trial.void is not None:
         return str(trial.void)
-    return "; ".join(f"{failure.check}: {failure.reasons[0]}" for failure in trial.failures[:1] if failure.reasons)
+    return "; ".join(
+        f"{failure.check}: {failure.reasons[0]}"
+        for failure in trial.failures[:1]
+        if failure.reasons
+    )
 
 
 def _verdict(cell: MatrixCell) -> Word:

@@ -72,9 +72,15 @@ def render(record: MatrixRecord, *, manifest_digest: str) -> bytes:
         title="Detection matrix",
         answer=Paragraph(Strong(record.verdict), ": ", Claim(_answer(record), (RECORD,))),
         files=(
-            (Claim("what was planned", (Evidence(FACTS),)), "cases, seeds, and what has to be seen of each"),
+            (
+                Claim("what was planned", (Evidence(FACTS),)),
+                "cases, seeds, and what has to be seen of each",
+            ),
             (Claim("the record", (RECORD,)), "every number above"),
-            (Verbatim(f"{FOLDER}/"), "for each case a bundle of a signed run: `rankproof verify` takes each"),
+            (
+                Verbatim(f"{FOLDER}/"),
+                "for each case a bundle of a signed run: `rankproof verify` takes each",
+            ),
         ),
         manifest_digest=manifest_digest,
     )
@@ -83,27 +89,40 @@ def render(record: MatrixRecord, *, manifest_digest: str) -> bytes:
 def _blocks(record: MatrixRecord) -> Iterator[Block]:
     yield BulletList(tuple(_first(record)))
     yield Note(
-        "A trial counts as injected when the fault was put into it, as proved when events show that it took effect, "
-        "as detected when a check failed, and as rightly named when every check that has to see it failed on exactly "
-        "the ranks it reached, by the stated error, signal, code or place, and nothing else was the cause. A masked "
-        "fault is tolerated when every check held although it is proved; that the same checks can fail there is shown "
-        'by a subject that is broken on purpose. "At least" is the lower bound of that share of all injected, at '
-        f"{CONFIDENCE:.0%} confidence. A false alarm is a check that failed in a trial without a fault. "
-        '"At most" is the upper bound of the share of false alarms. Where the effect says "with a defect", the fault '
-        "strikes the clean trials too, in which the subject takes it well: what has to be seen is the subject with a "
-        "defect, which takes it badly."
+        "A trial counts as injected when the fault was put into it, as proved when events show"
+        " that it took effect, as detected when a check failed, and as rightly named when every"
+        " check that has to see it failed on exactly the ranks it reached, by the stated error,"
+        " signal, code or place, and nothing else was the cause. A masked fault is tolerated when"
+        " every check held although it is proved; that the same checks can fail there is shown by"
+        ' a subject that is broken on purpose. "At least" is the lower bound of that share of all'
+        f" injected, at {CONFIDENCE:.0%} confidence. A false alarm is a check that failed in a"
+        ' trial without a fault. "At most" is the upper bound of the share of false alarms. Where'
+        ' the effect says "with a defect", the fault strikes the clean trials too, in which the'
+        " subject takes it well: what has to be seen is the subject with a defect, which takes it"
+        " badly."
     )
-    yield Figure(FIGURE, "Faults against the checks that have to see them, a square for each backend")
+    yield Figure(
+        FIGURE, "Faults against the checks that have to see them, a square for each backend"
+    )
     yield Heading(2, "Every fault")
-    yield Table(HEADER, tuple(_row(cell) for cell in record.cells), align=("left",) * 4 + ("right",) * 7 + ("left",))
+    yield Table(
+        HEADER,
+        tuple(_row(cell) for cell in record.cells),
+        align=("left",) * 4 + ("right",) * 7 + ("left",),
+    )
     yield Heading(2, "Trials without a fault")
     yield Table(
         ("backend", "clean trials", "false alarms", "at most"),
-        tuple(_clean(record, backend) for backend in dict.fromkeys(cell.backend for cell in record.cells)),
+        tuple(
+            _clean(record, backend)
+            for backend in dict.fromkeys(cell.backend for cell in record.cells)
+        ),
         align=("left", "right", "right", "right"),
     )
     yield from section("What fell short", _shortfalls(record))
-    yield from section("What this does not show", _unshown(record), "Nothing that this version knows of.")
+    yield from section(
+        "What this does not show", _unshown(record), "Nothing that this version knows of."
+    )
     yield Heading(2, "How it was made")
     yield Table(("what", "this matrix"), tuple(_rows(record)))
 
@@ -114,10 +133,15 @@ def _answer(record: MatrixRecord) -> str:
     trials = sum(cell.injected for cell in ran)
     clean = sum(cell.clean for cell in ran)
     alarms = sum(cell.alarms for cell in ran)
-    skipped = f", {len(record.cells) - len(ran)} could not run here" if len(ran) < len(record.cells) else ""
+    skipped = (
+        f", {len(record.cells) - len(ran)} could not run here"
+        if len(ran) < len(record.cells)
+        else ""
+    )
     return (
-        f"{right} of {plural(len(ran), 'cell')} came out right in all of their trials{skipped}; "
-        f"{plural(trials, 'fault')} injected, {plural(alarms, 'false alarm')} in {plural(clean, 'clean trial')}."
+        f"{right} of {plural(len(ran), 'cell')} came out right in all of their trials{skipped};"
+        f" {plural(trials, 'fault')} injected, {plural(alarms, 'false alarm')} in"
+        f" {plural(clean, 'clean trial')}."
     )
 
 
@@ -149,10 +173,13 @@ def _limits(facts: MatrixFacts) -> str:
 
 def _listed(cells: Sequence[MatrixCell]) -> str:
     names = [
-        f"{cell.case} on {cell.backend}" + (f" ({cell.right} of {cell.injected})" if cell.injected else "")
+        f"{cell.case} on {cell.backend}"
+        + (f" ({cell.right} of {cell.injected})" if cell.injected else "")
         for cell in cells
     ]
-    return ", ".join(names[:MOST_NAMES]) + (f", and {len(names) - MOST_NAMES} more" if len(names) > MOST_NAMES else "")
+    return ", ".join(names[:MOST_NAMES]) + (
+        f", and {len(names) - MOST_NAMES} more" if len(names) > MOST_NAMES else ""
+    )
 
 
 def _row(cell: MatrixCell) -> tuple[Part, ...]:
@@ -160,7 +187,8 @@ def _row(cell: MatrixCell) -> tuple[Part, ...]:
     name = Claim(cell.case, evidence)
     by = (
         ", ".join(
-            f"{sight.check} ({numbered('rank', sight.ranks) if sight.ranks else 'the world'})" for sight in cell.sights
+            f"{sight.check} ({numbered('rank', sight.ranks) if sight.ranks else 'the world'})"
+            for sight in cell.sights
         )
         or "nothing: it is borne"
     )
@@ -214,12 +242,18 @@ def _unshown(record: MatrixRecord) -> list[Part]:
     ]
     items += [Foreign(f"{what}: {why}") for what, why in facts.without.items()]
     if facts.unused:
-        items.append(f"No case needs the checks {', '.join(facts.unused)}: nothing here shows that they can fail.")
+        items.append(
+            f"No case needs the checks {', '.join(facts.unused)}: nothing here shows that they can"
+            " fail."
+        )
     if facts.sample or facts.only or len(facts.backends) == 1:
         items.append("This is a part of the matrix: of what was left out nothing is shown.")
     rest = 1 - lower_bound(facts.seeds, facts.seeds, confidence=CONFIDENCE)
     seeds = plural(facts.seeds, "seed")
-    items.append(f"{seeds} of a cell: what is right in all of them may still go wrong in {rest:.1%} of trials.")
+    items.append(
+        f"{seeds} of a cell: what is right in all of them may still go wrong in {rest:.1%} of"
+        " trials."
+    )
     items.append("Each fault is tried on one small subject and by itself, never two at a time.")
     return items
 
@@ -237,7 +271,11 @@ def _rows(record: MatrixRecord) -> Iterator[tuple[Part, ...]]:
     }
     yield (
         "commit",
-        Verbatim(source.commit or "not known") if not tree[source.dirty] else f"{source.commit}{tree[source.dirty]}",
+        (
+            Verbatim(source.commit or "not known")
+            if not tree[source.dirty]
+            else f"{source.commit}{tree[source.dirty]}"
+        ),
     )
     yield "its own code", Verbatim(facts.code)
     yield "seeds of each cell", str(facts.seeds)
@@ -268,12 +306,22 @@ def draw(record: MatrixRecord) -> bytes:
         shapes.append(f"<text {place} {turned}>{name}</text>")
     for row, case in enumerate(cases):
         y = TOP + row * ROW
-        shapes += [svg.label(8, y + 11, case), svg.line(8, y + ROW - 2, width - 8, y + ROW - 2, svg.LINE, width=0.5)]
+        shapes += [
+            svg.label(8, y + 11, case),
+            svg.line(8, y + ROW - 2, width - 8, y + ROW - 2, svg.LINE, width=0.5),
+        ]
         for cell in [cell for cell in record.cells if cell.case == case]:
             for name, how, words in squares(cell):
-                x = LEFT + names.index(name) * COLUMN + 8 + backends.index(cell.backend) * (SQUARE + 4)
+                x = (
+                    LEFT
+                    + names.index(name) * COLUMN
+                    + 8
+                    + backends.index(cell.backend) * (SQUARE + 4)
+                )
                 shapes += _square(x, y, how, title=f"{case} on {cell.backend}, {name}: {words}")
-    return svg.picture(width, TOP + len(cases) * ROW + 8, "Faults against the checks that have to see them", shapes)
+    return svg.picture(
+        width, TOP + len(cases) * ROW + 8, "Faults against the checks that have to see them", shapes
+    )
 
 
 def squares(cell: MatrixCell) -> Iterator[tuple[str, str, str]]:

@@ -65,7 +65,8 @@ def reduce(context: Any, *, rounds: int = 4, defect: str = "") -> None:
         found = add(context, addends(context.rank, had))
         digest.update(repr(found).encode())
         expected = [
-            sum(column) for column in zip(*(addends(rank, number) for rank in range(context.size)), strict=True)
+            sum(column)
+            for column in zip(*(addends(rank, number) for rank in range(context.size)), strict=True)
         ]
         if found != expected:
             wrong.append(number)
@@ -179,7 +180,10 @@ def save(place: Path, data: bytes) -> None:
     held[:: mmap.PAGESIZE] = b"\1" * (len(held) // mmap.PAGESIZE)  # taken, and not only asked for
     held[: len(data)] = data
     with contextlib.ExitStack() as shards:
-        files = [shards.enter_context(place.with_suffix(f".{number}").open("wb")) for number in range(SHARDS)]
+        files = [
+            shards.enter_context(place.with_suffix(f".{number}").open("wb"))
+            for number in range(SHARDS)
+        ]
         files[0].write(memoryview(held)[: len(data)])
         files[0].flush()
         os.fsync(files[0].fileno())

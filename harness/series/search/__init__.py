@@ -6,7 +6,14 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 
 from harness.engines.models import digest
 from harness.series.search import plan, report
-from harness.series.search.record import FORMAT, PATH, SearchFacts, SearchPart, SearchRecord, assemble
+from harness.series.search.record import (
+    FORMAT,
+    PATH,
+    SearchFacts,
+    SearchPart,
+    SearchRecord,
+    assemble,
+)
 from harness.series.series import SCENARIO, Nothing, Origin, Part, Read, Series
 
 
@@ -38,11 +45,16 @@ class Search(Series[SearchFacts, SearchRecord]):
     def other_plan(self, facts: SearchFacts) -> str:
         try:
             arrays = any(part.arrays for part in facts.parts)
-            ours = {part.name: part for part in plan.parts(plan.chosen(list(facts.models)), arrays=arrays)}
+            ours = {
+                part.name: part
+                for part in plan.parts(plan.chosen(list(facts.models)), arrays=arrays)
+            }
         except Nothing as error:
             return f"this version cannot plan such a search: {error}"
         theirs = {part.name: part for part in facts.parts}
-        odd = sorted(name for name in ours.keys() | theirs.keys() if ours.get(name) != theirs.get(name))
+        odd = sorted(
+            name for name in ours.keys() | theirs.keys() if ours.get(name) != theirs.get(name)
+        )
         odd += ["the prompts"] if facts.prompts != plan.prompts() else []
         odd += ["the code of the ranks"] if facts.subject != plan.subject() else []
         return f"it asks otherwise of {', '.join(odd[:3])}" if odd else ""
@@ -50,7 +62,10 @@ class Search(Series[SearchFacts, SearchRecord]):
     def on_trust(self, facts: SearchFacts) -> str:
         if all(part.arrays for part in facts.parts):
             return ""
-        return "logits and weights are not in its evidence: how far they lie apart is as the signer says"
+        return (
+            "logits and weights are not in its evidence: how far they lie apart is as the signer"
+            " says"
+        )
 
 
 def facts_of(*, models: Sequence[str] = (), arrays: bool = True) -> Callable[[Origin], SearchFacts]:

@@ -82,7 +82,10 @@ def chosen(models: Sequence[str]) -> list[str]:
     for model in models:
         if model not in MODELS:
             hint = f"; did you mean {near}?" if (near := closest(model, list(MODELS))) else ""
-            raise Nothing(f"--model {model}: is not a model that is made here{hint} `rankproof models list` tells them")
+            raise Nothing(
+                f"--model {model}: is not a model that is made here{hint} `rankproof models list`"
+                " tells them"
+            )
     return list(dict.fromkeys(models)) or list(SPACE)
 
 
@@ -127,15 +130,20 @@ def scenario(part: SearchPart) -> bytes:
         }
     ]
     if not part.name.endswith(WHOLE):
-        cover: dict[str, Any] = {"id": "covers", "kind": "shards-cover", "ranks": "every", "against": "reference"}
+        cover: dict[str, Any] = {
+            "id": "covers",
+            "kind": "shards-cover",
+            "ranks": "every",
+            "against": "reference",
+        }
         checks.append(cover | {"replicated": REPLICATED[part.library]})
     tree = {
         "schema": 1,
         "id": f"search-{part.name}",
         "title": f"{part.model} by {part.library}: {', '.join(shardings)}",
         "question": (
-            f"Does {part.model} give the logits of the whole model, but for the noise of its own arithmetic, where it "
-            f"is shared as {', '.join(how)}?"
+            f"Does {part.model} give the logits of the whole model, but for the noise of its own"
+            f" arithmetic, where it is shared as {', '.join(how)}?"
         ),
         "role": "claim",
         "needs": {"memory": "4GiB"},
@@ -159,10 +167,19 @@ def scenario(part: SearchPart) -> bytes:
             "sharding": shardings,
             **({"exclude": others} if others else {}),
         },
-        "world": {"start": "warm", "deadline": "300s", **({} if part.arrays else {"artefacts": "0B"})},
+        "world": {
+            "start": "warm",
+            "deadline": "300s",
+            **({} if part.arrays else {"artefacts": "0B"}),
+        },
         "seed": SEED,
         # As few as tell the control from chance (5 and 2): a search is not about races.
-        "trials": {"candidate": TRIALS, "control": 2, "accept": {"failure_rate_below": "50%"}, "max_voids": 1},
+        "trials": {
+            "candidate": TRIALS,
+            "control": 2,
+            "accept": {"failure_rate_below": "50%"},
+            "max_voids": 1,
+        },
         "checks": [
             *checks,
             {"id": "all-finished", "kind": "exit", "ranks": "every", "code": 0},

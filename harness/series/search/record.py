@@ -26,7 +26,14 @@ NOT_INSTALLED = "not installed"
 
 Library = Literal["hf", "mlx"]
 Word = Literal["IDENTICAL", "EQUIVALENT", "DIVERGENT", "INCONCLUSIVE", "REFUSED", "SKIPPED"]
-WORDS: tuple[Word, ...] = ("IDENTICAL", "EQUIVALENT", "DIVERGENT", "INCONCLUSIVE", "REFUSED", "SKIPPED")
+WORDS: tuple[Word, ...] = (
+    "IDENTICAL",
+    "EQUIVALENT",
+    "DIVERGENT",
+    "INCONCLUSIVE",
+    "REFUSED",
+    "SKIPPED",
+)
 CHECK = "same-model"
 
 
@@ -134,11 +141,15 @@ def assemble(read: Read, names: Collection[str]) -> SearchRecord:
     if len(planned) != len(facts.parts):
         raise RecordError("two parts have one name")
     if odd := sorted(set(names) ^ planned ^ {PATH}):
-        raise RecordError(f"{odd[0]} is {'missing' if odd[0] in planned else 'not a part of this search'}")
+        raise RecordError(
+            f"{odd[0]} is {'missing' if odd[0] in planned else 'not a part of this search'}"
+        )
     cells: list[SearchCell] = []
     seconds = 0.0
     for part in facts.parts:
-        record = part_record(part, read(part.path), facts=facts, unlike=partial(_unlike, part, facts))
+        record = part_record(
+            part, read(part.path), facts=facts, unlike=partial(_unlike, part, facts)
+        )
         digests = {given.name: given.digest for given in record.run.inputs}
         if digests.get("model") != facts.models.get(part.model):
             raise RecordError(f"{part.path} is a run of another {part.model} than was planned")
@@ -168,8 +179,14 @@ def _unlike(part: SearchPart, facts: SearchFacts, scenario: Scenario, listed: Li
         "its steps": (facts.steps, candidate.get("max_new_tokens")),
         "its trials": (facts.trials, scenario.trials.candidate),
         "whether its evidence holds arrays": (None if part.arrays else 0, scenario.world.artefacts),
-        "how it is compared": (("equivalent", 2.0), (getattr(check, "kind", ""), getattr(check, "margin", 0.0))),
-        "what its control must fail": (CHECK, control.must_fail.check if control is not None else None),
+        "how it is compared": (
+            ("equivalent", 2.0),
+            (getattr(check, "kind", ""), getattr(check, "margin", 0.0)),
+        ),
+        "what its control must fail": (
+            CHECK,
+            control.must_fail.check if control is not None else None,
+        ),
     }
     for what, (ours, theirs) in said.items():
         if ours != theirs:
@@ -197,7 +214,9 @@ def _cells(part: SearchPart, record: Record) -> Iterator[SearchCell]:
     judged = {(cell.ranks, _sharding(cell)): cell for cell in record.judgement.cells}
     for asked in part.cells:
         if (cell := judged.pop((asked.ranks, asked.sharding), None)) is None:
-            raise RecordError(f"{part.path} has no cell of {asked.sharding} over {asked.ranks} ranks")
+            raise RecordError(
+                f"{part.path} has no cell of {asked.sharding} over {asked.ranks} ranks"
+            )
         word, why = _word(cell)
         yield SearchCell(
             model=part.model,
@@ -210,7 +229,9 @@ def _cells(part: SearchPart, record: Record) -> Iterator[SearchCell]:
             part=part.path,
         )
     if judged:
-        raise RecordError(f"{part.path} has the cell {next(iter(judged.values())).id}, which was not planned")
+        raise RecordError(
+            f"{part.path} has the cell {next(iter(judged.values())).id}, which was not planned"
+        )
 
 
 def _sharding(cell: CellVerdict) -> str:
@@ -225,8 +246,14 @@ def _word(cell: CellVerdict) -> tuple[Word, str]:
         refused = all(reason.code == SkipCode.CELL_MODEL for reason in cell.reasons)
         return ("REFUSED" if refused else "SKIPPED"), why
     tally = cell.candidate
-    if tally is not None and (failed := [trial for trial in tally.trials if trial.outcome == "fail"]):
-        reasons = [f"{failure.check}: {reason}" for failure in failed[0].failures for reason in failure.reasons[:1]]
+    if tally is not None and (
+        failed := [trial for trial in tally.trials if trial.outcome == "fail"]
+    ):
+        reasons = [
+            f"{failure.check}: {reason}"
+            for failure in failed[0].failures
+            for reason in failure.reasons[:1]
+        ]
         return "DIVERGENT", "; ".join(reasons)
     if cell.verdict != "PASS":
         return "INCONCLUSIVE", why

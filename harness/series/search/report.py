@@ -38,7 +38,10 @@ def render(record: SearchRecord, *, manifest_digest: str) -> bytes:
         files=(
             (Claim("what was planned", (Evidence(FACTS),)), "models, prompts, parts"),
             (Claim("the record", (RECORD,)), "every cell above"),
-            (Verbatim(f"{FOLDER}/"), "for each part a bundle of a signed run: `rankproof verify` takes each"),
+            (
+                Verbatim(f"{FOLDER}/"),
+                "for each part a bundle of a signed run: `rankproof verify` takes each",
+            ),
         ),
         manifest_digest=manifest_digest,
     )
@@ -50,17 +53,22 @@ def answer(record: SearchRecord) -> str:
     many = sum(cell.word in WALKED for cell in record.cells)
     rest = ", ".join(f"{count} {word}" for word, count in record.counts.items())
     what = f"{plural(divergent, 'cell')} DIVERGENT" if divergent else "No divergence was found"
-    return f"{what} in {plural(many, 'cell')} that were walked with {len(record.facts.prompts)} prompts each ({rest})."
+    return (
+        f"{what} in {plural(many, 'cell')} that were walked with {len(record.facts.prompts)}"
+        f" prompts each ({rest})."
+    )
 
 
 def _blocks(record: SearchRecord) -> Iterator[Block]:
     yield Note(
-        "A cell is a model, an engine with the way it shares the model, and a world size. Every prompt is read in "
-        "chunks, continued over the ranks with the tokens that the whole model chose, and its logits at every position "
-        "are compared with those of the whole model in a process of its own. What is allowed is measured: how far the "
-        "whole model's own logits move when it adds up the same sums in another order, twice that at most. In each "
-        "cell the same code failed with a defect: every chunk of a prompt but the first began a token too early. "
-        "`seen would be` names a defect of the whole model that was tried and lies beyond what is allowed."
+        "A cell is a model, an engine with the way it shares the model, and a world size. Every"
+        " prompt is read in chunks, continued over the ranks with the tokens that the whole model"
+        " chose, and its logits at every position are compared with those of the whole model in a"
+        " process of its own. What is allowed is measured: how far the whole model's own logits"
+        " move when it adds up the same sums in another order, twice that at most. In each cell the"
+        " same code failed with a defect: every chunk of a prompt but the first began a token too"
+        " early. `seen would be` names a defect of the whole model that was tried and lies beyond"
+        " what is allowed."
     )
     yield Heading(2, "The space")
     yield Table(("what", "this search"), tuple(_space(record)))
@@ -81,13 +89,19 @@ def _space(record: SearchRecord) -> Iterator[tuple[Part, ...]]:
     yield "rankproof", facts.rankproof
     yield "commit", Verbatim(facts.source.commit or "not known")
     yield "its own code", Verbatim(facts.code)
-    yield "releases", Foreign(", ".join(f"{name} {number}" for name, number in facts.versions.items()))
+    yield (
+        "releases",
+        Foreign(", ".join(f"{name} {number}" for name, number in facts.versions.items())),
+    )
     yield "models", Foreign(", ".join(facts.models))
     engines = dict.fromkeys(cell.engine for cell in record.cells)
     yield "engines", Foreign(", ".join(engines))
     lengths = [len(prompt) for prompt in facts.prompts if isinstance(prompt, list)]
     texts = len(facts.prompts) - len(lengths)
-    what = f"{plural(texts, 'text')}, and {plural(len(lengths), 'list')} of {min(lengths)} to {max(lengths)} tokens"
+    what = (
+        f"{plural(texts, 'text')}, and {plural(len(lengths), 'list')} of {min(lengths)} to"
+        f" {max(lengths)} tokens"
+    )
     how = f"{facts.chunk} tokens at a time, {facts.steps} generated after each"
     yield "prompts", f"{len(facts.prompts)} ({what}), {how}"
     yield "evidence", ARRAYS if all(part.arrays for part in facts.parts) else NO_ARRAYS
@@ -97,7 +111,13 @@ def _space(record: SearchRecord) -> Iterator[tuple[Part, ...]]:
 
 def _row(cell: SearchCell) -> tuple[Part, ...]:
     word: Part = cell.word if cell.word in ("IDENTICAL", "EQUIVALENT") else Strong(cell.word)
-    return cell.model, Verbatim(cell.engine), str(cell.ranks), Claim(word, (Evidence(cell.part),)), Foreign(cell.found)
+    return (
+        cell.model,
+        Verbatim(cell.engine),
+        str(cell.ranks),
+        Claim(word, (Evidence(cell.part),)),
+        Foreign(cell.found),
+    )
 
 
 def _in_words(title: str, cells: list[SearchCell]) -> Iterator[Block]:
@@ -108,15 +128,25 @@ def _in_words(title: str, cells: list[SearchCell]) -> Iterator[Block]:
     items: list[Part] = []
     for (model, engine, word, why), same in alike.items():
         worlds = " and ".join(plural(cell.ranks, "rank") for cell in same)
-        items.append(Claim(Foreign(f"{model}, {engine} over {worlds}: {word}: {why}"), (Evidence(same[0].part),)))
+        items.append(
+            Claim(
+                Foreign(f"{model}, {engine} over {worlds}: {word}: {why}"),
+                (Evidence(same[0].part),),
+            )
+        )
     return section(title, items)
 
 
 def _unshown(record: SearchRecord) -> Iterator[Part]:
-    yield "Other models: these are small ones with random weights, made here, in float32 on the CPU."
+    yield (
+        "Other models: these are small ones with random weights, made here, in float32 on the CPU."
+    )
     yield "Other prompts, longer ones, sampling, batches of several requests: none was tried."
     if not all(part.arrays for part in record.facts.parts):
-        yield "The logits themselves: how far they lie apart is what the machine that walked them says."
+        yield (
+            "The logits themselves: how far they lie apart is what the machine that walked them"
+            " says."
+        )
     yield f"Races: every cell was walked {plural(record.facts.trials, 'time')}."
     if len({cell.ranks for cell in record.cells}) < 4:
         worlds = listed([str(ranks) for ranks in sorted({cell.ranks for cell in record.cells})])

@@ -8,7 +8,16 @@ from itertools import zip_longest
 
 from harness.forms.text import plural, quoted
 from harness.tokenizer.comparison.identities import Difference, cut
-from harness.tokenizer.formats.form import BESIDE, ENCODER, NORMAL, TYPE_NAMES, UNUSED, USER_DEFINED, Form, plain
+from harness.tokenizer.formats.form import (
+    BESIDE,
+    ENCODER,
+    NORMAL,
+    TYPE_NAMES,
+    UNUSED,
+    USER_DEFINED,
+    Form,
+    plain,
+)
 from harness.tokenizer.formats.gguf import NEVER
 from harness.tokenizer.formats.ranks import BY_RANKS
 
@@ -29,7 +38,10 @@ def _encoder(first: Form, second: Form) -> Iterator[Difference]:
     a = first.parts
     b = second.parts
     if a["model"] != b["model"]:
-        yield _differs("model", f"the first is {a['model']} and the second {b['model']}: they share no algorithm")
+        yield _differs(
+            "model",
+            f"the first is {a['model']} and the second {b['model']}: they share no algorithm",
+        )
     yield from _tokens(first, second)
     if a["token types"] != b["token types"]:
         yield from _types(first, second)
@@ -48,7 +60,8 @@ def _encoder(first: Form, second: Form) -> Iterator[Difference]:
     for side, form in (("first", first), ("second", second)):
         if silent[side]:
             yield _undecided(
-                silent[side][0], f"the {side}, a {form.format} file, does not say: {', '.join(silent[side])}"
+                silent[side][0],
+                f"the {side}, a {form.format} file, does not say: {', '.join(silent[side])}",
             )
 
 
@@ -73,11 +86,14 @@ def _unequal(x: str, y: str) -> tuple[str, bool]:
         return f"{cut(x, _SHOWN)} in the first, {cut(y, _SHOWN)} in the second", False
     differing = [key for key in dict.fromkeys((*a, *b)) if a.get(key) != b.get(key)]
     clauses = [
-        f"{key}: {cut(str(a.get(key)), _SHOWN)} in the first, {cut(str(b.get(key)), _SHOWN)} in the second"
+        f"{key}: {cut(str(a.get(key)), _SHOWN)} in the first, {cut(str(b.get(key)), _SHOWN)} in the"
+        " second"
         for key in differing
     ]
     firsts = {a.get("a space first"), b.get("a space first")}
-    return "; ".join(clauses), "spaces collapse" in differing or (len(firsts) > 1 and NEVER in firsts)
+    return "; ".join(clauses), "spaces collapse" in differing or (
+        len(firsts) > 1 and NEVER in firsts
+    )
 
 
 def _tokens(first: Form, second: Form) -> Iterator[Difference]:
@@ -97,12 +113,17 @@ def _tokens(first: Form, second: Form) -> Iterator[Difference]:
         index = differing[0]
         more = f" (and {plural(len(differing) - 1, 'more id')})" if len(differing) > 1 else ""
         yield _differs(
-            "tokens", f"tokens: id {index} is {token(a[index])} in the first and {token(b[index])} in the second{more}"
+            "tokens",
+            f"tokens: id {index} is {token(a[index])} in the first and {token(b[index])} in the"
+            f" second{more}",
         )
     for side, form, others, fewer in (("first", first, a, len(b)), ("second", second, b, len(a))):
         if len(others) <= fewer:
             continue
-        more = f"tokens: the {side} has {len(others)} ids and the other {fewer}; id {fewer} is {token(others[fewer])}"
+        more = (
+            f"tokens: the {side} has {len(others)} ids and the other {fewer}; id {fewer} is"
+            f" {token(others[fewer])}"
+        )
         bare = (second if side == "first" else first).format == "tiktoken"
         if bare and NORMAL not in form.types[fewer:]:
             yield _undecided("tokens", f"{more}: a tiktoken file holds no special tokens")
@@ -125,7 +146,10 @@ def _types(first: Form, second: Form) -> Iterator[Difference]:
     meant = ": text can write it in one of them and not in the other"
     if {a[index], b[index]} == {NORMAL, USER_DEFINED}:
         meant = ": one of them finds it in text before anything else"
-    words = f"token types: id {index}, {token(texts[index])}, is {kinds[0]} in the first and {kinds[1]} in the second"
+    words = (
+        f"token types: id {index}, {token(texts[index])}, is {kinds[0]} in the first and {kinds[1]}"
+        " in the second"
+    )
     yield _differs("token types", f"{words}{more}{meant}")
 
 
@@ -142,7 +166,9 @@ def _order(first: Form, second: Form) -> Iterator[Difference]:
         yield from _scores(first, second)
     elif "ranks" in by:
         yield _undecided(
-            "merges", f"merges: the first goes by {by[0]}, the second by {by[1]}; whether ids are the same, parity says"
+            "merges",
+            f"merges: the first goes by {by[0]}, the second by {by[1]}; whether ids are the same,"
+            " parity says",
         )
     else:
         yield from _merges_of_scores(*((first, second) if by[0] == "merges" else (second, first)))
@@ -171,7 +197,8 @@ def _merges(a: list[bytes], b: list[bytes]) -> Iterator[Difference]:
     order = "" if only else "; the same ones in another order"
     yield _differs(
         "merges",
-        f"merges: {counts}rank {at} is {shown[0]} in the first and {shown[1]} in the second{''.join(only)}{order}",
+        f"merges: {counts}rank {at} is {shown[0]} in the first and {shown[1]} in the"
+        f" second{''.join(only)}{order}",
     )
 
 
@@ -182,7 +209,9 @@ def _scores(first: Form, second: Form) -> Iterator[Difference]:
     at = next((index for index in range(min(len(a), len(b))) if a[index] != b[index]), None)
     if at is not None:
         yield _differs(
-            "scores", f"scores: id {at}, {token(texts[at])}, has {a[at]:.9g} in the first and {b[at]:.9g} in the second"
+            "scores",
+            f"scores: id {at}, {token(texts[at])}, has {a[at]:.9g} in the first and {b[at]:.9g} in"
+            " the second",
         )
     elif len(a) == len(b):
         yield _differs("scores", "scores: they differ beyond what float32 holds")
@@ -190,7 +219,9 @@ def _scores(first: Form, second: Form) -> Iterator[Difference]:
 
 def _merges_of_scores(merged: Form, scored: Form) -> Iterator[Difference]:
     """One goes by merges and the other by scores: the merges must be those that the scores make, in their order."""
-    ids = {text: index for index, text in enumerate(scored.tokens()) if scored.types[index] == NORMAL}
+    ids = {
+        text: index for index, text in enumerate(scored.tokens()) if scored.types[index] == NORMAL
+    }
     listed = [tuple(merge.split(b" ", 1)) for merge in merged.merges()]
     scores = scored.scores()
     last = float("inf")
@@ -200,7 +231,9 @@ def _merges_of_scores(merged: Form, scored: Form) -> Iterator[Difference]:
             continue
         if scores[index] > last:
             yield _differs(
-                "merges", f"merges: rank {rank}, {pair(left + b' ' + right)}, comes after one whose score is lower"
+                "merges",
+                f"merges: rank {rank}, {pair(left + b' ' + right)}, comes after one whose score is"
+                " lower",
             )
             return
         last = scores[index]
@@ -212,13 +245,16 @@ def _merges_of_scores(merged: Form, scored: Form) -> Iterator[Difference]:
             right = characters[place:].encode()
             if left in ids and right in ids and (left, right) not in there:
                 yield _differs(
-                    "merges", f"merges: {pair(left + b' ' + right)} is missing, and the scores of the other make it"
+                    "merges",
+                    f"merges: {pair(left + b' ' + right)} is missing, and the scores of the other"
+                    " make it",
                 )
                 return
     yield _undecided(
         "merges",
-        "merges: one goes by merges and the other by scores; the merges are those that the scores make, in their "
-        "order. Where two pairs overlap they can still choose otherwise: parity says",
+        "merges: one goes by merges and the other by scores; the merges are those that the scores"
+        " make, in their order. Where two pairs overlap they can still choose otherwise: parity"
+        " says",
     )
 
 
@@ -230,10 +266,16 @@ def _beside(first: Form, second: Form) -> Iterator[Difference]:
             continue
         if x is None or y is None:
             side, said = ("second", y) if x is None else ("first", x)
-            words = f"{part}: {_named(part, str(said), first if y is None else second)}, says the {side} alone"
+            words = (
+                f"{part}: {_named(part, str(said), first if y is None else second)}, says the"
+                f" {side} alone"
+            )
             yield Difference(part=part, words=words, semantic=True, sort="remark")
             continue
-        words = f"{part}: {_named(part, x, first)} in the first, {_named(part, y, second)} in the second"
+        words = (
+            f"{part}: {_named(part, x, first)} in the first, {_named(part, y, second)} in the"
+            " second"
+        )
         if part == "chat templates":
             a = json.loads(x)
             b = json.loads(y)
@@ -254,14 +296,18 @@ def _remarks(first: Form, second: Form) -> Iterator[Difference]:
     if first.padding != second.padding:
         yield Difference(
             part="padding",
-            words=f"padding: {first.padding} unused ids at the end of the first, "
-            f"{second.padding} at the end of the second",
+            words=(
+                f"padding: {first.padding} unused ids at the end of the first, "
+                f"{second.padding} at the end of the second"
+            ),
             semantic=False,
             sort="remark",
         )
     for side, form in (("first", first), ("second", second)):
         for remark in form.remarks:
-            yield Difference(part="remark", words=f"of the {side}: {remark}", semantic=False, sort="remark")
+            yield Difference(
+                part="remark", words=f"of the {side}: {remark}", semantic=False, sort="remark"
+            )
 
 
 def token(text: bytes) -> str:

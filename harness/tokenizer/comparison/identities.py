@@ -39,7 +39,9 @@ class Example:
     second: str
 
 
-def search(first: ComparedTokenizer, second: ComparedTokenizer, candidates: Iterable[str]) -> Example | None:
+def search(
+    first: ComparedTokenizer, second: ComparedTokenizer, candidates: Iterable[str]
+) -> Example | None:
     """The shortest of the candidates and the fixed texts that the two sides encode differently.
 
     Where no single text does, pairs of texts are tried. Sides that are not at hand are known by their probe ids only.
@@ -73,7 +75,9 @@ def search_decoded(first: ComparedTokenizer, second: ComparedTokenizer) -> Examp
 
 def brief(value: Any) -> str:
     """Ids or a text on one line, cut where it is long."""
-    text = value if isinstance(value, str) and value.startswith("error: ") else canonical_json(value)
+    text = (
+        value if isinstance(value, str) and value.startswith("error: ") else canonical_json(value)
+    )
     return cut(text)
 
 
@@ -85,7 +89,12 @@ def cut(text: str, most: int = SHOWN) -> str:
 def token_texts(tokens: Iterable[str]) -> Iterator[str]:
     """Texts that may make a side use these tokens: as decoded, and as they are, alone and in a sentence."""
     for token in tokens:
-        plain = token.replace(METASPACE, " ").replace(BYTE_LEVEL_SPACE, " ").removeprefix("##").removesuffix("</w>")
+        plain = (
+            token.replace(METASPACE, " ")
+            .replace(BYTE_LEVEL_SPACE, " ")
+            .removeprefix("##")
+            .removesuffix("</w>")
+        )
         texts = dict.fromkeys((text_of(token), plain, token, plain.strip(), f"{token}</w>"))
         for text in filter(None, texts):
             yield text
@@ -103,14 +112,28 @@ def merge_texts(merges: Iterable[tuple[str, str]]) -> Iterator[str]:
             for length in (3, 4, 2):
                 for order in permutations(halves, min(length, len(halves))):
                     text = "".join(order)
-                    yield from (text_of(text), text.replace(METASPACE, " ").replace(BYTE_LEVEL_SPACE, " "))
+                    yield from (
+                        text_of(text),
+                        text.replace(METASPACE, " ").replace(BYTE_LEVEL_SPACE, " "),
+                    )
 
 
 def added_texts(contents: Iterable[str]) -> Iterator[str]:
     """Texts in which the flags of an added token matter."""
     for content in contents:
-        for text in dict.fromkeys((content, content.upper(), content.lower(), content.swapcase(), f"{content}é")):
-            yield from (text, f"a{text}b", f"a {text} b", f"a  {text}  b", f" {text}", f"{text} ", f"{text}a", text * 2)
+        for text in dict.fromkeys(
+            (content, content.upper(), content.lower(), content.swapcase(), f"{content}é")
+        ):
+            yield from (
+                text,
+                f"a{text}b",
+                f"a {text} b",
+                f"a  {text}  b",
+                f" {text}",
+                f"{text} ",
+                f"{text}a",
+                text * 2,
+            )
             yield from (f"a_{text}", f"{text}\n", f"\u00e9{text}\u0301")
         yield from (content[:-1], content.strip(), content.replace(" ", "  "))
 
@@ -195,9 +218,10 @@ def compare_identities(first: ComparedTokenizer, second: ComparedTokenizer) -> l
         return _fingerprints(a, b)
     if a["scope"] != b["scope"]:
         raise NotComparable(
-            "one is a tokenizer with chat templates and names for its special tokens, the other an encoder alone, "
-            "which cannot have them (a tokenizers.Tokenizer, or a tokenizer.json by itself): compare two of one "
-            "sort, such as two folders, or the `backend_tokenizer` of a transformers object with the encoder"
+            "one is a tokenizer with chat templates and names for its special tokens, the other an"
+            " encoder alone, which cannot have them (a tokenizers.Tokenizer, or a tokenizer.json by"
+            " itself): compare two of one sort, such as two folders, or the `backend_tokenizer` of"
+            " a transformers object with the encoder"
         )
     rows: list[Difference] = []
     if a["encoding"] != b["encoding"]:
@@ -206,7 +230,8 @@ def compare_identities(first: ComparedTokenizer, second: ComparedTokenizer) -> l
     rows += _templates(first, second)
     if a.get("own code") != b.get("own code"):
         words = (
-            f"methods that decide ids were replaced: {a.get('own code', 'none')} against {b.get('own code', 'none')}"
+            f"methods that decide ids were replaced: {a.get('own code', 'none')} against"
+            f" {b.get('own code', 'none')}"
         )
         rows.append(_row("own code", words, semantic=True, example=search(first, second, ())))
     if a["decoder"] != b["decoder"] and "Python" not in a["kind"] + b["kind"]:
@@ -222,12 +247,14 @@ def _fingerprints(a: Mapping[str, str], b: Mapping[str, str]) -> list[Difference
     sides = [parts.get("fingerprint") for parts in (a, b)]
     if None in sides:
         raise NotComparable(
-            "one has no fingerprint: it is Python code, or an identity of depth cheap; compare the files"
+            "one has no fingerprint: it is Python code, or an identity of depth cheap; compare the"
+            " files"
         )
     if sides[0] == sides[1]:
         return []
     words = (
-        f"the fingerprints differ: {sides[0]} against {sides[1]}; compare the files, not their identities, to see how"
+        f"the fingerprints differ: {sides[0]} against {sides[1]}; compare the files, not their"
+        " identities, to see how"
     )
     return [_row("fingerprint", words, semantic=True)]
 
@@ -237,8 +264,18 @@ def _encoding(first: ComparedTokenizer, second: ComparedTokenizer) -> list[Diffe
     a = first.identity.parts
     b = second.identity.parts
     if ("Python" in a["kind"]) != ("Python" in b["kind"]):
-        words = f"one is Python code ({a['class']}; {b['class']}) and the other runs in the tokenizers library"
-        return [_row("encoding", words, semantic=True, example=_probed(first, second) or search(first, second, ()))]
+        words = (
+            f"one is Python code ({a['class']}; {b['class']}) and the other runs in the tokenizers"
+            " library"
+        )
+        return [
+            _row(
+                "encoding",
+                words,
+                semantic=True,
+                example=_probed(first, second) or search(first, second, ()),
+            )
+        ]
     rows = []
     alike = _alike(first, second)
     for part in ENCODING:
@@ -253,7 +290,14 @@ def _encoding(first: ComparedTokenizer, second: ComparedTokenizer) -> list[Diffe
         rows.append(_row(part, words, semantic=True, example=example))
     if not rows:
         words = "the ids differ, although every part is written alike"
-        rows.append(_row("encoding", words, semantic=True, example=_probed(first, second) or search(first, second, ())))
+        rows.append(
+            _row(
+                "encoding",
+                words,
+                semantic=True,
+                example=_probed(first, second) or search(first, second, ()),
+            )
+        )
     return rows
 
 
@@ -276,7 +320,9 @@ def _normal_form(pieces: Serialised) -> dict[str, Any]:
     }
 
 
-def _described(part: str, first: ComparedTokenizer, second: ComparedTokenizer) -> tuple[str, Iterable[str]]:
+def _described(
+    part: str, first: ComparedTokenizer, second: ComparedTokenizer
+) -> tuple[str, Iterable[str]]:
     """A sentence about a part, and texts that may show it."""
     if part == "vocabulary" and first.vocabulary and second.vocabulary:
         return _vocabulary(first, second)
@@ -285,7 +331,14 @@ def _described(part: str, first: ComparedTokenizer, second: ComparedTokenizer) -
             return _merges(first.pieces, second.pieces)
         if part == "added tokens":
             return _added(first.pieces, second.pieces)
-        if part in {"model", "normalizer", "pre_tokenizer", "post_processor", "truncation", "padding"}:
+        if part in {
+            "model",
+            "normalizer",
+            "pre_tokenizer",
+            "post_processor",
+            "truncation",
+            "padding",
+        }:
             return _component(part, first, second), (
                 *_own_texts(part, first.pieces, first.vocabulary),
                 *_own_texts(part, second.pieces, second.vocabulary),
@@ -303,13 +356,16 @@ def _vocabulary(first: ComparedTokenizer, second: ComparedTokenizer) -> tuple[st
     only_b = sorted((index, token) for token, index in b.items() if token not in a)
     moved = sorted((index, token) for token, index in a.items() if b.get(token, index) != index)
     clauses = [
-        f"{len(tokens)} {'token is' if len(tokens) == 1 else 'tokens are'} only in the {side} ({_some(tokens)})"
+        f"{len(tokens)} {'token is' if len(tokens) == 1 else 'tokens are'} only in the {side}"
+        f" ({_some(tokens)})"
         for side, tokens in (("first", only_a), ("second", only_b))
         if tokens
     ]
     if moved:
         shown = ", ".join(f"{token!r} {index} against {b[token]}" for index, token in moved[:NAMED])
-        clauses.append(f"{len(moved)} with another id ({shown}{', …' if len(moved) > NAMED else ''})")
+        clauses.append(
+            f"{len(moved)} with another id ({shown}{', …' if len(moved) > NAMED else ''})"
+        )
     if not clauses:
         clauses.append(_scores(first, second))
     tokens = [token for _, token in (*only_a[:LOOKED_AT], *only_b[:LOOKED_AT], *moved[:LOOKED_AT])]
@@ -319,7 +375,11 @@ def _vocabulary(first: ComparedTokenizer, second: ComparedTokenizer) -> tuple[st
 
 def _scores(first: ComparedTokenizer, second: ComparedTokenizer) -> str:
     shown = [f"{token!r} {scores}" for token, scores in _differing_scores(first, second)]
-    return f"scores of pieces differ ({', '.join(shown[:NAMED])})" if shown else "the same tokens, written differently"
+    return (
+        f"scores of pieces differ ({', '.join(shown[:NAMED])})"
+        if shown
+        else "the same tokens, written differently"
+    )
 
 
 def _differing_scores(first: ComparedTokenizer, second: ComparedTokenizer) -> list[tuple[str, str]]:
@@ -344,7 +404,8 @@ def _merges(first: Serialised, second: Serialised) -> tuple[str, Iterable[str]]:
     at = next((rank for rank, (x, y) in enumerate(ranks) if x != y), None)
     clauses = [f"{len(a)} and {len(b)} merges"] if len(a) != len(b) else []
     clauses += [
-        f"{len(merges)} only in the {side} ({', '.join(repr(' '.join(merge)) for merge in merges[:NAMED])})"
+        f"{len(merges)} only in the {side}"
+        f" ({', '.join(repr(' '.join(merge)) for merge in merges[:NAMED])})"
         for side, merges in (("first", only_a), ("second", only_b))
         if merges
     ]
@@ -377,8 +438,13 @@ def _added(first: Serialised, second: Serialised) -> tuple[str, Iterable[str]]:
 
 def _component(part: str, first: ComparedTokenizer, second: ComparedTokenizer) -> str:
     if first.pieces is None or second.pieces is None:
-        return f"{part}: {cut(first.identity.parts[part])} against {cut(second.identity.parts[part])}"
-    a, b = (pieces.model if part == "model" else pieces.head.get(part) for pieces in (first.pieces, second.pieces))
+        return (
+            f"{part}: {cut(first.identity.parts[part])} against {cut(second.identity.parts[part])}"
+        )
+    a, b = (
+        pieces.model if part == "model" else pieces.head.get(part)
+        for pieces in (first.pieces, second.pieces)
+    )
     return f"{part}: {_paths(a, b)}"
 
 
@@ -393,7 +459,11 @@ def _own_texts(part: str, pieces: Serialised, vocabulary: Iterable[str]) -> Iter
 def _unmerged(pieces: Serialised, vocabulary: Iterable[str]) -> Iterator[str]:
     """Tokens that no merge makes: only whole words can become them."""
     merged = {left + right for left, right in _merge_pairs(pieces)}
-    yield from (token for token in vocabulary if len(token) > 1 and token not in merged and not token.startswith("<"))
+    yield from (
+        token
+        for token in vocabulary
+        if len(token) > 1 and token not in merged and not token.startswith("<")
+    )
 
 
 def _split_texts(first: Serialised, second: Serialised) -> Iterator[str]:
@@ -407,7 +477,11 @@ def _strings(value: Any) -> Iterator[str]:
     if isinstance(value, str) and len(value) <= 64:
         yield value
     elif isinstance(value, (Mapping, list)):
-        inner = [part for key, part in value.items() if key != "type"] if isinstance(value, Mapping) else value
+        inner = (
+            [part for key, part in value.items() if key != "type"]
+            if isinstance(value, Mapping)
+            else value
+        )
         for part in inner:
             yield from _strings(part)
 
@@ -420,7 +494,9 @@ def _names(a: Mapping[str, str], b: Mapping[str, str]) -> Iterator[Difference]:
             words = f"{name}: {_token(left.get(name))} against {_token(right.get(name))}"
             yield _row("names", words, semantic=True)
     if "special tokens" in a and a["special tokens"] != b.get("special tokens"):
-        words = f"further special tokens: {cut(a['special tokens'])} against {cut(b['special tokens'])}"
+        words = (
+            f"further special tokens: {cut(a['special tokens'])} against {cut(b['special tokens'])}"
+        )
         yield _row("special tokens", words, semantic=True)
 
 
@@ -430,27 +506,37 @@ def _templates(first: ComparedTokenizer, second: ComparedTokenizer) -> Iterator[
         return
     a, b = (json.loads(text) if text.startswith("{") else {} for text in sides)
     if not isinstance(a, dict) or not isinstance(b, dict):
-        yield _row("chat templates", f"chat templates: {sides[0]} against {sides[1]}", semantic=True)
+        yield _row(
+            "chat templates", f"chat templates: {sides[0]} against {sides[1]}", semantic=True
+        )
         return
     for name in sorted({*a, *b}):
         if a.get(name) == b.get(name):
             continue
         if name not in a or name not in b:
-            words = f"the chat template {name!r} is only in the {'first' if name in a else 'second'}"
+            words = (
+                f"the chat template {name!r} is only in the {'first' if name in a else 'second'}"
+            )
             yield _row("chat templates", words, semantic=True)
             continue
         example = None
         words = f"the chat template {name!r} differs"
         if first.templates is not None and second.templates is not None:
-            left, right = (side[name].splitlines(keepends=True) for side in (first.templates, second.templates))
+            left, right = (
+                side[name].splitlines(keepends=True) for side in (first.templates, second.templates)
+            )
             pairs = zip_longest(left, right, fillvalue="")
-            at, line, other_line = next((n, x, y) for n, (x, y) in enumerate(pairs, start=1) if x != y)
+            at, line, other_line = next(
+                (n, x, y) for n, (x, y) in enumerate(pairs, start=1) if x != y
+            )
             words += f", first in line {at}"
             example = Example(text=f"line {at}", first=brief(line), second=brief(other_line))
         yield _row("chat templates", words, semantic=True, example=example)
 
 
-def _others(a: Mapping[str, str], b: Mapping[str, str], *, said: set[str]) -> Iterator[tuple[str, str]]:
+def _others(
+    a: Mapping[str, str], b: Mapping[str, str], *, said: set[str]
+) -> Iterator[tuple[str, str]]:
     """Parts that no encoding depends on. What files leave to a class is not compared with what the class chose."""
     mixed = a["kind"] != b["kind"] and "files" in {a["kind"], b["kind"]}
     python = "Python" in a["kind"] + b["kind"] and a["kind"] != b["kind"]
@@ -484,14 +570,19 @@ def _probed(first: ComparedTokenizer, second: ComparedTokenizer) -> Example | No
 
 def _row(part: str, words: str, *, semantic: bool, example: Example | None = None) -> Difference:
     row = Difference(part=part, words=words, semantic=semantic)
-    return replace(row, example=example.text, first=example.first, second=example.second) if example else row
+    return (
+        replace(row, example=example.text, first=example.first, second=example.second)
+        if example
+        else row
+    )
 
 
 def _paths(a: Any, b: Any) -> str:
     """List where two values differ, as `path: one against other`."""
     differences = list(islice(_differing(a, b, ""), NAMED + 1))
     shown = "; ".join(
-        f"{path + ' ' if path else ''}{cut(canonical_json(x), 80)} against {cut(canonical_json(y), 80)}"
+        f"{path + ' ' if path else ''}{cut(canonical_json(x), 80)} against"
+        f" {cut(canonical_json(y), 80)}"
         for path, x, y in differences[:NAMED]
     )
     return shown + ("; …" if len(differences) > NAMED else "")

@@ -68,7 +68,9 @@ class TokenizersLibrary:
     def tokens(self) -> list[str]:
         """Tokens as decoded."""
         count = self._parsing.get_vocab_size(with_added_tokens=False)
-        return [str(self._parsing.decode([index], skip_special_tokens=False)) for index in range(count)]
+        return [
+            str(self._parsing.decode([index], skip_special_tokens=False)) for index in range(count)
+        ]
 
     def special(self) -> list[str]:
         """The added tokens."""
@@ -102,7 +104,11 @@ class SentencePieceLibrary:
     def special(self) -> list[str]:
         """Control pieces: they are text here, and tokens elsewhere."""
         size = self._processor.vocab_size()
-        return [self._processor.id_to_piece(index) for index in range(size) if self._processor.is_control(index)]
+        return [
+            self._processor.id_to_piece(index)
+            for index in range(size)
+            if self._processor.is_control(index)
+        ]
 
 
 SERVER_SECONDS = 30
@@ -118,17 +124,27 @@ class TokenizeServer:
     def __init__(self, where: str) -> None:
         # Straight to the server: a proxy would be another party to the answer.
         self._opener = urllib.request.build_opener(urllib.request.ProxyHandler({}))
-        self._address = where if where.rstrip("/").endswith("/tokenize") else f"{where.rstrip('/')}/tokenize"
+        self._address = (
+            where if where.rstrip("/").endswith("/tokenize") else f"{where.rstrip('/')}/tokenize"
+        )
         self.encode("a", "special")
         self.about = f"the server at {where}"
 
     def encode(self, text: str, mode: Mode) -> Ids:
         """The ids of a text. Each server takes the names that it knows, and passes over the others."""
         around = mode == "around"
-        asked = {"content": text, "prompt": text, "inputs": text, "add_special": around, "add_special_tokens": around}
+        asked = {
+            "content": text,
+            "prompt": text,
+            "inputs": text,
+            "add_special": around,
+            "add_special_tokens": around,
+        }
         body = json.dumps(asked | {"parse_special": True}).encode()
         # Http or https, as `engine_of` demands.
-        request = urllib.request.Request(self._address, data=body, headers={"Content-Type": "application/json"})  # noqa: S310
+        request = urllib.request.Request(  # noqa: S310
+            self._address, data=body, headers={"Content-Type": "application/json"}
+        )
         try:
             with self._opener.open(request, timeout=SERVER_SECONDS) as answer:
                 content = answer.read(MOST_ANSWER + 1)
@@ -184,7 +200,9 @@ class LlamaCpp:
         parameters.use_mmap = False
         model = llama_cpp.llama_model_load_from_file(where.encode(), parameters)
         if not model:
-            raise ValueError("llama.cpp does not load this file; `rankproof gguf check` may say why")
+            raise ValueError(
+                "llama.cpp does not load this file; `rankproof gguf check` may say why"
+            )
         self._model = model
         self._vocabulary = llama_cpp.llama_model_get_vocab(model)
 
@@ -207,14 +225,19 @@ class LlamaCpp:
         room = 64
         while True:
             held = ctypes.create_string_buffer(room)
-            count = self._library.llama_detokenize(self._vocabulary, given, len(ids), held, room, False, True)
+            count = self._library.llama_detokenize(
+                self._vocabulary, given, len(ids), held, room, False, True
+            )
             if count >= 0:
                 return held.raw[:count].decode(errors="replace")
             room = -count
 
     def tokens(self) -> list[str]:
         """Tokens as llama.cpp writes them."""
-        return [self._piece(index) for index in range(self._library.llama_vocab_n_tokens(self._vocabulary))]
+        return [
+            self._piece(index)
+            for index in range(self._library.llama_vocab_n_tokens(self._vocabulary))
+        ]
 
     def special(self) -> list[str]:
         """Control tokens, and those that users defined."""
@@ -225,7 +248,9 @@ class LlamaCpp:
 
     def _piece(self, index: int) -> str:
         held = ctypes.create_string_buffer(1 << 12)
-        count = self._library.llama_token_to_piece(self._vocabulary, index, held, len(held), 0, True)
+        count = self._library.llama_token_to_piece(
+            self._vocabulary, index, held, len(held), 0, True
+        )
         return held.raw[: max(0, count)].decode(errors="replace")
 
 
@@ -283,8 +308,12 @@ class LlamaCppModel:
         given = ids
         while len(new) < most:
             held = (self._library.llama_token * len(given))(*given)
-            if code := self._library.llama_decode(context, self._library.llama_batch_get_one(held, len(given))):
-                raise ValueError(f"llama.cpp refuses token {len(ids) + len(new)}: llama_decode gave {code}")
+            if code := self._library.llama_decode(
+                context, self._library.llama_batch_get_one(held, len(given))
+            ):
+                raise ValueError(
+                    f"llama.cpp refuses token {len(ids) + len(new)}: llama_decode gave {code}"
+                )
             new.append(int(self._library.llama_sampler_sample(sampler, context, -1)))
             if self._library.llama_vocab_is_eog(self._vocabulary, new[-1]):
                 break

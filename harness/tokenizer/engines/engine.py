@@ -51,15 +51,17 @@ def engine_of(where: str) -> str:
         raise Absent(f"{where}: is not there")
     if path.is_dir() or path.suffix == ".json":
         if path.name.startswith("tekken"):
-            raise EngineFailed(f"{where}: no engine for tekken files is known here; convert it to a tokenizer.json")
+            raise EngineFailed(
+                f"{where}: no engine for tekken files is known here; convert it to a tokenizer.json"
+            )
         return _installed("tokenizers", where)
     with path.open("rb") as file:
         head = file.read(4)
     if head == b"GGUF":
         if importlib.util.find_spec("llama_cpp") is None:
             raise EngineFailed(
-                f"{where}: llama.cpp is not installed here: pip install llama-cpp-python, or name the address of a "
-                "server that runs the model"
+                f"{where}: llama.cpp is not installed here: pip install llama-cpp-python, or name"
+                " the address of a server that runs the model"
             )
         return "llama.cpp"
     if path.suffix == ".model":
@@ -125,13 +127,16 @@ class Engine:
             stdout=subprocess.PIPE,
             stderr=subprocess.DEVNULL,
             # Where the libraries of llama.cpp are, if they are not in its package.
-            env=environment() | {name: os.environ[name] for name in ("LLAMA_CPP_LIB_PATH",) if name in os.environ},
+            env=environment()
+            | {name: os.environ[name] for name in ("LLAMA_CPP_LIB_PATH",) if name in os.environ},
             # Ctrl-C at the terminal reaches us alone: we end the child, and it writes no traceback.
             start_new_session=True,
         )
         self._held = b""
         try:
-            answer = self._answer({"engine": self.name, "where": where, "memory": memory, "seconds": seconds})
+            answer = self._answer(
+                {"engine": self.name, "where": where, "memory": memory, "seconds": seconds}
+            )
         except BaseException:
             self.close()
             raise
@@ -142,7 +147,10 @@ class Engine:
         return self
 
     def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
     ) -> None:
         self.close()
 
@@ -212,7 +220,9 @@ class Engine:
                 raise self._death()
             parts.append(part)
             if sum(map(len, parts)) > LARGEST:
-                raise EngineFailed(f"{self.where}: {self.name} answers with more than {LARGEST} bytes")
+                raise EngineFailed(
+                    f"{self.where}: {self.name} answers with more than {LARGEST} bytes"
+                )
         line, _, self._held = b"".join(parts).partition(b"\n")
         return line
 

@@ -117,11 +117,15 @@ def continued(
         raise EngineRefused(f"no engine here can run {model}: {lacks}")
     file = tokenizer / "tokenizer.json" if tokenizer.is_dir() else tokenizer
     if file.suffix != ".json":
-        raise EngineRefused(f"{file}: engines are given ids, and only a tokenizer.json is turned into them here")
+        raise EngineRefused(
+            f"{file}: engines are given ids, and only a tokenizer.json is turned into them here"
+        )
     READ.clear()
     backend = read_path(tokenizer).backend
     if dict(read) != READ:
-        raise Unreadable(f"{tokenizer}: has other bytes than were proven to be the model's: try again")
+        raise Unreadable(
+            f"{tokenizer}: has other bytes than were proven to be the model's: try again"
+        )
     # As it was compared: with the tokens that other files of the folder add, and nothing cut or filled up.
     encoder: Any = view(backend)
     given = encoder.encode(prompt).ids
@@ -142,7 +146,9 @@ def continued(
     )
 
 
-def _run(model: Path, given: list[int], *, most: int, device: Device, reason: str, engine: Chosen) -> _Ran:
+def _run(
+    model: Path, given: list[int], *, most: int, device: Device, reason: str, engine: Chosen
+) -> _Ran:
     if engine == "llama.cpp":
         return _llama_cpp(model, given, most=most, device=device, reason=reason, before="")
     try:
@@ -157,28 +163,44 @@ def _run(model: Path, given: list[int], *, most: int, device: Device, reason: st
         raise EngineRefused(f"{first}; {error}") from None
 
 
-def _llama_cpp(model: Path, given: list[int], *, most: int, device: Device, reason: str, before: str) -> _Ran:
+def _llama_cpp(
+    model: Path, given: list[int], *, most: int, device: Device, reason: str, before: str
+) -> _Ran:
     by = f" ({reason})" if reason else ""
     if device not in {"auto", "cpu"}:
-        raise EngineRefused(f"asked was {device}{by}, and llama.cpp is run on the cpu here: ask for that, or for auto")
+        raise EngineRefused(
+            f"asked was {device}{by}, and llama.cpp is run on the cpu here: ask for that, or for"
+            " auto"
+        )
     if importlib.util.find_spec("llama_cpp") is None:
         raise EngineRefused("llama.cpp is not installed here: pip install llama-cpp-python")
     remarks = [f"transformers was not used: {before}"] if before else []
     if (name := _contents(model)[0]) not in COMPARED:
-        remarks.append(f"what llama.cpp makes of {name} files was not compared with the models that they come from")
+        remarks.append(
+            f"what llama.cpp makes of {name} files was not compared with the models that they come"
+            " from"
+        )
     memory = 2 * _bytes(model) + _BESIDE_WEIGHTS
     begun = time.monotonic()
     try:
         with Engine(
-            str(model), name="llama.cpp model", memory=memory, seconds=_SECONDS, threads=os.cpu_count() or 1
+            str(model),
+            name="llama.cpp model",
+            memory=memory,
+            seconds=_SECONDS,
+            threads=os.cpu_count() or 1,
         ) as running:
             loaded = time.monotonic()
             ids, buffers = running.continued(given, most)
     except EngineFailed as error:
         raise EngineRefused(f"llama.cpp cannot run it: {error}") from None
-    if not buffers or (elsewhere := [buffer for buffer in buffers if not buffer.startswith(("CPU", "AMX"))]):
+    if not buffers or (
+        elsewhere := [buffer for buffer in buffers if not buffer.startswith(("CPU", "AMX"))]
+    ):
         where = listed(elsewhere) if buffers else "a place that llama.cpp does not tell"
-        raise EngineRefused(f"asked was {device}{by}, and llama.cpp put weights or results into {where}: not taken")
+        raise EngineRefused(
+            f"asked was {device}{by}, and llama.cpp put weights or results into {where}: not taken"
+        )
     return _Ran(
         ids=ids,
         engine=running.about,
@@ -210,10 +232,14 @@ def _transformers(model: Path, given: list[int], *, most: int, device: Device, r
     network.eval()
     used = sorted({str(each.device.type) for each in network.parameters()})
     if used != [place]:
-        raise EngineRefused(f"asked was {place}, and weights lie on {listed(used)}: nothing was run")
+        raise EngineRefused(
+            f"asked was {place}, and weights lie on {listed(used)}: nothing was run"
+        )
     with torch.inference_mode():
         ids = torch.tensor([given], device=place)
-        out = network.generate(ids, attention_mask=torch.ones_like(ids), do_sample=False, max_new_tokens=most)
+        out = network.generate(
+            ids, attention_mask=torch.ones_like(ids), do_sample=False, max_new_tokens=most
+        )
     return _Ran(
         ids=[int(token) for token in out[0, len(given) :]],
         engine=f"transformers {versions().get('transformers', '?')}",
@@ -243,27 +269,36 @@ def _refuse_what_would_be_wrong(model: Path) -> list[str]:
         raise EngineRefused(f"transformers cannot run {model}: {lacks}")
     if importlib.util.find_spec("gguf") is None:
         raise EngineRefused(
-            f"transformers cannot run {model}: it reads weights with gguf, which is not installed: pip install gguf"
+            f"transformers cannot run {model}: it reads weights with gguf, which is not installed:"
+            " pip install gguf"
         )
     from transformers.modeling_gguf_pytorch_utils import GGUF_SUPPORTED_ARCHITECTURES
 
     name, tensors = _contents(model)
     if name not in GGUF_SUPPORTED_ARCHITECTURES:
         raise EngineRefused(
-            f"transformers cannot run {model}: its architecture is {quoted(name)}, and it reads "
-            f"{listed(sorted(GGUF_SUPPORTED_ARCHITECTURES))} from GGUF files (an engine of the model's own, such as "
-            "bitnet.cpp, may: compare its ids with `rankproof tokenizer parity`)"
+            f"transformers cannot run {model}: its architecture is {quoted(name)}, and it reads"
+            f" {listed(sorted(GGUF_SUPPORTED_ARCHITECTURES))} from GGUF files (an engine of the"
+            " model's own, such as bitnet.cpp, may: compare its ids with `rankproof tokenizer"
+            " parity`)"
         )
     if unknown := sorted({tensor.type for tensor in tensors if tensor.type.startswith("type ")}):
-        raise EngineRefused(f"transformers cannot run {model}: its weights are of {listed(unknown)}")
+        raise EngineRefused(
+            f"transformers cannot run {model}: its weights are of {listed(unknown)}"
+        )
     if dropped := [tensor.name for tensor in tensors if tensor.name in _DROPPED]:
         raise EngineRefused(
-            f"transformers cannot run {model} rightly: it leaves {dropped[0]} out, and with it the scaling of the "
-            "rotary embedding"
+            f"transformers cannot run {model} rightly: it leaves {dropped[0]} out, and with it the"
+            " scaling of the rotary embedding"
         )
     if name in COMPARED:
         return []
-    return [f"what transformers makes of {name} files was not compared with the models that they come from"]
+    return [
+        (
+            f"what transformers makes of {name} files was not compared with the models that they come"
+            " from"
+        )
+    ]
 
 
 def _device(torch: Any, asked: Device, reason: str) -> tuple[str, str]:
@@ -271,11 +306,17 @@ def _device(torch: Any, asked: Device, reason: str) -> tuple[str, str]:
     by = f" ({reason})" if reason else ""
     if asked == "auto":
         place = next(name for name, there in has.items() if there)
-        reason_of_choice = {"cuda": "a GPU is there", "mps": "a Metal GPU is there", "cpu": "no GPU is there"}[place]
+        reason_of_choice = {
+            "cuda": "a GPU is there",
+            "mps": "a Metal GPU is there",
+            "cpu": "no GPU is there",
+        }[place]
         return place, reason_of_choice
     if not has[asked]:
         there = listed([name for name, is_there in has.items() if is_there])
-        raise EngineRefused(f"asked was {asked}{by}, and this machine has {there} only: ask for that, or for auto")
+        raise EngineRefused(
+            f"asked was {asked}{by}, and this machine has {there} only: ask for that, or for auto"
+        )
     return asked, f"as asked{by}"
 
 
@@ -296,8 +337,13 @@ def _loaded(torch: Any, model: Path) -> Any:
             said = f"{type(error).__name__}: {str(error)[:300]}"
             raise EngineRefused(f"transformers cannot load {model}: {said}") from error
     # What the file lacks is filled with random numbers, and a warning: its tokens would be nobody's.
-    for what, keys in (("has no", report.get("missing_keys")), ("has another shape of", report.get("mismatched_keys"))):
+    for what, keys in (
+        ("has no", report.get("missing_keys")),
+        ("has another shape of", report.get("mismatched_keys")),
+    ):
         if keys:
             names = sorted(str(key[0] if isinstance(key, tuple) else key) for key in keys)
-            raise EngineRefused(f"{model} {what} {listed(names[:3])}, which transformers would make up: not run")
+            raise EngineRefused(
+                f"{model} {what} {listed(names[:3])}, which transformers would make up: not run"
+            )
     return network

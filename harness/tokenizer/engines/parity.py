@@ -44,7 +44,9 @@ def fixed_texts() -> list[str]:
     return [text for text in dict.fromkeys((*PROBES.values(), *TURNING)) if text]
 
 
-def generated_texts(count: int, *, seed: int, tokens: Sequence[str] = (), special: Sequence[str] = ()) -> list[str]:
+def generated_texts(
+    count: int, *, seed: int, tokens: Sequence[str] = (), special: Sequence[str] = ()
+) -> list[str]:
     """So many texts, the same for the same arguments.
 
     Args:
@@ -55,21 +57,41 @@ def generated_texts(count: int, *, seed: int, tokens: Sequence[str] = (), specia
     """
     # To be said again, not to be secret.
     rng = random.Random(f"{TEXTS_VERSION} {seed}")  # noqa: S311
-    words = [token for token in tokens if token and "\ufffd" not in token] or ["the", " of", "ing", "東京", "é"]
+    words = [token for token in tokens if token and "\ufffd" not in token] or [
+        "the",
+        " of",
+        "ing",
+        "東京",
+        "é",
+    ]
     kinds: list[Callable[[], str]] = [
         lambda: "".join(rng.choice(words) for _ in range(rng.randint(1, 6))),
         lambda: rng.choice(words),
-        lambda: rng.choice(_SPACES) * rng.randint(1, 3) + rng.choice(words) + rng.choice(_SPACES) * rng.randint(0, 3),
+        lambda: (
+            rng.choice(_SPACES) * rng.randint(1, 3)
+            + rng.choice(words)
+            + rng.choice(_SPACES) * rng.randint(0, 3)
+        ),
         lambda: "".join(_character(rng) for _ in range(rng.randint(1, 12))),
-        lambda: "".join(rng.choice("0123456789٣４.,:") for _ in range(rng.randint(1, 9))) + rng.choice(("", "a", " ")),
+        lambda: (
+            "".join(rng.choice("0123456789٣４.,:") for _ in range(rng.randint(1, 9)))
+            + rng.choice(("", "a", " "))
+        ),
         lambda: "".join(rng.choice(_LETTERS + "'’ ") for _ in range(rng.randint(2, 9))),
         lambda: "".join(rng.choice(_SIGNS + _SPACES + _LETTERS) for _ in range(rng.randint(1, 12))),
-        lambda: rng.choice(words) + "".join(chr(rng.randint(0x300, 0x36F)) for _ in range(rng.randint(1, 3))),
+        lambda: (
+            rng.choice(words)
+            + "".join(chr(rng.randint(0x300, 0x36F)) for _ in range(rng.randint(1, 3)))
+        ),
         lambda: rng.choice(words).swapcase() + rng.choice(_SIGNS) + rng.choice(words).capitalize(),
     ]
     if special:
         around = (" ", "", "a", "\n", "  ", "é")
-        kinds += [lambda: rng.choice(around) + rng.choice(special) + rng.choice(around) + rng.choice(words)] * 2
+        kinds += [
+            lambda: (
+                rng.choice(around) + rng.choice(special) + rng.choice(around) + rng.choice(words)
+            )
+        ] * 2
         kinds.append(lambda: rng.choice(special)[: rng.randint(1, 8)] + rng.choice(words))
     return [kinds[number % len(kinds)]() for number in range(count)]
 
@@ -144,8 +166,14 @@ def parity(
             f"{', '.join(second.modes)}: no text can be put to both in one way"
         )
     # The larger vocabulary has more to disagree about.
-    tokens, special = max((first.vocabulary(), second.vocabulary()), key=lambda texts: len(texts[0]))
-    asked = [*fixed_texts(), *corpus, *generated_texts(count, seed=seed, tokens=tokens, special=special)]
+    tokens, special = max(
+        (first.vocabulary(), second.vocabulary()), key=lambda texts: len(texts[0])
+    )
+    asked = [
+        *fixed_texts(),
+        *corpus,
+        *generated_texts(count, seed=seed, tokens=tokens, special=special),
+    ]
     asked = list(dict.fromkeys(text for text in asked if _is_text(text)))
     differing: list[tuple[str, Mode]] = []
     for mode in modes:
@@ -154,7 +182,9 @@ def parity(
     mismatch = None
     if differing:
         text, mode = min(differing, key=lambda row: (len(row[0]), row[0]))
-        mismatch = _mismatch(first, second, mode, shortest(text, partial(_differing, first, second, mode)))
+        mismatch = _mismatch(
+            first, second, mode, shortest(text, partial(_differing, first, second, mode))
+        )
     return EngineParity(
         engines=(first.about, second.about),
         modes=modes,
@@ -190,7 +220,9 @@ def shortest(text: str, differ: Callable[[Sequence[str]], list[bool]]) -> str:
     return _first_that_differs(plainer, differ) or text
 
 
-def _first_that_differs(texts: Sequence[str], differ: Callable[[Sequence[str]], list[bool]]) -> str | None:
+def _first_that_differs(
+    texts: Sequence[str], differ: Callable[[Sequence[str]], list[bool]]
+) -> str | None:
     if not texts:
         return None
     return next((text for text, differs in zip(texts, differ(texts), strict=True) if differs), None)
@@ -257,7 +289,11 @@ class GoldenFile(Model):
 def record_golden(engine: Engine, *, count: int = 500, seed: int = 0) -> GoldenFile:
     """Ask an engine for the ids of the fixed texts, and of generated ones, in every mode that it has."""
     tokens, special = engine.vocabulary()
-    texts = list(dict.fromkeys([*fixed_texts(), *generated_texts(count, seed=seed, tokens=tokens, special=special)]))
+    texts = list(
+        dict.fromkeys(
+            [*fixed_texts(), *generated_texts(count, seed=seed, tokens=tokens, special=special)]
+        )
+    )
     rows = [
         GoldenText(text=text, mode=mode, ids=ids)
         for mode in engine.modes
@@ -274,7 +310,9 @@ def changed_ids(engine: Engine, contract: GoldenFile) -> list[tuple[GoldenText, 
     """
     lacking = sorted({row.mode for row in contract.texts} - set(engine.modes))
     if lacking:
-        raise EngineFailed(f"{engine.about} does not encode in the mode {lacking[0]}, which the contract asks for")
+        raise EngineFailed(
+            f"{engine.about} does not encode in the mode {lacking[0]}, which the contract asks for"
+        )
     changed: list[tuple[GoldenText, list[int] | None]] = []
     for mode in engine.modes:
         rows = [row for row in contract.texts if row.mode == mode]

@@ -66,7 +66,9 @@ def _encoded(adapter: Adapter, text: str, mode: Any) -> list[int] | str:
 def _round_trip(adapter: Adapter) -> dict[str, str]:
     from harness.tokenizer.backend import round_trip
 
-    return {"parts": round_trip(lambda text: _encoded(adapter, text, adapter.modes[0]), adapter.decode)}
+    return {
+        "parts": round_trip(lambda text: _encoded(adapter, text, adapter.modes[0]), adapter.decode)
+    }
 
 
 def _or_refused(answer: Callable[[], dict[str, Any]]) -> dict[str, Any]:

@@ -13,10 +13,29 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 
 from harness.tokenizer.components import BYTE_LEVEL
-from harness.tokenizer.gguf.vocabulary import BYTE, CONTROL, NORMAL, TYPE_NAMES, UNKNOWN, UNUSED, USER_DEFINED
+from harness.tokenizer.gguf.vocabulary import (
+    BYTE,
+    CONTROL,
+    NORMAL,
+    TYPE_NAMES,
+    UNKNOWN,
+    UNUSED,
+    USER_DEFINED,
+)
 from harness.tokenizer.identity import digest
 
-__all__ = ["BESIDE", "BYTE", "CONTROL", "ENCODER", "NORMAL", "TYPE_NAMES", "UNKNOWN", "UNUSED", "USER_DEFINED", "Form"]
+__all__ = [
+    "BESIDE",
+    "BYTE",
+    "CONTROL",
+    "ENCODER",
+    "NORMAL",
+    "TYPE_NAMES",
+    "UNKNOWN",
+    "UNUSED",
+    "USER_DEFINED",
+    "Form",
+]
 
 # The parts of the fingerprint: what decides the ids of a text, before anything is put around them.
 ENCODER = (

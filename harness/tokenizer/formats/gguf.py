@@ -16,7 +16,15 @@ from pathlib import Path
 from typing import Any
 
 from harness.forms.text import quoted
-from harness.tokenizer.formats.form import BYTE, NORMAL, Form, scores_part, strings_part, types_part, without_padding
+from harness.tokenizer.formats.form import (
+    BYTE,
+    NORMAL,
+    Form,
+    scores_part,
+    strings_part,
+    types_part,
+    without_padding,
+)
 from harness.tokenizer.gguf.known import (
     ADD_BOS,
     BPE,
@@ -60,7 +68,11 @@ def gguf_form(file: GgufFile) -> Form:
     if model is None or model in WITHOUT:
         raise Unreadable(f"{file.path}: holds no tokenizer: name one where you use the model")
     stored = file.value(TOKENS)
-    if not isinstance(stored, Array) or stored.type != "string" or not 0 < stored.count <= MOST_TOKENS:
+    if (
+        not isinstance(stored, Array)
+        or stored.type != "string"
+        or not 0 < stored.count <= MOST_TOKENS
+    ):
         raise Unreadable(f"{file.path}: {TOKENS} must be an array of 1 to {MOST_TOKENS} strings")
     types = _types(file, stored.count)
     size = without_padding(types)
@@ -70,13 +82,23 @@ def gguf_form(file: GgufFile) -> Form:
     kinds = types_part(types[:size])
     scores = _scores(file, stored.count, kinds[0]) if model in (SPM, UGM) else (array("f"), None)
     merges = file.value(MERGES)
-    merged = merges if isinstance(merges, Array) and merges.type == "string" and model not in (SPM, UGM, WPM) else None
+    merged = (
+        merges
+        if isinstance(merges, Array) and merges.type == "string" and model not in (SPM, UGM, WPM)
+        else None
+    )
 
     def tokens() -> list[bytes]:
         read = list(file.strings(kept))
-        return [_word(token, kind) for token, kind in zip(read, kinds[0], strict=True)] if model == WPM else read
+        return (
+            [_word(token, kind) for token, kind in zip(read, kinds[0], strict=True)]
+            if model == WPM
+            else read
+        )
 
-    assumed = {"added tokens": f"{_NO_FIELD}, and engines find added tokens in the text as it is written"}
+    assumed = {
+        "added tokens": f"{_NO_FIELD}, and engines find added tokens in the text as it is written"
+    }
     normalizer = _normalizer(file, model, assumed)
     parts = {
         "model": _KINDS.get(model, model),
@@ -122,14 +144,20 @@ def _types(file: GgufFile, count: int) -> bytes:
         or stored_types.type not in ("int32", "uint32")
         or stored_types.count != count
     ):
-        raise Unreadable(f"{file.path}: {TYPES} must be an array of {count} int32, one for each token")
+        raise Unreadable(
+            f"{file.path}: {TYPES} must be an array of {count} int32, one for each token"
+        )
     numbers = file.numbers(stored_types)
     stored = numbers.tobytes()
     # A byte of each number holds all of it; which one is the machine's affair.
-    low, *high = (stored[at::4] for at in (range(4) if sys.byteorder == "little" else range(3, -1, -1)))
+    low, *high = (
+        stored[at::4] for at in (range(4) if sys.byteorder == "little" else range(3, -1, -1))
+    )
     if any(part.count(0) < count for part in high):
         wrong = next(number for number, kind in enumerate(numbers) if not 0 <= kind < 256)
-        raise Unreadable(f"{file.path}: id {wrong} is of type {numbers[wrong]}, which does not exist")
+        raise Unreadable(
+            f"{file.path}: id {wrong} is of type {numbers[wrong]}, which does not exist"
+        )
     return low
 
 
@@ -144,7 +172,9 @@ def _first(file: GgufFile, tokens: Array, size: int) -> Array:
 def _scores(file: GgufFile, count: int, types: bytes) -> tuple[array[float], str]:
     scores = file.value(SCORES)
     if not isinstance(scores, Array) or scores.type != "float32" or scores.count != count:
-        raise Unreadable(f"{file.path}: {SCORES} must be an array of {count} float32, one for each token")
+        raise Unreadable(
+            f"{file.path}: {SCORES} must be an array of {count} float32, one for each token"
+        )
     return scores_part(array("f", file.numbers(scores)[: len(types)]), types)
 
 
@@ -174,11 +204,19 @@ def _normalizer(file: GgufFile, model: str, assumed: dict[str, str]) -> str | No
     if model not in (SPM, UGM):
         return None
     map_ = file.value(f"{_PREFIX}precompiled_charsmap")
-    content = file.numbers(map_).tobytes() if isinstance(map_, Array) and map_.type in ("int8", "uint8") else b""
+    content = (
+        file.numbers(map_).tobytes()
+        if isinstance(map_, Array) and map_.type in ("int8", "uint8")
+        else b""
+    )
     if not content and model == SPM:
         assumed["normalizer"] = f"{_NO_FIELD} but for spaces, and llama.cpp changes no other text"
     first = ALWAYS if _flag(file, "add_space_prefix", default=True) else NEVER
-    return spaces(charsmap=content, first=first, collapse=_flag(file, "remove_extra_whitespaces", default=False))
+    return spaces(
+        charsmap=content,
+        first=first,
+        collapse=_flag(file, "remove_extra_whitespaces", default=False),
+    )
 
 
 def spaces(*, charsmap: bytes, first: str, collapse: bool) -> str:
@@ -190,7 +228,9 @@ def spaces(*, charsmap: bytes, first: str, collapse: bool) -> str:
         collapse: whether spaces at both ends, and all but one of several, are dropped.
     """
     table = hashlib.sha256(charsmap).hexdigest() if charsmap else "as they are"
-    return canonical_json({"characters": table, "a space first": first, "spaces collapse": collapse})
+    return canonical_json(
+        {"characters": table, "a space first": first, "spaces collapse": collapse}
+    )
 
 
 def _flag(file: GgufFile, name: str, *, default: bool) -> bool:
@@ -210,7 +250,8 @@ def _options(file: GgufFile, model: str, types: bytes) -> str | None:
         return canonical_json({"byte_fallback": True})
     unknown = file.value(f"{_PREFIX}unknown_token_id")
     return canonical_json(
-        {"unk": unknown if isinstance(unknown, int) else 0} | ({"byte_fallback": True} if BYTE in types else {})
+        {"unk": unknown if isinstance(unknown, int) else 0}
+        | ({"byte_fallback": True} if BYTE in types else {})
     )
 
 
@@ -221,7 +262,9 @@ def _around(file: GgufFile, model: str) -> str | None:
     if model == WPM:
         first = file.value(f"{_PREFIX}cls_token_id") if first is None else first
         last = file.value(f"{_PREFIX}seperator_token_id")
-    ends = _flag(file, "add_eos_token", default=model == UGM) or _flag(file, "add_sep_token", default=model == WPM)
+    ends = _flag(file, "add_eos_token", default=model == UGM) or _flag(
+        file, "add_sep_token", default=model == WPM
+    )
     before = [first] if _flag(file, "add_bos_token", default=begins) else []
     return around(before, [last] if ends else [])
 
@@ -240,7 +283,9 @@ def _templates(file: GgufFile) -> str | None:
     templates = {}
     for key in file.keys.values():
         if key.name.startswith(TEMPLATE) and isinstance(key.value, bytes):
-            templates[key.name.removeprefix(TEMPLATE).removeprefix(".") or "default"] = digest_text(key.value)
+            templates[key.name.removeprefix(TEMPLATE).removeprefix(".") or "default"] = digest_text(
+                key.value
+            )
     return canonical_json(templates) if templates else None
 
 
@@ -261,15 +306,26 @@ def written_out(model: Path) -> bytes:
         name = pre.decode(errors="replace") if isinstance(pre, bytes) else ""
         split = SPLITS.get(name)
         if kind != BPE.encode() or split is None:
-            shown = f"the split {quoted(name)}" if kind == BPE.encode() else "another model than byte-level BPE"
-            raise Unreadable(f"{model}: its tokenizer has {shown}, which is not written out here: {_ELSEWHERE}")
+            shown = (
+                f"the split {quoted(name)}"
+                if kind == BPE.encode()
+                else "another model than byte-level BPE"
+            )
+            raise Unreadable(
+                f"{model}: its tokenizer has {shown}, which is not written out here: {_ELSEWHERE}"
+            )
         content = _content(form, split=split, whole_words=name in IGNORE_MERGES)
     return json.dumps(content, ensure_ascii=False).encode("utf-8", "surrogatepass")
 
 
 def _content(form: Form, *, split: str, whole_words: bool) -> Json:
     tokens = [token.decode("utf-8", "backslashreplace") for token in form.tokens()]
-    step = {"type": "ByteLevel", "add_prefix_space": False, "trim_offsets": True, "use_regex": False}
+    step = {
+        "type": "ByteLevel",
+        "add_prefix_space": False,
+        "trim_offsets": True,
+        "use_regex": False,
+    }
     return {
         "version": "1.0",
         "truncation": None,
@@ -300,8 +356,12 @@ def _content(form: Form, *, split: str, whole_words: bool) -> Json:
             "fuse_unk": False,
             "byte_fallback": False,
             "ignore_merges": whole_words,
-            "vocab": {token: number for number, token in enumerate(tokens) if form.types[number] != UNUSED},
-            "merges": [merge.decode("utf-8", "backslashreplace").split(" ", 1) for merge in form.merges()],
+            "vocab": {
+                token: number for number, token in enumerate(tokens) if form.types[number] != UNUSED
+            },
+            "merges": [
+                merge.decode("utf-8", "backslashreplace").split(" ", 1) for merge in form.merges()
+            ],
         },
     }
 
@@ -314,7 +374,12 @@ def _pre_tokenizer(split: str, step: Json) -> Json:
         step = step | {"use_regex": True}
     else:
         before = [
-            {"type": "Split", "pattern": {"Regex": pattern}, "behavior": "Isolated", "invert": False}
+            {
+                "type": "Split",
+                "pattern": {"Regex": pattern},
+                "behavior": "Isolated",
+                "invert": False,
+            }
             for pattern in PATTERNS[split]
         ]
     return {"type": "Sequence", "pretokenizers": [*before, step]}
@@ -326,7 +391,9 @@ def _post_processor(form: Form, tokens: list[str]) -> Json | None:
     before = around_text.get("before", [])
     after = around_text.get("after", [])
     numbers = [*before, *after]
-    if not numbers or not all(isinstance(number, int) and 0 <= number < len(tokens) for number in numbers):
+    if not numbers or not all(
+        isinstance(number, int) and 0 <= number < len(tokens) for number in numbers
+    ):
         return None
     put = {number: {"SpecialToken": {"id": tokens[number], "type_id": 0}} for number in numbers}
     first, second = ({"Sequence": {"id": name, "type_id": 0}} for name in "AB")
@@ -337,6 +404,7 @@ def _post_processor(form: Form, tokens: list[str]) -> Json | None:
         "single": [*begin, first, *end],
         "pair": [*begin, first, *end, *begin, second, *end],
         "special_tokens": {
-            tokens[number]: {"id": tokens[number], "ids": [number], "tokens": [tokens[number]]} for number in numbers
+            tokens[number]: {"id": tokens[number], "ids": [number], "tokens": [tokens[number]]}
+            for number in numbers
         },
     }

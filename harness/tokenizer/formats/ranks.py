@@ -46,7 +46,12 @@ def tiktoken_form(path: Path, content: bytes) -> Form:
         fields = line.split()
         if len(fields) != 2 or not fields[1].isdigit() or len(fields[1]) > 8:
             raise Unreadable(f"{path}: line {number} is not base64 and a rank")
-        _keep(ranks, int(fields[1]), _bytes(fields[0], f"{path}: line {number}"), f"{path}: line {number}")
+        _keep(
+            ranks,
+            int(fields[1]),
+            _bytes(fields[0], f"{path}: line {number}"),
+            f"{path}: line {number}",
+        )
     _whole(path, ranks)
     return _form("tiktoken", [ranks[rank] for rank in range(len(ranks))], special={}, split=None)
 
@@ -61,38 +66,59 @@ def tekken_form(path: Path, content: bytes) -> Form:
         read = strict_json(content)
     except NotStrict as error:
         raise Unreadable(f"{path}: {error}") from None
-    config, vocabulary = (read.get(name) if isinstance(read, dict) else None for name in ("config", "vocab"))
+    config, vocabulary = (
+        read.get(name) if isinstance(read, dict) else None for name in ("config", "vocab")
+    )
     if not isinstance(config, dict) or not isinstance(vocabulary, list):
         raise Unreadable(f"{path}: has no config and vocab: it is not a tekken.json")
     size = _number(config.get("default_vocab_size"))
     count = _number(config.get("default_num_special_tokens"))
     pattern = config.get("pattern")
     if not 0 < count < size or not isinstance(pattern, str):
-        raise Unreadable(f"{path}: its config must give pattern, default_vocab_size and default_num_special_tokens")
+        raise Unreadable(
+            f"{path}: its config must give pattern, default_vocab_size and"
+            " default_num_special_tokens"
+        )
     ranks: dict[int, bytes] = {}
     for number, entry in enumerate(vocabulary):
         where = f"{path}: entry {number} of vocab"
-        given, rank = (entry.get(name) if isinstance(entry, dict) else None for name in ("token_bytes", "rank"))
+        given, rank = (
+            entry.get(name) if isinstance(entry, dict) else None for name in ("token_bytes", "rank")
+        )
         if not isinstance(given, str) or _number(rank) < 0:
             raise Unreadable(f"{where} has no rank and token_bytes")
         _keep(ranks, _number(rank), _bytes(given.encode(errors="replace"), where), where)
     _whole(path, ranks)
     if len(ranks) < size - count:
-        raise Unreadable(f"{path}: holds {len(ranks)} tokens, and default_vocab_size asks for {size - count}")
+        raise Unreadable(
+            f"{path}: holds {len(ranks)} tokens, and default_vocab_size asks for {size - count}"
+        )
     special = _special(path, read.get("special_tokens"), count)
-    return _form("tekken", [ranks[rank] for rank in range(size - count)], special=special, split=pattern, first=count)
+    return _form(
+        "tekken",
+        [ranks[rank] for rank in range(size - count)],
+        special=special,
+        split=pattern,
+        first=count,
+    )
 
 
 def _number(value: object) -> int:
     """A number of tokens, or -1."""
-    return value if isinstance(value, int) and not isinstance(value, bool) and 0 <= value <= MOST_TOKENS else -1
+    return (
+        value
+        if isinstance(value, int) and not isinstance(value, bool) and 0 <= value <= MOST_TOKENS
+        else -1
+    )
 
 
 def _bytes(text: bytes, where: str) -> bytes:
     try:
         token = base64.b64decode(text, validate=True)
     except (binascii.Error, ValueError):
-        raise Unreadable(f"{where}: {quoted(text.decode(errors='backslashreplace'))} is not base64") from None
+        raise Unreadable(
+            f"{where}: {quoted(text.decode(errors='backslashreplace'))} is not base64"
+        ) from None
     if not 0 < len(token) <= LONGEST:
         raise Unreadable(f"{where}: a token of {len(token)} bytes; it must have 1 to {LONGEST}")
     return token
@@ -116,35 +142,50 @@ def _whole(path: Path, ranks: dict[int, bytes]) -> None:
     for rank, token in ranks.items():
         if token in by_token:
             raise Unreadable(
-                f"{path}: ranks {by_token[token]} and {rank} are the same bytes: text gets one of them only"
+                f"{path}: ranks {by_token[token]} and {rank} are the same bytes: text gets one of"
+                " them only"
             )
         by_token[token] = rank
     missing = [byte for byte in range(256) if bytes([byte]) not in by_token]
     if missing:
-        raise Unreadable(f"{path}: there is no token for byte 0x{missing[0]:02x} (and {len(missing) - 1} more)")
+        raise Unreadable(
+            f"{path}: there is no token for byte 0x{missing[0]:02x} (and {len(missing) - 1} more)"
+        )
 
 
 def _special(path: Path, given: Any, count: int) -> dict[int, tuple[bytes, int]]:
     """Special tokens by id; older files do not list them."""
     special: dict[int, tuple[bytes, int]] = {}
     for entry in given if isinstance(given, list) else []:
-        rank, text = (entry.get(name) if isinstance(entry, dict) else None for name in ("rank", "token_str"))
+        rank, text = (
+            entry.get(name) if isinstance(entry, dict) else None for name in ("rank", "token_str")
+        )
         rank = _number(rank)
         if not isinstance(text, str) or not text or not 0 <= rank < count:
             raise Unreadable(f"{path}: a special token has no token_str and rank below {count}")
         if rank in special:
-            raise Unreadable(f"{path}: {quoted(text)} and {quoted(special[rank][0].decode())} share the id {rank}")
+            raise Unreadable(
+                f"{path}: {quoted(text)} and {quoted(special[rank][0].decode())} share the id"
+                f" {rank}"
+            )
         kind = CONTROL if entry.get("is_control", True) else USER_DEFINED
         special[rank] = (text.encode(errors="backslashreplace"), kind)
     return special
 
 
 def _form(
-    format_: str, ranked: list[bytes], *, special: dict[int, tuple[bytes, int]], split: str | None, first: int = 0
+    format_: str,
+    ranked: list[bytes],
+    *,
+    special: dict[int, tuple[bytes, int]],
+    split: str | None,
+    first: int = 0,
 ) -> Form:
     tokens = [special.get(index, (b"[PAD%d]" % index, UNUSED)) for index in range(first)]
     texts = [token for token, _ in tokens] + [spelled(token_bytes) for token_bytes in ranked]
-    types, types_text = types_part(bytes([kind for _, kind in tokens]) + bytes([NORMAL]) * len(ranked))
+    types, types_text = types_part(
+        bytes([kind for _, kind in tokens]) + bytes([NORMAL]) * len(ranked)
+    )
     # Special tokens of an older file are known to have ids, and to nobody by what text.
     stated = bool(special) or not first
     parts = {

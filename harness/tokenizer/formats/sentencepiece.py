@@ -47,7 +47,9 @@ class ProtobufMessage:
         start, stop: bytes of it that are this message.
     """
 
-    def __init__(self, content: bytes, *, path: str, start: int = 0, stop: int | None = None) -> None:
+    def __init__(
+        self, content: bytes, *, path: str, start: int = 0, stop: int | None = None
+    ) -> None:
         self.content = content
         self.path = path
         self.start = start
@@ -80,9 +82,13 @@ class ProtobufMessage:
             elif wire in _FIXED:
                 length = _FIXED[wire]
             else:
-                raise self._wrong(begins, f"field {number} has the wire type {wire}, which no such file has")
+                raise self._wrong(
+                    begins, f"field {number} has the wire type {wire}, which no such file has"
+                )
             if length > stop - at:
-                raise self._wrong(begins, f"field {number} needs {length} bytes, and {stop - at} are left")
+                raise self._wrong(
+                    begins, f"field {number} needs {length} bytes, and {stop - at} are left"
+                )
             yield number, wire, at, at + length
             at += length
         del content
@@ -113,7 +119,9 @@ class ProtobufMessage:
         raise self._wrong(begins, "a number has no end")
 
     def _wrong(self, at: int, what: str) -> Unreadable:
-        return Unreadable(f"{self.path}: is not a SentencePiece model, or a damaged one: {what} (at byte {at})")
+        return Unreadable(
+            f"{self.path}: is not a SentencePiece model, or a damaged one: {what} (at byte {at})"
+        )
 
 
 def signed(value: int) -> int:
@@ -155,7 +163,9 @@ def sentencepiece_form(path: Path, content: bytes) -> Form:
         if number not in (_PIECES, _TRAINER, _NORMALIZER):
             continue
         if wire != BYTES:
-            raise Unreadable(f"{where}: is not a SentencePiece model: field {number} is not a message")
+            raise Unreadable(
+                f"{where}: is not a SentencePiece model: field {number} is not a message"
+            )
         message = whole.inside(start, stop)
         if number == _PIECES:
             if len(tokens) >= MOST_TOKENS:
@@ -171,7 +181,9 @@ def sentencepiece_form(path: Path, content: bytes) -> Form:
     ids = _ids(where, tokens, types)
     model = _MODELS.get(trainer["model_type"])
     if model is None:
-        raise Unreadable(f"{where}: its model_type is {trainer['model_type']}, which does not exist")
+        raise Unreadable(
+            f"{where}: its model_type is {trainer['model_type']}, which does not exist"
+        )
     falls_back = bool(trainer.get("byte_fallback"))
     missing = [byte for byte in range(256) if types[ids.get(b"<0x%02X>" % byte, 0)] != BYTE]
     if falls_back and missing:
@@ -221,7 +233,9 @@ def _piece(message: ProtobufMessage, index: int) -> tuple[bytes, float, int]:
         elif number == 3 and wire == VARINT:
             kind = start
         elif number <= 3:
-            raise Unreadable(f"{message.path}: piece {index} is damaged: field {number} has the wire type {wire}")
+            raise Unreadable(
+                f"{message.path}: piece {index} is damaged: field {number} has the wire type {wire}"
+            )
     where = f"{message.path}: piece {index}"
     try:
         text = token.decode()
@@ -232,21 +246,31 @@ def _piece(message: ProtobufMessage, index: int) -> tuple[bytes, float, int]:
     if kind not in TYPE_NAMES:
         raise Unreadable(f"{where}, {quoted(text)}, is of type {kind}, which does not exist")
     if not math.isfinite(score):
-        raise Unreadable(f"{where}, {quoted(text)}, has a score of {score}, which is not a finite number")
+        raise Unreadable(
+            f"{where}, {quoted(text)}, has a score of {score}, which is not a finite number"
+        )
     return token, score, kind
 
 
 def _read_settings(
-    message: ProtobufMessage, settings: dict[str, Any], *, numbers: dict[int, str], texts: dict[int, str]
+    message: ProtobufMessage,
+    settings: dict[str, Any],
+    *,
+    numbers: dict[int, str],
+    texts: dict[int, str],
 ) -> None:
     for number, wire, start, stop in message.fields():
         if (number in numbers and wire != VARINT) or (number in texts and wire != BYTES):
-            raise Unreadable(f"{message.path}: a setting is damaged: field {number} has the wire type {wire}")
+            raise Unreadable(
+                f"{message.path}: a setting is damaged: field {number} has the wire type {wire}"
+            )
         if number in numbers:
             settings[numbers[number]] = signed(start)
         elif number in texts:
             value = message.content[start:stop]
-            settings[texts[number]] = value if texts[number] == "charsmap" else value.decode(errors="backslashreplace")
+            settings[texts[number]] = (
+                value if texts[number] == "charsmap" else value.decode(errors="backslashreplace")
+            )
 
 
 def _ids(where: str, tokens: list[bytes], types: bytearray) -> dict[bytes, int]:
@@ -257,13 +281,20 @@ def _ids(where: str, tokens: list[bytes], types: bytearray) -> dict[bytes, int]:
         twice = next(index for index, token in enumerate(tokens) if ids[token] != index)
         shown = quoted(tokens[twice].decode())
         raise Unreadable(
-            f"{where}: pieces {ids[tokens[twice]]} and {twice} are both {shown}: text gets one of them only"
+            f"{where}: pieces {ids[tokens[twice]]} and {twice} are both {shown}: text gets one of"
+            " them only"
         )
     if types.count(UNKNOWN) != 1:
-        raise Unreadable(f"{where}: {types.count(UNKNOWN)} pieces are of type UNKNOWN, and there must be one")
+        raise Unreadable(
+            f"{where}: {types.count(UNKNOWN)} pieces are of type UNKNOWN, and there must be one"
+        )
     for index, token in enumerate(tokens):
-        if types[index] == BYTE and not (len(token) == 6 and token[:3] == b"<0x" and token[5:] == b">"):
-            raise Unreadable(f"{where}: piece {index}, {quoted(token.decode())}, is of type BYTE, and is not one")
+        if types[index] == BYTE and not (
+            len(token) == 6 and token[:3] == b"<0x" and token[5:] == b">"
+        ):
+            raise Unreadable(
+                f"{where}: piece {index}, {quoted(token.decode())}, is of type BYTE, and is not one"
+            )
     if types.count(UNUSED) == len(types):
         raise Unreadable(f"{where}: every piece is of type UNUSED")
     return ids
@@ -275,7 +306,11 @@ def _normalizer(rules: dict[str, Any], *, suffix: bool) -> str:
         first=ALWAYS if rules["add_dummy_prefix"] else NEVER,
         collapse=bool(rules["remove_extra_whitespaces"]),
     )
-    unusual = [name for name, so in (("spaces last", suffix), ("spaces stay", not rules["escape_whitespaces"])) if so]
+    unusual = [
+        name
+        for name, so in (("spaces last", suffix), ("spaces stay", not rules["escape_whitespaces"]))
+        if so
+    ]
     return canonical_json([usual, *unusual]) if unusual else usual
 
 

@@ -54,7 +54,9 @@ def serialised_form(
     """
     vocabulary = json.loads(pieces.vocabulary)
     unigram = isinstance(vocabulary, list)
-    ids: dict[str, int] = {piece[0]: index for index, piece in enumerate(vocabulary)} if unigram else dict(vocabulary)
+    ids: dict[str, int] = (
+        {piece[0]: index for index, piece in enumerate(vocabulary)} if unigram else dict(vocabulary)
+    )
     added = pieces.head["added_tokens"]
     chain = components.pre_tokenizer(pieces.head["pre_tokenizer"])
     options = components.model(pieces.model, vocabulary=pieces.vocabulary, before=chain)
@@ -65,7 +67,7 @@ def serialised_form(
     tokens, types = _by_id(ids, added, falls_back=falls_back)
     size = without_padding(types)
     padding = len(types) - size
-    (types, types_text) = types_part(types[:size])
+    types, types_text = types_part(types[:size])
     del tokens[size:]
     merges, merges_text = _merges(pieces)
     scores = scores_text = None
@@ -118,7 +120,9 @@ def missing_bytes(ids: Mapping[str, int], *, chain: list[Component], falls_back:
     return [f"no token covers {bytes_in_words(missing)}; {what.words}"] if what.ranges else []
 
 
-def _by_id(ids: Mapping[str, int], added: list[dict[str, Any]], *, falls_back: bool) -> tuple[list[bytes], bytes]:
+def _by_id(
+    ids: Mapping[str, int], added: list[dict[str, Any]], *, falls_back: bool
+) -> tuple[list[bytes], bytes]:
     count = max(ids.values(), default=-1) + 1
     tokens: list[bytes | None] = [None] * count
     types = bytearray([NORMAL]) * count
@@ -166,7 +170,9 @@ def _cut(text: bytes) -> list[bytes]:
             merges[rank] = merge.replace(b'","', b" ")
             continue
         try:
-            merges[rank] = " ".join(json.loads(b'["' + merge + b'"]')).encode("utf-8", "surrogatepass")
+            merges[rank] = " ".join(json.loads(b'["' + merge + b'"]')).encode(
+                "utf-8", "surrogatepass"
+            )
         except ValueError:  # a piece that ends like a mark
             return _encoded([" ".join(pair) for pair in json.loads(text)])
     return merges
@@ -175,15 +181,25 @@ def _cut(text: bytes) -> list[bytes]:
 def _scores(scores: list[float], types: bytes) -> tuple[array[float], str]:
     # Tokens that were added to the vocabulary have no score: no text becomes them by one.
     padded = [*scores, *([0.0] * (len(types) - len(scores)))][: len(types)]
-    single = array("f", [score if abs(score) < 3e38 else math.copysign(3e38, score) for score in padded])
+    single = array(
+        "f", [score if abs(score) < 3e38 else math.copysign(3e38, score) for score in padded]
+    )
     normal, text = scores_part(single, types)
-    exact = all(score == rounded for score, rounded, kind in zip(padded, single, types, strict=True) if kind == NORMAL)
+    exact = all(
+        score == rounded
+        for score, rounded, kind in zip(padded, single, types, strict=True)
+        if kind == NORMAL
+    )
     # Scores that float32 cannot hold are not those of a file that stores float32.
     return normal, text if exact else digest_text(canonical_json(padded))
 
 
 def _spaces(
-    normalizer: Component | None, chain: list[Component], *, ids: Mapping[str, int], added: list[dict[str, Any]]
+    normalizer: Component | None,
+    chain: list[Component],
+    *,
+    ids: Mapping[str, int],
+    added: list[dict[str, Any]],
 ) -> tuple[str, str]:
     """Normalizer and pre-tokenizer, as SentencePiece says it where they do what SentencePiece does."""
     listed = components.normalizer(normalizer)
@@ -204,8 +220,16 @@ def _spaces(
             rest = rest[2:]
     prefix = bool(rest) and rest[0] == {"type": "Prepend", "prepend": BEGINS}
     if rest[1 if prefix else 0 :] == [_SPACES] and not chain:
-        return spaces(charsmap=charsmap, first=ALWAYS if prefix else NEVER, collapse=collapse), "none"
-    if not rest and len(chain) == 1 and chain[0]["type"] == "Metaspace" and chain[0].get("replacement") == BEGINS:
+        return (
+            spaces(charsmap=charsmap, first=ALWAYS if prefix else NEVER, collapse=collapse),
+            "none",
+        )
+    if (
+        not rest
+        and len(chain) == 1
+        and chain[0]["type"] == "Metaspace"
+        and chain[0].get("replacement") == BEGINS
+    ):
         scheme = chain[0].get("prepend_scheme", "always")
         if chain[0].get("split", True) and _crosses(ids, added):
             return opaque
@@ -260,4 +284,8 @@ def _named(named: Mapping[str, str] | None, ids: Mapping[str, int], name: str) -
 
 
 def _templates(templates: Mapping[str, str]) -> str | None:
-    return canonical_json({name: digest_text(text) for name, text in templates.items()}) if templates else None
+    return (
+        canonical_json({name: digest_text(text) for name, text in templates.items()})
+        if templates
+        else None
+    )

@@ -36,7 +36,10 @@ def complaints(path: str) -> list[tuple[str, str]]:
             return nodes.Scope(body).set_lineno(line)
 
     environment = ImmutableSandboxedEnvironment(
-        trim_blocks=True, lstrip_blocks=True, optimized=False, extensions=["jinja2.ext.loopcontrols", Generation]
+        trim_blocks=True,
+        lstrip_blocks=True,
+        optimized=False,
+        extensions=["jinja2.ext.loopcontrols", Generation],
     )
     environment.filters["tojson"] = str
     complained = []
@@ -45,7 +48,9 @@ def complaints(path: str) -> list[tuple[str, str]]:
             if not key.name.startswith(TEMPLATE) or not isinstance(key.value, bytes):
                 continue
             if len(key.value) > LONGEST:
-                complained.append((key.name, f"has {len(key.value)} bytes; at most {LONGEST} are looked at"))
+                complained.append(
+                    (key.name, f"has {len(key.value)} bytes; at most {LONGEST} are looked at")
+                )
                 continue
             try:
                 environment.compile(key.value.decode())
@@ -87,7 +92,11 @@ def _templates(file: GgufFile) -> list[Finding]:
     """Chat templates that do not compile. A template is a program of whoever made the file: it is not run."""
     if lacks := missing("jinja2"):
         message = f"was not compiled: {lacks}"
-        return [Finding(code="chat-template", severity="note", where=TEMPLATE, offset=-1, message=message)]
+        return [
+            Finding(
+                code="chat-template", severity="note", where=TEMPLATE, offset=-1, message=message
+            )
+        ]
     answer = ask("chat templates", [file.path], memory=_MEMORY, seconds=_SECONDS)
     return [
         Finding(

@@ -89,7 +89,9 @@ _PATTERNS = {
     r"general\.(description|size_label|license)": _TEXT,
     r"general\.(alignment|quantization_version|file_type)": _U32,
     r"general\.(tags|languages)": ("array of string",),
-    r"[^.]+\.(context_length|embedding_length|block_count|vocab_size|expert_count|expert_used_count)": _U32,
+    r"[^.]+\.(context_length|embedding_length|block_count|vocab_size|expert_count|expert_used_count)": (
+        _U32
+    ),
     r"[^.]+\.feed_forward_length": _COUNTS,
     r"[^.]+\.attention\.head_count(_kv)?": _COUNTS,
     r"[^.]+\.attention\.(key_length|value_length|sliding_window)": _U32,
@@ -136,23 +138,33 @@ GPT_2 = r"'s|'t|'re|'ve|'m|'ll|'d| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)
 PATTERNS: dict[str, tuple[str, ...]] = {
     "llama-3": (rf"{_CONTRACTIONS}|{_WORD}\p{{L}}+|\p{{N}}{{1,3}}|{_REST}",),
     "qwen2": (rf"{_CONTRACTIONS}|{_WORD}\p{{L}}+|\p{{N}}|{_REST}",),
-    "qwen35": (rf"{_CONTRACTIONS}|{_WORD}[\p{{L}}\p{{M}}]+|\p{{N}}| ?[^\s\p{{L}}\p{{M}}\p{{N}}]+{_ENDS}",),
+    "qwen35": (
+        rf"{_CONTRACTIONS}|{_WORD}[\p{{L}}\p{{M}}]+|\p{{N}}| ?[^\s\p{{L}}\p{{M}}\p{{N}}]+{_ENDS}",
+    ),
     "tekken": (rf"{_WORD}{_UPPER}*{_LOWER}+|{_WORD}{_UPPER}+{_LOWER}*|\p{{N}}|{_REST_OF_CASED}",),
     "gpt-4o": (rf"{_CASED}|\p{{N}}{{1,3}}|{_REST_OF_CASED}",),
     "minicpm5": (r"\p{N}{1,3}", rf"{_CONTRACTIONS}|{_WORD}\p{{L}}+|\p{{N}}+|{_REST}"),
     "deepseek-v3": (r"\p{N}{1,3}", "[一-龥぀-ゟ゠-ヿ]+", _PUNCTUATED),
     "seed-coder": (
-        rf"{_CONTRACTIONS}|{_WORD}\p{{L}}+|\p{{N}}{{1}}| ?[^\s\p{{L}}\p{{N}}\r\n]+|\s*[\r\n]+|\s+(?!\S)|\s+",
+        (
+            rf"{_CONTRACTIONS}|{_WORD}\p{{L}}+|\p{{N}}{{1}}|"
+            r" ?[^\s\p{L}\p{N}\r\n]+|\s*[\r\n]+|\s+(?!\S)|\s+"
+        ),
     ),
     "bailingmoe": (
-        r"'(?i:[sdmt]|ll|ve|re)|[^\r\n\p{L}\p{N}]?+\p{L}+|\p{N}| ?[^\s\p{L}\p{N}]++[\r\n]*|\s*[\r\n]|\s+(?!\S)|\s+",
+        (
+            r"'(?i:[sdmt]|ll|ve|re)|[^\r\n\p{L}\p{N}]?+\p{L}+|\p{N}|"
+            r" ?[^\s\p{L}\p{N}]++[\r\n]*|\s*[\r\n]|\s+(?!\S)|\s+"
+        ),
     ),
     "gpt-2": (GPT_2,),
 }
 
 _NAMES = {
-    "llama-3": "llama3 llama-v3 llama-bpe falcon3 falcon-h1 pixtral midm-2.0 lfm2 jina-v5-nano dbrx smaug-bpe "
-    "chatglm-bpe glm4 glm5",
+    "llama-3": (
+        "llama3 llama-v3 llama-bpe falcon3 falcon-h1 pixtral midm-2.0 lfm2 jina-v5-nano dbrx"
+        " smaug-bpe chatglm-bpe glm4 glm5"
+    ),
     "qwen2": "qwen2 deepseek-r1-qwen kormo f2llmv2 megrez stablelm2 hunyuan solar-open grok-2",
     "qwen35": "qwen35",
     "tekken": "tekken",
@@ -161,8 +173,10 @@ _NAMES = {
     "deepseek-v3": "deepseek-v3 hunyuan-dense joyai-llm hy_v4",
     "seed-coder": "seed-coder",
     "bailingmoe": "bailingmoe bailingmoe2 llada-moe",
-    "gpt-2": "gpt-2 phi-2 jina-es jina-de gigachat jina-v2-es jina-v2-de a.x-4.0 mellum modern-bert mpt olmo jais "
-    "trillion granite-docling exaone4",
+    "gpt-2": (
+        "gpt-2 phi-2 jina-es jina-de gigachat jina-v2-es jina-v2-de a.x-4.0 mellum modern-bert mpt"
+        " olmo jais trillion granite-docling exaone4"
+    ),
     "digits, gpt-2": "starcoder refact command-r smollm codeshell exaone minerva-7b mellum2",
 }
 # The name that a split has here, by llama.cpp's name.
@@ -185,7 +199,9 @@ def split_of_components(chain: list[Component]) -> str:
     if last.get("use_regex", True):
         if not before:
             return "gpt-2"
-        return "digits, gpt-2" if before == [{"type": "Digits", "individual_digits": True}] else opaque
+        return (
+            "digits, gpt-2" if before == [{"type": "Digits", "individual_digits": True}] else opaque
+        )
     patterns = []
     for step in before:
         pattern = step.get("pattern")

@@ -60,7 +60,11 @@ SCALARS = {
         (12, "float64", "d"),
     )
 }
-NAMES = {**{number: scalar.name for number, scalar in SCALARS.items()}, STRING: "string", ARRAY: "array"}
+NAMES = {
+    **{number: scalar.name for number, scalar in SCALARS.items()},
+    STRING: "string",
+    ARRAY: "array",
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -220,7 +224,10 @@ class GgufFile:
         return self
 
     def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
     ) -> None:
         self.close()
 
@@ -264,20 +271,28 @@ class GgufFile:
 
     def _read(self) -> None:
         if self.size < 24:
-            raise Malformed("too short", self.size, f"the file has {self.size} bytes, and a header alone has 24")
+            raise Malformed(
+                "too short", self.size, f"the file has {self.size} bytes, and a header alone has 24"
+            )
         header = self._take(24, "the header")
         if header[:4] != MAGIC:
             what = _other_format(header)
-            raise Malformed("magic", 0, f"it begins with {_shown(header[:4])} and not with GGUF{what}")
+            raise Malformed(
+                "magic", 0, f"it begins with {_shown(header[:4])} and not with GGUF{what}"
+            )
         self.version, tensors, keys = struct.unpack("<IQQ", header[4:])
         if self.version not in VERSIONS:
             swapped = int.from_bytes(header[4:8], "big")
             if swapped in VERSIONS:
                 raise Malformed(
-                    "big-endian", 4, f"it is written for big-endian machines (version {swapped}): convert it anew"
+                    "big-endian",
+                    4,
+                    f"it is written for big-endian machines (version {swapped}): convert it anew",
                 )
             old = ": convert the model anew" if self.version in (0, 1) else ""
-            raise Malformed("version", 4, f"its version is {self.version}, and only 2 and 3 are read{old}")
+            raise Malformed(
+                "version", 4, f"its version is {self.version}, and only 2 and 3 are read{old}"
+            )
         # The least that a key and a tensor can take: no count is believed that the file has no room for.
         self._fits("tensors", tensors, MOST_TENSORS, 8 + 1 + 4 + 8 + 4 + 8, 8)
         self._fits("keys", keys, MOST_KEYS, 8 + 1 + 4 + 1, 16)
@@ -285,16 +300,22 @@ class GgufFile:
         for number in range(keys):
             key = self._key(number)
             if key.name in self.keys:
-                raise Malformed("duplicate key", key.offset, f"the key {_shown(key.name)} is there twice")
+                raise Malformed(
+                    "duplicate key", key.offset, f"the key {_shown(key.name)} is there twice"
+                )
             self.keys[key.name] = key
         self._tensors(tensors, self._alignment())
 
     def _fits(self, what: str, count: int, most: int, least: int, at: int) -> None:
         if count > most:
-            raise Malformed("too many", at, f"{count} {what} are announced, and at most {most} are read")
+            raise Malformed(
+                "too many", at, f"{count} {what} are announced, and at most {most} are read"
+            )
         if count * least > self.size - 24:
             raise Malformed(
-                "truncated", at, f"{count} {what} are announced, and the file's {self.size} bytes cannot hold them"
+                "truncated",
+                at,
+                f"{count} {what} are announced, and the file's {self.size} bytes cannot hold them",
             )
 
     def _key(self, position: int) -> Key:
@@ -305,7 +326,9 @@ class GgufFile:
         try:
             name = raw.decode()
         except UnicodeDecodeError:
-            raise Malformed("key encoding", at, f"the name of key {position}, {_shown(raw)}, is not UTF-8") from None
+            raise Malformed(
+                "key encoding", at, f"the name of key {position}, {_shown(raw)}, is not UTF-8"
+            ) from None
         what = f"the value of {_shown(name)}"
         kind = _U32.unpack(self._take(4, f"the type of {_shown(name)}"))[0]
         at = self._at
@@ -334,32 +357,48 @@ class GgufFile:
             size = count * SCALARS[kind].size
             if size > self.size - start:
                 raise Malformed(
-                    "truncated", start, f"{what}: {count} elements need {size} bytes, and {self.size - start} are left"
+                    "truncated",
+                    start,
+                    f"{what}: {count} elements need {size} bytes, and {self.size - start} are left",
                 )
             self._at += size
         elif kind == STRING:
             self._skip_strings(what, count)
         elif kind == ARRAY:
-            raise Malformed("nested array", start - 12, f"{what} holds arrays, which no engine reads")
+            raise Malformed(
+                "nested array", start - 12, f"{what} holds arrays, which no engine reads"
+            )
         else:
-            raise Malformed("value type", start - 12, f"{what} holds elements of type {kind}, which does not exist")
+            raise Malformed(
+                "value type",
+                start - 12,
+                f"{what} holds elements of type {kind}, which does not exist",
+            )
         return Array(type=NAMES[kind], count=count, start=start, stop=self._at)
 
     def _skip_strings(self, what: str, count: int) -> None:
         """Walk from length to length: the one part of the file that cannot be skipped."""
         start = self._at
         if count > MOST_STRINGS:
-            raise Malformed("too many", start, f"{what}: {count} strings, and at most {MOST_STRINGS} are read")
+            raise Malformed(
+                "too many", start, f"{what}: {count} strings, and at most {MOST_STRINGS} are read"
+            )
         if count * 8 > self.size - start:
             raise Malformed(
-                "truncated", start, f"{what}: {count} strings cannot fit in the {self.size - start} bytes left"
+                "truncated",
+                start,
+                f"{what}: {count} strings cannot fit in the {self.size - start} bytes left",
             )
         unpack = _U64.unpack_from
         done = 0
         at = start
         while done < count:
             if at + 8 > self.size:
-                raise Malformed("truncated", at, f"{what}: element {done} of {count} begins past the end of the file")
+                raise Malformed(
+                    "truncated",
+                    at,
+                    f"{what}: element {done} of {count} begins past the end of the file",
+                )
             window = self._pread(min(WINDOW, self.size - at), at)
             last = len(window) - 8
             inside = 0
@@ -369,7 +408,10 @@ class GgufFile:
                 done += 1
             if done == before or at + inside > self.size:
                 raise Malformed(
-                    "truncated", at, f"{what}: an element before {done + 1} of {count} runs past the end of the file"
+                    "truncated",
+                    at,
+                    f"{what}: an element before {done + 1} of {count} runs past the end of the"
+                    " file",
                 )
             at += inside
         self._at = at
@@ -379,9 +421,17 @@ class GgufFile:
         if key is None:
             return ALIGNMENT
         value = key.value
-        if key.type != "uint32" or not isinstance(value, int) or value < 8 or value & (value - 1) or value > 1 << 20:
+        if (
+            key.type != "uint32"
+            or not isinstance(value, int)
+            or value < 8
+            or value & (value - 1)
+            or value > 1 << 20
+        ):
             raise Malformed(
-                "alignment", key.offset, "general.alignment must be a uint32 that is a power of two from 8 to 1048576"
+                "alignment",
+                key.offset,
+                "general.alignment must be a uint32 that is a power of two from 8 to 1048576",
             )
         return value
 
@@ -399,23 +449,33 @@ class GgufFile:
             what = f"tensor {_shown(name)}"
             rank = _U32.unpack(self._take(4, f"the number of dimensions of {what}"))[0]
             if not 1 <= rank <= 4:
-                raise Malformed("dimensions", self._at - 4, f"{what} has {rank} dimensions, and may have 1 to 4")
-            dimensions = struct.unpack(f"<{rank}Q", self._take(8 * rank, f"the dimensions of {what}"))
+                raise Malformed(
+                    "dimensions", self._at - 4, f"{what} has {rank} dimensions, and may have 1 to 4"
+                )
+            dimensions = struct.unpack(
+                f"<{rank}Q", self._take(8 * rank, f"the dimensions of {what}")
+            )
             elements = math.prod(dimensions)
             if elements > LARGEST_TENSOR:
                 raise Malformed(
-                    "dimensions", self._at - 8 * rank, f"{what} has {' x '.join(map(str, dimensions))} elements"
+                    "dimensions",
+                    self._at - 8 * rank,
+                    f"{what} has {' x '.join(map(str, dimensions))} elements",
                 )
             kind, offset = struct.unpack("<IQ", self._take(12, f"type and offset of {what}"))
             if offset % alignment:
                 raise Malformed(
-                    "tensor offset", self._at - 8, f"{what} begins at {offset}, which is not a multiple of {alignment}"
+                    "tensor offset",
+                    self._at - 8,
+                    f"{what} begins at {offset}, which is not a multiple of {alignment}",
                 )
             announced.append((name, dimensions, kind, offset, self._at))
         self.data = -(-self._at // alignment) * alignment
         self.tensors = {row[0]: self._tensor(*row) for row in announced}
 
-    def _tensor(self, name: str, dimensions: tuple[int, ...], kind: int, offset: int, at: int) -> Tensor:
+    def _tensor(
+        self, name: str, dimensions: tuple[int, ...], kind: int, offset: int, at: int
+    ) -> Tensor:
         block = BLOCKS.get(kind)
         start = self.data + offset
         if block is None:
@@ -424,7 +484,10 @@ class GgufFile:
             kind_name = f"type {kind}"
         else:
             if dimensions[0] % block.elements:
-                columns = f"{dimensions[0]} columns are not a multiple of {block.elements}, as {block.name} wants"
+                columns = (
+                    f"{dimensions[0]} columns are not a multiple of {block.elements}, as"
+                    f" {block.name} wants"
+                )
                 raise Malformed("dimensions", at, f"tensor {_shown(name)}: {columns}")
             size = math.prod(dimensions) // block.elements * block.size
             kind_name = block.name
@@ -441,13 +504,17 @@ class GgufFile:
         at = self._at
         length = _U64.unpack(self._take(8, f"the length of {what}"))[0]
         if length > longest:
-            raise Malformed("too long", at, f"{what} has {length} bytes, and at most {longest} are read")
+            raise Malformed(
+                "too long", at, f"{what} has {length} bytes, and at most {longest} are read"
+            )
         return self._take(length, what)
 
     def _take(self, count: int, what: str) -> bytes:
         if count > self.size - self._at:
             raise Malformed(
-                "truncated", self._at, f"{what} needs {count} bytes, and {max(0, self.size - self._at)} are left"
+                "truncated",
+                self._at,
+                f"{what} needs {count} bytes, and {max(0, self.size - self._at)} are left",
             )
         inside = self._at - self._window_at
         if not 0 <= inside <= len(self._window) - count:
@@ -462,10 +529,14 @@ class GgufFile:
 
     def _pread(self, count: int, at: int) -> bytes:
         content = os.pread(self._descriptor, count, at)
-        while len(content) < count and (more := os.pread(self._descriptor, count - len(content), at + len(content))):
+        while len(content) < count and (
+            more := os.pread(self._descriptor, count - len(content), at + len(content))
+        ):
             content += more
         if len(content) < count:
-            raise Malformed("truncated", at + len(content), "the file became shorter while it was read")
+            raise Malformed(
+                "truncated", at + len(content), "the file became shorter while it was read"
+            )
         return content
 
 
@@ -486,7 +557,9 @@ def opened(path: Path) -> Iterator[GgufFile]:
 
 
 def _numbers(stored: Array, content: bytes) -> array[int] | array[float]:
-    code = next(scalar.packed.format[1] for scalar in SCALARS.values() if scalar.name == stored.type)
+    code = next(
+        scalar.packed.format[1] for scalar in SCALARS.values() if scalar.name == stored.type
+    )
     numbers: array[int] | array[float] = array(code, content)
     if sys.byteorder == "big":
         numbers.byteswap()
@@ -495,13 +568,19 @@ def _numbers(stored: Array, content: bytes) -> array[int] | array[float]:
 
 def _other_format(header: bytes) -> str:
     known: dict[str, Callable[[bytes], bool]] = {
-        "an older GGML file; convert the model anew": lambda head: head[:4] in (b"lmgg", b"fmgg", b"tjgg", b"algg"),
-        "a pointer of Git LFS; fetch the file itself": lambda head: head.startswith(b"version https://git-"),
+        "an older GGML file; convert the model anew": lambda head: (
+            head[:4] in (b"lmgg", b"fmgg", b"tjgg", b"algg")
+        ),
+        "a pointer of Git LFS; fetch the file itself": lambda head: head.startswith(
+            b"version https://git-"
+        ),
         "a page of a web site; fetch the file itself": lambda head: head.lstrip()[:1] == b"<",
         "a safetensors file": lambda head: head[8:10] == b'{"',
         "a zip archive, as torch.save writes": lambda head: head[:4] == b"PK\x03\x04",
     }
-    return next((f": it looks like {what}" for what, matches in known.items() if matches(header)), "")
+    return next(
+        (f": it looks like {what}" for what, matches in known.items() if matches(header)), ""
+    )
 
 
 def _shown(text: str | bytes) -> str:

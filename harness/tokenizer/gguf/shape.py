@@ -37,11 +37,15 @@ class Finding:
     remedy: str = ""
 
 
-def finding(file: GgufFile, where: str, code: str, severity: Severity, message: str, remedy: str = "") -> Finding:
+def finding(
+    file: GgufFile, where: str, code: str, severity: Severity, message: str, remedy: str = ""
+) -> Finding:
     """A finding about a key or a tensor of a file, with the byte at which that lies."""
     place = file.keys.get(where) or file.tensors.get(where)
     offset = place.offset if place is not None else -1
-    return Finding(code=code, severity=severity, where=where, offset=offset, message=message, remedy=remedy)
+    return Finding(
+        code=code, severity=severity, where=where, offset=offset, message=message, remedy=remedy
+    )
 
 
 def is_text(content: bytes) -> bool:
@@ -65,7 +69,12 @@ def keys(file: GgufFile) -> Iterator[Finding]:
         wanted = types_of(key.name)
         if wanted is not None and stored not in wanted:
             yield finding(
-                file, key.name, "key-type", "error", f"is {stored}, and engines read {listed(wanted)}", _CONVERT
+                file,
+                key.name,
+                "key-type",
+                "error",
+                f"is {stored}, and engines read {listed(wanted)}",
+                _CONVERT,
             )
         if not re.fullmatch(r"[\x21-\x7e]+", key.name):
             yield finding(
@@ -73,7 +82,8 @@ def keys(file: GgufFile) -> Iterator[Finding]:
                 key.name,
                 "key-name",
                 "warning",
-                "its name holds spaces, control or other characters than ASCII: no engine looks for it",
+                "its name holds spaces, control or other characters than ASCII: no engine looks"
+                " for it",
                 "remove the key, or write its name as engines do",
             )
         if key.type == "string" and isinstance(key.value, bytes) and not is_text(key.value):
@@ -101,7 +111,8 @@ def architecture(file: GgufFile) -> Iterator[Finding]:
             key.name,
             "architecture",
             "warning",
-            f"{quoted(name)} is not among the {len(ARCHITECTURES)} architectures that are known here",
+            f"{quoted(name)} is not among the {len(ARCHITECTURES)} architectures that are known"
+            " here",
             "ask the engine whether it knows it",
         )
     yield from _parts(file)
@@ -123,7 +134,8 @@ def data(file: GgufFile) -> Iterator[Finding]:
                 tensor.name,
                 "tensor-type",
                 "error",
-                f"is of {tensor.type}, which is not known here: whether its data is all there cannot be said",
+                f"is of {tensor.type}, which is not known here: whether its data is all there"
+                " cannot be said",
                 "use an engine that knows the type, or convert the model anew",
             )
             end = tensor.offset
@@ -143,14 +155,19 @@ def data(file: GgufFile) -> Iterator[Finding]:
                 tensor.name,
                 "tensor-gap",
                 "warning",
-                f"begins {tensor.offset - end} bytes after the data before it: engines refuse a gap",
+                f"begins {tensor.offset - end} bytes after the data before it: engines refuse"
+                " a gap",
                 _CONVERT,
             )
         end = max(end, tensor.offset + tensor.size)
         before = tensor.name
     if file.tensors and file.size > -(-end // unit) * unit:
         yield finding(
-            file, before, "trailing-bytes", "note", f"{file.size - end} bytes follow the last tensor, from byte {end}"
+            file,
+            before,
+            "trailing-bytes",
+            "note",
+            f"{file.size - end} bytes follow the last tensor, from byte {end}",
         )
     quantized = [stored.name for stored in file.tensors.values() if stored.type in _QUANTIZED]
     if quantized and "general.quantization_version" not in file.keys:
@@ -196,7 +213,8 @@ def _parts(file: GgufFile) -> Iterator[Finding]:
             "split.tensors.count",
             "split",
             "error",
-            f"is {whole}, and the file, which is the only part, holds {plural(len(file.tensors), 'tensor')}",
+            f"is {whole}, and the file, which is the only part, holds"
+            f" {plural(len(file.tensors), 'tensor')}",
             "take the whole model, or split it anew",
         )
 
@@ -226,7 +244,8 @@ def _blocks(file: GgufFile, name: str) -> Iterator[Finding]:
             where,
             "blocks",
             "error",
-            f"is not there, and the file holds tensors of {plural(len(blocks), 'block')}: engines refuse it",
+            f"is not there, and the file holds tensors of {plural(len(blocks), 'block')}: engines"
+            " refuse it",
             _CONVERT,
         )
     if key is None or count is None:
@@ -234,13 +253,27 @@ def _blocks(file: GgufFile, name: str) -> Iterator[Finding]:
     missing = sorted(set(range(min(count, 1 << 16))) - set(blocks))
     beyond = sorted(number for number in blocks if number >= count)
     if count == 0:
-        yield finding(file, key.name, "blocks", "error", "is 0: a model without blocks computes nothing", _CONVERT)
+        yield finding(
+            file,
+            key.name,
+            "blocks",
+            "error",
+            "is 0: a model without blocks computes nothing",
+            _CONVERT,
+        )
     elif not file.tensors:
-        message = f"is {count}, and the file holds no tensor: it describes a model, and has no weights to run"
+        message = (
+            f"is {count}, and the file holds no tensor: it describes a model, and has no weights"
+            " to run"
+        )
         remedy = "use it for its tokenizer alone, or take the file with the weights"
         yield finding(file, key.name, "blocks", "error", message, remedy)
     elif missing or beyond:
-        what = f"tensors of block {missing[0]} are missing" if missing else f"there are tensors of block {beyond[0]}"
+        what = (
+            f"tensors of block {missing[0]} are missing"
+            if missing
+            else f"there are tensors of block {beyond[0]}"
+        )
         yield finding(
             file,
             key.name,
@@ -304,7 +337,12 @@ def _embedding(file: GgufFile, name: str) -> Iterator[Finding]:
     key = file.keys.get(f"{name}.embedding_length")
     tensor = file.tensors.get(_EMBEDDING)
     width = _number(key)
-    if key is not None and tensor is not None and width is not None and tensor.dimensions[0] != width:
+    if (
+        key is not None
+        and tensor is not None
+        and width is not None
+        and tensor.dimensions[0] != width
+    ):
         yield finding(
             file,
             key.name,
@@ -322,4 +360,8 @@ def embedding_rows(file: GgufFile) -> int | None:
 
 
 def _number(key: Key | None) -> int | None:
-    return key.value if key is not None and isinstance(key.value, int) and not isinstance(key.value, bool) else None
+    return (
+        key.value
+        if key is not None and isinstance(key.value, int) and not isinstance(key.value, bool)
+        else None
+    )

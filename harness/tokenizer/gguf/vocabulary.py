@@ -42,7 +42,9 @@ TYPE_NAMES = {
 }
 _ID = re.compile(r"tokenizer\.ggml\.(\w+)_token_id")
 # What engines must not read in a user's text: tokens that a chat template writes between its turns.
-_MARKER = re.compile(rb"<\|[^<>|]+\|>|<(?:s|/s|bos|eos|pad|unk|mask|start_of_turn|end_of_turn)>|\[/?INST\]")
+_MARKER = re.compile(
+    rb"<\|[^<>|]+\|>|<(?:s|/s|bos|eos|pad|unk|mask|start_of_turn|end_of_turn)>|\[/?INST\]"
+)
 _CONVERT = "convert the model anew"
 # Models with tokens such as <0x41> for the bytes of what has no token.
 _FALLING_BACK = (SPM, "gemma4")
@@ -72,7 +74,14 @@ def tokenizer(file: GgufFile) -> Iterator[Finding]:
     model = file.value(MODEL)
     if model is None or (isinstance(model, bytes) and model.decode(errors="replace") in WITHOUT):
         if file.tensors and model is None:
-            yield finding(file, MODEL, "no-tokenizer", "warning", "is not there: the file holds no tokenizer", _GIVE)
+            yield finding(
+                file,
+                MODEL,
+                "no-tokenizer",
+                "warning",
+                "is not there: the file holds no tokenizer",
+                _GIVE,
+            )
         return
     if not isinstance(model, bytes):
         return  # another type than it has to be: the keys' findings say so
@@ -108,7 +117,11 @@ def tokenizer(file: GgufFile) -> Iterator[Finding]:
     for number, token in enumerate(tokens):
         ids.setdefault(token, number)
     types = file.value(TYPES)
-    usable = isinstance(types, Array) and types.type in ("int32", "uint32") and types.count == stored.count
+    usable = (
+        isinstance(types, Array)
+        and types.type in ("int32", "uint32")
+        and types.count == stored.count
+    )
     numbers = file.numbers(types) if usable and isinstance(types, Array) else array("i")
     vocabulary = _Vocabulary(file=file, model=name, tokens=tokens, types=numbers, ids=ids)
     yield from _pre_tokenizer(file, name)
@@ -125,7 +138,12 @@ def _lengths(file: GgufFile, count: int) -> Iterator[Finding]:
         stored = file.value(key)
         if isinstance(stored, Array) and stored.count != count:
             yield finding(
-                file, key, "array-length", "error", f"has {stored.count} entries for {count} tokens", _CONVERT
+                file,
+                key,
+                "array-length",
+                "error",
+                f"has {stored.count} entries for {count} tokens",
+                _CONVERT,
             )
     rows = embedding_rows(file)
     if rows is not None and rows < count:
@@ -134,7 +152,8 @@ def _lengths(file: GgufFile, count: int) -> Iterator[Finding]:
             TOKENS,
             "more-tokens-than-rows",
             "error",
-            f"holds {count} tokens, and the model has {rows} rows for them: the last {count - rows} have none",
+            f"holds {count} tokens, and the model has {rows} rows for them: the last {count - rows}"
+            " have none",
             "it belongs to another model",
         )
     elif rows is not None and rows > count:
@@ -168,12 +187,18 @@ def _pre_tokenizer(file: GgufFile, model: str) -> Iterator[Finding]:
             PRE,
             "pre-tokenizer",
             "error",
-            f"{shown} is not among the {len(PRE_TOKENIZERS)} that are known here: how text is split is not known",
+            f"{shown} is not among the {len(PRE_TOKENIZERS)} that are known here: how text is split"
+            " is not known",
             _SAME,
         )
     elif pre == b"default":
         yield finding(
-            file, PRE, "pre-tokenizer", "warning", "is default: engines split text in a way of their own", _CONVERT
+            file,
+            PRE,
+            "pre-tokenizer",
+            "warning",
+            "is default: engines split text in a way of their own",
+            _CONVERT,
         )
 
 
@@ -194,12 +219,24 @@ def _texts(vocabulary: _Vocabulary) -> Iterator[Finding]:
         )
     empty = [number for number, token in enumerate(tokens) if not token]
     if empty:
-        yield _about_tokens(vocabulary, "empty-token", "warning", f"id {empty[0]} has no text{_more(len(empty) - 1)}")
+        yield _about_tokens(
+            vocabulary,
+            "empty-token",
+            "warning",
+            f"id {empty[0]} has no text{_more(len(empty) - 1)}",
+        )
     if vocabulary.model != "rwkv":
-        strange = [number for number, token in enumerate(tokens) if not token.isascii() and not is_text(token)]
+        strange = [
+            number
+            for number, token in enumerate(tokens)
+            if not token.isascii() and not is_text(token)
+        ]
         if strange:
             yield _about_tokens(
-                vocabulary, "encoding", "error", f"id {strange[0]} is not UTF-8{_more(len(strange) - 1)}"
+                vocabulary,
+                "encoding",
+                "error",
+                f"id {strange[0]} is not UTF-8{_more(len(strange) - 1)}",
             )
 
 
@@ -223,7 +260,8 @@ def _types(vocabulary: _Vocabulary) -> Iterator[Finding]:
             TYPES,
             "token-type",
             "error",
-            f"id {wrong[0]} is of type {vocabulary.types[wrong[0]]}, which does not exist{_more(len(wrong) - 1)}",
+            f"id {wrong[0]} is of type {vocabulary.types[wrong[0]]}, which does not"
+            f" exist{_more(len(wrong) - 1)}",
             _CONVERT,
         )
     # A marker that is not CONTROL: whoever writes it in a prompt opens a turn of their own.
@@ -240,8 +278,8 @@ def _types(vocabulary: _Vocabulary) -> Iterator[Finding]:
             TYPES,
             "control-token",
             "warning",
-            f"id {first}, {_token(vocabulary.tokens[first])}, is {kind} and not CONTROL{_more(len(open_) - 1)}: "
-            "a user's text can write it, or a template cannot",
+            f"id {first}, {_token(vocabulary.tokens[first])}, is {kind} and not"
+            f" CONTROL{_more(len(open_) - 1)}: a user's text can write it, or a template cannot",
             _COMPARE,
         )
 
@@ -261,7 +299,9 @@ def _scores(vocabulary: _Vocabulary) -> Iterator[Finding]:
             _CONVERT,
         )
     elif stored.type == "float32":
-        wrong = [number for number, score in enumerate(file.numbers(stored)) if not math.isfinite(score)]
+        wrong = [
+            number for number, score in enumerate(file.numbers(stored)) if not math.isfinite(score)
+        ]
         if wrong:
             yield finding(
                 file,
@@ -279,7 +319,14 @@ def _merges(vocabulary: _Vocabulary) -> Iterator[Finding]:
     if vocabulary.model != BPE:
         return
     if not isinstance(stored, Array) or stored.type != "string" or not stored.count:
-        yield finding(file, MERGES, "no-merges", "error", "holds no merge: every text becomes single bytes", _CONVERT)
+        yield finding(
+            file,
+            MERGES,
+            "no-merges",
+            "error",
+            "holds no merge: every text becomes single bytes",
+            _CONVERT,
+        )
         return
     seen: set[bytes] = set()
     for number, merge in enumerate(file.strings(stored)):
@@ -294,7 +341,9 @@ def _merges(vocabulary: _Vocabulary) -> Iterator[Finding]:
                 _CONVERT,
             )
             return
-        missing = next((piece for piece in (left, right, left + right) if piece not in vocabulary.ids), None)
+        missing = next(
+            (piece for piece in (left, right, left + right) if piece not in vocabulary.ids), None
+        )
         if missing is not None:
             yield finding(
                 file,
@@ -311,7 +360,8 @@ def _merges(vocabulary: _Vocabulary) -> Iterator[Finding]:
                 MERGES,
                 "duplicate-merge",
                 "warning",
-                f"merge {number}, {_token(merge)}, is there before: engines take the first or the last of them",
+                f"merge {number}, {_token(merge)}, is there before: engines take the first or the"
+                " last of them",
                 _CONVERT,
             )
             return
@@ -329,12 +379,21 @@ def _special(vocabulary: _Vocabulary) -> Iterator[Finding]:
             continue
         if not 0 <= key.value < count:
             yield finding(
-                file, key.name, "token-id", "error", f"is {key.value}, and there are {count} tokens", _CONVERT
+                file,
+                key.name,
+                "token-id",
+                "error",
+                f"is {key.value}, and there are {count} tokens",
+                _CONVERT,
             )
             continue
         named[match[1]] = key.value
         kind = vocabulary.type(key.value)
-        if match[1] in ("bos", "eos", "eot", "eom", "padding") and vocabulary.types and kind in (NORMAL, BYTE):
+        if (
+            match[1] in ("bos", "eos", "eot", "eom", "padding")
+            and vocabulary.types
+            and kind in (NORMAL, BYTE)
+        ):
             shown = _token(vocabulary.tokens[key.value])
             yield finding(
                 file,
@@ -359,7 +418,8 @@ def _special(vocabulary: _Vocabulary) -> Iterator[Finding]:
                 flag,
                 "token-id",
                 "error",
-                f"asks for a token that has no id: tokenizer.ggml.{name}_token_id is missing or out of range",
+                f"asks for a token that has no id: tokenizer.ggml.{name}_token_id is missing or out"
+                " of range",
                 _CONVERT,
             )
     if "eos" not in named and "eot" not in named:
@@ -406,7 +466,9 @@ def _bytes(vocabulary: _Vocabulary) -> Iterator[Finding]:
             )
             return
         there = [vocabulary.ids[token] for token in wanted if token in vocabulary.ids]
-        untyped = [number for number in there if vocabulary.types and vocabulary.type(number) != BYTE]
+        untyped = [
+            number for number in there if vocabulary.types and vocabulary.type(number) != BYTE
+        ]
         if untyped:
             kind = TYPE_NAMES.get(vocabulary.type(untyped[0]), "of no type")
             shown = f"id {untyped[0]}, {_token(vocabulary.tokens[untyped[0]])}"
@@ -441,19 +503,28 @@ def _bytes(vocabulary: _Vocabulary) -> Iterator[Finding]:
     if what.ranges:
         severity = "error" if what.common else "warning"
     yield _about_tokens(
-        vocabulary, "missing-byte", severity, f"no token covers {bytes_in_words(missing)}; {what.words}"
+        vocabulary,
+        "missing-byte",
+        severity,
+        f"no token covers {bytes_in_words(missing)}; {what.words}",
     )
 
 
 def _letters(vocabulary: _Vocabulary, wanted: Collection[bytes]) -> Iterator[Finding]:
     """Single bytes of byte-level BPE that engines do not write out as text."""
     there = [vocabulary.ids[token] for token in wanted if token in vocabulary.ids]
-    severities: dict[Severity, tuple[int, ...]] = {"error": (UNKNOWN, UNUSED, BYTE), "warning": (CONTROL,)}
+    severities: dict[Severity, tuple[int, ...]] = {
+        "error": (UNKNOWN, UNUSED, BYTE),
+        "warning": (CONTROL,),
+    }
     for severity, kinds in severities.items():
         odd = [number for number in there if vocabulary.type(number) in kinds]
         if odd:
             shown = f"id {odd[0]}, {_token(vocabulary.tokens[odd[0]])}"
-            message = f"{shown}, is {TYPE_NAMES[vocabulary.type(odd[0])]} and not NORMAL{_more(len(odd) - 1)}"
+            message = (
+                f"{shown}, is {TYPE_NAMES[vocabulary.type(odd[0])]} and not"
+                f" NORMAL{_more(len(odd) - 1)}"
+            )
             message += ": engines leave it out of what they print"
             yield finding(vocabulary.file, TYPES, "byte-token", severity, message, _COMPARE)
 
@@ -461,7 +532,11 @@ def _letters(vocabulary: _Vocabulary, wanted: Collection[bytes]) -> Iterator[Fin
 def _characters(vocabulary: _Vocabulary) -> Iterator[int]:
     """Code points with a token of their own in a SentencePiece vocabulary, where "▁" stands for a space."""
     for number, token in enumerate(vocabulary.tokens):
-        if len(token) > 4 or vocabulary.type(number) not in (NORMAL, USER_DEFINED) or not is_text(token):
+        if (
+            len(token) > 4
+            or vocabulary.type(number) not in (NORMAL, USER_DEFINED)
+            or not is_text(token)
+        ):
             continue
         character = token.decode()
         if len(character) == 1:

@@ -16,7 +16,14 @@ from pathlib import Path
 from harness.forms.strict_json import strict_json
 from harness.tokenizer.loading.locks import exclusive, hold_lock
 from harness.tokenizer.loading.manifest import SnapshotManifest
-from harness.tokenizer.loading.snapshot import ASIDE, Damaged, SnapshotStore, abandoned_partials, manifest_of, verified
+from harness.tokenizer.loading.snapshot import (
+    ASIDE,
+    Damaged,
+    SnapshotStore,
+    abandoned_partials,
+    manifest_of,
+    verified,
+)
 from harness.tokenizer.loading.source import HubRepository, Limits, promises, resolve
 from harness.tokenizer.loading.transfer import writing
 from harness.tokenizer.loading.wire import HubClient
@@ -72,11 +79,16 @@ def cached_snapshots(store: SnapshotStore) -> list[CachedSnapshot]:
         CacheFailed: the cache cannot be read.
     """
     try:
-        return sorted(_cached_snapshots(store.root), key=lambda snapshot: (-snapshot.since, str(snapshot.place)))
+        return sorted(
+            _cached_snapshots(store.root),
+            key=lambda snapshot: (-snapshot.since, str(snapshot.place)),
+        )
     except FileNotFoundError:
         return []
     except OSError as error:
-        raise CacheFailed(f"cannot read {error.filename or store.root}: {error.strerror}") from error
+        raise CacheFailed(
+            f"cannot read {error.filename or store.root}: {error.strerror}"
+        ) from error
 
 
 def _cached_snapshots(root: Path) -> Iterator[CachedSnapshot]:
@@ -99,7 +111,9 @@ def _cached_snapshots(root: Path) -> Iterator[CachedSnapshot]:
             yield CachedSnapshot(place=place, manifest=manifest, harm=harm, since=since)
 
 
-def snapshot_harm(store: SnapshotStore, snapshot: CachedSnapshot, *, wire: HubClient | None = None) -> str | None:
+def snapshot_harm(
+    store: SnapshotStore, snapshot: CachedSnapshot, *, wire: HubClient | None = None
+) -> str | None:
     """Say what is wrong with a snapshot; None if every byte is as its manifest says.
 
     Args:
@@ -124,7 +138,9 @@ def snapshot_harm(store: SnapshotStore, snapshot: CachedSnapshot, *, wire: HubCl
     if wire is None:
         return None
     chosen = () if snapshot.place.name == manifest.commit else names
-    listed = promises(wire, repository, resolve(wire, repository, manifest.commit), limits=Limits(), names=chosen)
+    listed = promises(
+        wire, repository, resolve(wire, repository, manifest.commit), limits=Limits(), names=chosen
+    )
     if odd := sorted(set(names) ^ {promise.path for promise in listed}):
         return f"{snapshot.place}: the hub lists other files: {', '.join(odd[:3])}"
     for promise in listed:
@@ -146,7 +162,9 @@ def put_aside(store: SnapshotStore, snapshot: CachedSnapshot, why: str) -> Remov
 def set_aside(store: SnapshotStore) -> list[tuple[Path, str]]:
     """List what was put aside, with its reason, the oldest first."""
     aside: list[tuple[Path, str]] = []
-    for place in sorted((store.root / ASIDE).glob("*"), key=lambda path: path.name.rpartition("-")[2]):
+    for place in sorted(
+        (store.root / ASIDE).glob("*"), key=lambda path: path.name.rpartition("-")[2]
+    ):
         try:
             said = strict_json((place / "reason.json").read_bytes())
             aside.append((place, str(said["harm"])))
@@ -155,7 +173,9 @@ def set_aside(store: SnapshotStore) -> list[tuple[Path, str]]:
     return aside
 
 
-def prune(store: SnapshotStore, *, older_than: float, keep_newest: int, dry: bool = False) -> list[Removed]:
+def prune(
+    store: SnapshotStore, *, older_than: float, keep_newest: int, dry: bool = False
+) -> list[Removed]:
     """Remove snapshots that are old and not among the newest, parts that nobody goes on from, and what was put aside.
 
     Args:
@@ -177,7 +197,11 @@ def prune(store: SnapshotStore, *, older_than: float, keep_newest: int, dry: boo
             else:
                 gone.append(_alone(store, place, partial(store.take_away, place)))
     with writing(store.root):
-        rest = [*abandoned_partials(store.root), *(store.root / ASIDE).glob("*")] if store.root.exists() else []
+        rest = (
+            [*abandoned_partials(store.root), *(store.root / ASIDE).glob("*")]
+            if store.root.exists()
+            else []
+        )
         for folder in rest:
             if now - folder.lstat().st_mtime > older_than:
                 if not dry:

@@ -104,7 +104,9 @@ def fetch(
     until = checked_deadline(deadline, lock_timeout)
     repository = HubRepository(endpoint=checked_endpoint(endpoint), name=checked_repository(source))
     forbidden = "offline" if offline else forbidden_by()
-    wire = HubClient(endpoint=repository.endpoint, token=stored_token(token), deadline=until, forbidden=forbidden)
+    wire = HubClient(
+        endpoint=repository.endpoint, token=stored_token(token), deadline=until, forbidden=forbidden
+    )
     pinned, promised, wanted = _of_lock(lock, model, revision, source)
     way = Fetch(
         repository=repository,
@@ -155,12 +157,16 @@ def _of_lock(
     return _pinned(repository, commit, source=source, revision=revision), promised_by(files), names
 
 
-def _pinned(repository: str | None, commit: str | None, *, source: str, revision: str | None) -> str:
+def _pinned(
+    repository: str | None, commit: str | None, *, source: str, revision: str | None
+) -> str:
     """The commit that a lock pins for a source."""
     if repository != source or commit is None:
         raise SourceRefused(f"the lock is for {repository or 'a folder'}, not for {source}")
     if revision not in {None, commit}:
-        raise SourceRefused(f"the lock pins commit {commit}, not {revision}: leave the revision out")
+        raise SourceRefused(
+            f"the lock pins commit {commit}, not {revision}: leave the revision out"
+        )
     return commit
 
 
@@ -182,7 +188,9 @@ def checked_deadline(deadline: float, lock_timeout: float) -> Deadline:
     """
     for name, seconds in {"deadline": deadline, "lock_timeout": lock_timeout}.items():
         if not 0 < seconds <= LONGEST:
-            raise SourceRefused(f"{name} must be more than 0 and at most {LONGEST:g} seconds, not {seconds}")
+            raise SourceRefused(
+                f"{name} must be more than 0 and at most {LONGEST:g} seconds, not {seconds}"
+            )
     return Deadline(deadline)
 
 
@@ -193,7 +201,9 @@ def forbidden_by() -> str | None:
         SourceRefused: one of them is neither on nor off.
     """
     try:
-        return next((name for name in ("HF_HUB_OFFLINE", "TRANSFORMERS_OFFLINE") if switch(name)), None)
+        return next(
+            (name for name in ("HF_HUB_OFFLINE", "TRANSFORMERS_OFFLINE") if switch(name)), None
+        )
     except ValueError as error:
         raise SourceRefused(str(error)) from None
 
@@ -226,31 +236,42 @@ class Fetch:
     def commit(self, revision: str | None, lock: Lock | None, *, trust: bool) -> str:
         """The commit to load: the lock's, the one given, or the one the branch points to now."""
         if lock is not None:
-            return _pinned(lock.repository, lock.commit, source=self.repository.name, revision=revision)
+            return _pinned(
+                lock.repository, lock.commit, source=self.repository.name, revision=revision
+            )
         wanted = checked_revision(revision or "main")
         if COMMIT.fullmatch(wanted):
             return wanted
         if trust:
             raise SourceRefused(
-                f"trust_remote_code runs whatever {wanted!r} points to: pass a commit as revision, or a lock"
+                f"trust_remote_code runs whatever {wanted!r} points to: pass a commit as revision,"
+                " or a lock"
             )
         self._may_ask(f"what {wanted!r} points to")
         self.resolved = resolve(self.wire, self.repository, wanted)
         return self.resolved.commit
 
-    def leased(self, commit: str, promised: tuple[Promise, ...] | None, *, seconds: float) -> tuple[Snapshot, Lease]:
+    def leased(
+        self, commit: str, promised: tuple[Promise, ...] | None, *, seconds: float
+    ) -> tuple[Snapshot, Lease]:
         """`snapshot`, and a hold on it, so that pruning passes over it.
 
         Raises:
             CacheFailed: other processes take it away again and again.
         """
         for _ in range(3):
-            snapshot = self.snapshot(commit, promised, seconds=min(seconds, self.wire.deadline.left()))
+            snapshot = self.snapshot(
+                commit, promised, seconds=min(seconds, self.wire.deadline.left())
+            )
             with contextlib.suppress(FileNotFoundError):
                 return snapshot, Lease(snapshot.folder)
-        raise CacheFailed(f"{snapshot.folder} is taken away by another process again and again: give each its own")
+        raise CacheFailed(
+            f"{snapshot.folder} is taken away by another process again and again: give each its own"
+        )
 
-    def snapshot(self, commit: str, promised: tuple[Promise, ...] | None, *, seconds: float) -> Snapshot:
+    def snapshot(
+        self, commit: str, promised: tuple[Promise, ...] | None, *, seconds: float
+    ) -> Snapshot:
         """The verified snapshot of a commit: from the cache, from another process, or from the hub.
 
         Args:
@@ -289,7 +310,9 @@ class Fetch:
         if transfer.copy(blob):
             self.remarks.append(f"{transfer.promise.path} was copied from {blob}")
             return True
-        self.remarks.append(f"{blob} has other bytes than its name says, and was not used: {transfer.promise.path}")
+        self.remarks.append(
+            f"{blob} has other bytes than its name says, and was not used: {transfer.promise.path}"
+        )
         return False
 
     def _look(self, commit: str) -> Snapshot | None:
@@ -304,14 +327,16 @@ class Fetch:
     def _listed(self, commit: str) -> tuple[Promise, ...]:
         if self.resolved is None:
             self.resolved = resolve(self.wire, self.repository, commit)
-        return promises(self.wire, self.repository, self.resolved, limits=self.limits, names=self.names)
+        return promises(
+            self.wire, self.repository, self.resolved, limits=self.limits, names=self.names
+        )
 
     def _may_ask(self, what: str) -> None:
         if self.wire.forbidden is not None:
             raise HubFailed(
-                f"{self.wire.forbidden} forbids requests, and the cache {self.store.root} cannot say {what} of "
-                f"{self.repository.name} is: load it once with the hub, or pass a commit or a lock it has"
-                + "".join(f" ({remark})" for remark in self.remarks)
+                f"{self.wire.forbidden} forbids requests, and the cache {self.store.root} cannot"
+                f" say {what} of {self.repository.name} is: load it once with the hub, or pass a"
+                " commit or a lock it has" + "".join(f" ({remark})" for remark in self.remarks)
             )
 
 
@@ -335,5 +360,7 @@ def stored_token(given: str | bool | None) -> str | None:
             token = None
     token = token.strip() if token else None
     if given is True and not token:
-        raise SourceRefused("token=True, and there is neither HF_TOKEN nor a stored token: log in, or pass a token")
+        raise SourceRefused(
+            "token=True, and there is neither HF_TOKEN nor a stored token: log in, or pass a token"
+        )
     return token or None

@@ -24,7 +24,13 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from harness.tokenizer.loading.snapshot import ASIDE, PARTIAL, Damaged, manifest_of, verified
-from harness.tokenizer.loading.source import COMMIT, TEMPLATES, HubRepository, Promise, is_tokenizer_file
+from harness.tokenizer.loading.source import (
+    COMMIT,
+    TEMPLATES,
+    HubRepository,
+    Promise,
+    is_tokenizer_file,
+)
 from harness.tokenizer.problem import CacheFailed, Unreadable
 
 PREFIX = "models--"
@@ -64,7 +70,10 @@ class HubCache:
         named.append(Path(os.path.realpath(place / "snapshots" / commit / promise.path)))
         # A link may lead anywhere: to a file that only this user may read, for one.
         inside = os.path.realpath(blobs)
-        return next((blob for blob in named if os.path.realpath(blob.parent) == inside and _is_plain(blob)), None)
+        return next(
+            (blob for blob in named if os.path.realpath(blob.parent) == inside and _is_plain(blob)),
+            None,
+        )
 
     def blobs(self) -> Iterator[Path]:
         """Every blob, by repository and name. What a link leads to elsewhere is not one."""
@@ -121,7 +130,9 @@ def unchanged(path: Path) -> Iterator[None]:
     if (said := damage(path)) is not None:
         raise Unreadable(f"{path}: was damaged while it was read: {said}")
     if (after := state(path)) != before:
-        changed = sorted(name for name in before.keys() | after.keys() if before.get(name) != after.get(name))
+        changed = sorted(
+            name for name in before.keys() | after.keys() if before.get(name) != after.get(name)
+        )
         raise Unreadable(f"{path}: changed while it was read ({changed[0]}): try again")
 
 
@@ -191,7 +202,11 @@ def _folders(path: Path) -> list[Path]:
     """The folders of our snapshot that a path is in; none where it is in none."""
     for folder in (path, *path.parents):
         if folder.name == "files" and _SNAPSHOT.fullmatch(folder.parent.name):
-            return [above for above in (*path.parents, path) if above.is_relative_to(folder.parent) and above.is_dir()]
+            return [
+                above
+                for above in (*path.parents, path)
+                if above.is_relative_to(folder.parent) and above.is_dir()
+            ]
     return []
 
 
@@ -209,7 +224,9 @@ def _files(folder: Path) -> Iterator[str]:
 def _damage(path: Path) -> str | None:
     for part in path.parts:
         if part == ASIDE:
-            return f"is in {ASIDE}, where damaged files are kept for inspection: nothing there is used"
+            return (
+                f"is in {ASIDE}, where damaged files are kept for inspection: nothing there is used"
+            )
         if part.startswith(PARTIAL):
             return "is part of a fetch that has not finished"
     for folder in path.parents:
@@ -259,7 +276,9 @@ def _of_hub(repository: Path, path: Path) -> str | None:
         for file in files:
             blob = Path(os.path.realpath(file))
             if linked and os.path.lexists(file) and os.path.realpath(blob.parent) != real:
-                return f"is damaged, and not used: {file} does not lead to one of the blobs beside it"
+                return (
+                    f"is damaged, and not used: {file} does not lead to one of the blobs beside it"
+                )
             # A file that is named itself is followed to its blob by whoever asks, and compared there.
             if linked and file != path and (said := blob_harm(blob)) is not None:
                 return f"is damaged, and not used: {file}: {said}"

@@ -85,7 +85,9 @@ class _Verified(importlib.abc.MetaPathFinder, importlib.abc.Loader):
             return
         source = (package.folder / file).read_bytes()
         if sha256(source) != package.digests[file]:
-            raise ImportError(f"{package.folder / file} changed after it was verified", name=module.__name__)
+            raise ImportError(
+                f"{package.folder / file} changed after it was verified", name=module.__name__
+            )
         # Asked for.
         exec(compile(source, package.folder / file, "exec", dont_inherit=True), vars(module))  # noqa: S102
 
@@ -119,10 +121,16 @@ def load_class(reference: str, *, folder: Path, files: Sequence[FileRecord]) -> 
             "copy that code into this repository, or load from a folder that has both"
         )
     module, _, name = reference.rpartition(".")
-    if not name.isidentifier() or not module or not all(part.isidentifier() for part in module.split(".")):
+    if (
+        not name.isidentifier()
+        or not module
+        or not all(part.isidentifier() for part in module.split("."))
+    ):
         raise SourceRefused(f"its auto_map entry {reference!r} is not of the form module.Class")
     if f"{module.replace('.', '/')}.py" not in {file.path for file in files}:
-        raise SourceRefused(f"its auto_map names {reference}, and there is no {module}.py beside it")
+        raise SourceRefused(
+            f"its auto_map names {reference}, and there is no {module}.py beside it"
+        )
     kind: object = getattr(importlib.import_module(f"{package(folder, files)}.{module}"), name)
     if not isinstance(kind, type):
         raise SourceRefused(f"its auto_map names {reference}, which is not a class")
@@ -185,7 +193,11 @@ def versions() -> dict[str, str]:
 
 
 def build(
-    folder: Path, files: Sequence[FileRecord], *, trust_remote_code: bool, options: Mapping[str, object]
+    folder: Path,
+    files: Sequence[FileRecord],
+    *,
+    trust_remote_code: bool,
+    options: Mapping[str, object],
 ) -> tuple[Any, tuple[str, ...]]:
     """Build a tokenizer from a folder of verified files, without a request. Returns it and the log lines.
 
@@ -207,10 +219,14 @@ def build(
         # Before the log is tapped: the import sets up the library's logger.
         auto = auto_tokenizer()
     except Exception as error:
-        raise BuildFailed(f"transformers cannot be imported: {type(error).__name__}: {error}") from error
+        raise BuildFailed(
+            f"transformers cannot be imported: {type(error).__name__}: {error}"
+        ) from error
     with captured() as lines:
         try:
-            tokenizer = _from_folder(auto, folder, files, names, trust=trust_remote_code, options=dict(options))
+            tokenizer = _from_folder(
+                auto, folder, files, names, trust=trust_remote_code, options=dict(options)
+            )
         except LoadError as error:
             error.logs = tuple(lines)
             raise
@@ -219,8 +235,8 @@ def build(
             if not isinstance(error, Exception) and type(error).__name__ != "PanicException":
                 raise
             failure = BuildFailed(
-                f"transformers {versions().get('transformers', '?')} cannot build a tokenizer from the verified files "
-                f"in {folder}: {type(error).__name__}: {str(error)[:500]}"
+                f"transformers {versions().get('transformers', '?')} cannot build a tokenizer from"
+                f" the verified files in {folder}: {type(error).__name__}: {str(error)[:500]}"
             )
             failure.logs = tuple(lines)
             raise failure from error
@@ -228,10 +244,18 @@ def build(
 
 
 def _from_folder(
-    auto: Any, folder: Path, files: Sequence[FileRecord], names: set[str], *, trust: bool, options: dict[str, object]
+    auto: Any,
+    folder: Path,
+    files: Sequence[FileRecord],
+    names: set[str],
+    *,
+    trust: bool,
+    options: dict[str, object],
 ) -> Any:
     auto_map = (
-        read_object(folder, "tokenizer_config.json").get("auto_map") if "tokenizer_config.json" in names else None
+        read_object(folder, "tokenizer_config.json").get("auto_map")
+        if "tokenizer_config.json" in names
+        else None
     )
     reference = auto_map.get("AutoTokenizer") if isinstance(auto_map, dict) else auto_map
     if isinstance(reference, list):
@@ -248,7 +272,9 @@ def _from_folder(
         # Otherwise transformers would copy this module into its shared folder.
         configuration = load_class(model["AutoConfig"], folder=folder, files=files)
         options["config"] = configuration.from_pretrained(str(folder), local_files_only=True)  # type: ignore[attr-defined]
-    return auto.from_pretrained(str(folder), local_files_only=True, trust_remote_code=False, **options)
+    return auto.from_pretrained(
+        str(folder), local_files_only=True, trust_remote_code=False, **options
+    )
 
 
 class _Lines(logging.Handler):
@@ -302,7 +328,9 @@ def _open_up(name: str) -> None:
         if not count:
             others = [*logger.handlers, *(logging.getLogger().handlers if logger.propagate else [])]
             quiet = [
-                (other, _Quiet(name, logger.getEffectiveLevel())) for other in others if not isinstance(other, _Lines)
+                (other, _Quiet(name, logger.getEffectiveLevel()))
+                for other in others
+                if not isinstance(other, _Lines)
             ]
             for other, filtering in quiet:
                 other.addFilter(filtering)

@@ -12,7 +12,14 @@ from typing import Any
 
 from harness.tokenizer import difference, identify
 from harness.tokenizer.identity import Identity
-from harness.tokenizer.loading.fetch import Fetch, checked_deadline, forbidden_by, promised_by, snapshots, stored_token
+from harness.tokenizer.loading.fetch import (
+    Fetch,
+    checked_deadline,
+    forbidden_by,
+    promised_by,
+    snapshots,
+    stored_token,
+)
 from harness.tokenizer.loading.intact import damage, unchanged
 from harness.tokenizer.loading.library import build, versions
 from harness.tokenizer.loading.locks import Lease
@@ -183,8 +190,12 @@ def load(
                     tokenizer, logs = _build_undisturbed(make, snapshot, lease)
         except Unreadable as error:
             raise (SourceRefused if lease is None else CacheFailed)(str(error)) from error
-        if isinstance(where, Path) and (said := changes(snapshot.files, records(where, only_tokenizer_files=True))):
-            raise SourceRefused(f"{where} changed while it was loaded: {'; '.join(said[:3])}: load it again")
+        if isinstance(where, Path) and (
+            said := changes(snapshot.files, records(where, only_tokenizer_files=True))
+        ):
+            raise SourceRefused(
+                f"{where} changed while it was loaded: {'; '.join(said[:3])}: load it again"
+            )
         identity = _checked(tokenizer, wanted, pinned, remarks)
     except LoadError as error:
         error.requests = tuple(account)
@@ -205,7 +216,9 @@ def load(
 
 
 def _build_undisturbed(
-    make: Callable[[Path, Sequence[FileRecord]], tuple[Any, tuple[str, ...]]], snapshot: Snapshot, lease: Lease
+    make: Callable[[Path, Sequence[FileRecord]], tuple[Any, tuple[str, ...]]],
+    snapshot: Snapshot,
+    lease: Lease,
 ) -> tuple[Any, tuple[str, ...]]:
     """Build from a snapshot that nobody took away meanwhile: without one of its files it would be another tokenizer."""
     try:
@@ -213,7 +226,9 @@ def _build_undisturbed(
     except BuildFailed as failure:
         if lease.holds():
             raise
-        raise CacheFailed(f"{snapshot.folder} was taken away while it was loaded: load it again") from failure
+        raise CacheFailed(
+            f"{snapshot.folder} was taken away while it was loaded: load it again"
+        ) from failure
     if not lease.holds():
         raise CacheFailed(f"{snapshot.folder} was taken away while it was loaded: load it again")
     return built
@@ -242,24 +257,33 @@ def _wanted(expected: Identity | str | None) -> Identity | str | None:
     if isinstance(expected, str):
         digest = expected.removeprefix("sha256:")
         if len(digest) != 64 or not set(digest) <= set("0123456789abcdef"):
-            raise SourceRefused(f"the expected digest must be 64 lower-case hex digits, not {expected[:80]!r}")
+            raise SourceRefused(
+                f"the expected digest must be 64 lower-case hex digits, not {expected[:80]!r}"
+            )
         return digest
     return expected
 
 
-def _checked(tokenizer: object, expected: Identity | str | None, lock: Lock | None, remarks: list[str]) -> Identity:
+def _checked(
+    tokenizer: object, expected: Identity | str | None, lock: Lock | None, remarks: list[str]
+) -> Identity:
     """The identity of what was built, compared with everything it has to be."""
     try:
-        identity = identify(tokenizer, depth=expected.depth if isinstance(expected, Identity) else "cheap")
+        identity = identify(
+            tokenizer, depth=expected.depth if isinstance(expected, Identity) else "cheap"
+        )
         if isinstance(expected, Identity) and identity.full != expected.full:
-            raise IdentityDiffers(f"this is not the expected tokenizer: {in_words(expected, identity)}")
+            raise IdentityDiffers(
+                f"this is not the expected tokenizer: {in_words(expected, identity)}"
+            )
         if isinstance(expected, str) and expected not in {identity.semantic, identity.full}:
             # A full digest names one depth, and the text does not say which.
             deep = identify(tokenizer, depth="full")
             if expected != deep.full:
                 raise IdentityDiffers(
-                    f"this is not the expected tokenizer: expected was {expected}, found are {identity.semantic} "
-                    f"(semantic) and {deep.full} (full); the identity instead of its digest would say what differs"
+                    f"this is not the expected tokenizer: expected was {expected}, found are"
+                    f" {identity.semantic} (semantic) and {deep.full} (full); the identity instead"
+                    " of its digest would say what differs"
                 )
         if lock is not None:
             said = differs_from(lock, tokenizer, remarks)
@@ -268,7 +292,9 @@ def _checked(tokenizer: object, expected: Identity | str | None, lock: Lock | No
     except LoadError:
         raise
     except TokenizerError as error:
-        raise BuildFailed(f"the {type(tokenizer).__name__} that was built has no identity: {error}") from error
+        raise BuildFailed(
+            f"the {type(tokenizer).__name__} that was built has no identity: {error}"
+        ) from error
     return identity
 
 
@@ -285,12 +311,20 @@ def differs_from(lock: Lock, tokenizer: object, remarks: list[str]) -> str | Non
     if identity.full == locked.full:
         return None
     here = versions()
-    other = sorted(name for name in here.keys() | lock.made_with.keys() if here.get(name) != lock.made_with.get(name))
+    other = sorted(
+        name
+        for name in here.keys() | lock.made_with.keys()
+        if here.get(name) != lock.made_with.get(name)
+    )
     if not other:
         return in_words(locked, identity)
     remarks.append(
-        f"same ids and templates as the lock, and not the same object: {in_words(locked, identity)} (the lock has "
-        + ", ".join(f"{name} {lock.made_with.get(name, 'missing')}, here {here.get(name, 'missing')}" for name in other)
+        f"same ids and templates as the lock, and not the same object: {in_words(locked, identity)}"
+        " (the lock has "
+        + ", ".join(
+            f"{name} {lock.made_with.get(name, 'missing')}, here {here.get(name, 'missing')}"
+            for name in other
+        )
         + ")"
     )
     return None
@@ -354,7 +388,9 @@ def verify(
     said = changes(lock.files, files)
     remarks: list[str] = []
     if trust_remote_code and _python_files(lock.files) != _python_files(files):
-        return Verified(differences=(*said, "its code is not the locked code, so it was not run"), remarks=())
+        return Verified(
+            differences=(*said, "its code is not the locked code, so it was not run"), remarks=()
+        )
     try:
         built = load(where, trust_remote_code=trust_remote_code, options=lock.options).tokenizer
         words = differs_from(lock, built, remarks)

@@ -50,7 +50,9 @@ def hold_lock(path: Path, *, what: str, seconds: float) -> Iterator[bool]:
     except Timeout:
         pid, words = _holder(holder)
         raise LockTimeout(
-            f"{what} is being fetched by {words}; waited {time.monotonic() - begun:.1f} s for the lock {path}", pid=pid
+            f"{what} is being fetched by {words}; waited {time.monotonic() - begun:.1f} s for the"
+            f" lock {path}",
+            pid=pid,
         ) from None
     except (NotImplementedError, OSError) as error:
         if isinstance(error, OSError) and error.errno not in NO_LOCKS:

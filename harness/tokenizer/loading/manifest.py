@@ -23,7 +23,12 @@ from harness.forms.model import Model, parse_json
 from harness.forms.regular_file import read_regular
 from harness.forms.strict_json import strict_json
 from harness.tokenizer.identity import Identity
-from harness.tokenizer.loading.source import COMMIT, checked_name, checked_repository, is_tokenizer_file
+from harness.tokenizer.loading.source import (
+    COMMIT,
+    checked_name,
+    checked_repository,
+    is_tokenizer_file,
+)
 from harness.tokenizer.problem import BuildFailed, CacheFailed, SourceRefused
 
 # JSON files that must mean the same to Python and to Rust.
@@ -59,7 +64,9 @@ def _each_once(files: tuple[FileRecord, ...]) -> tuple[FileRecord, ...]:
     return files
 
 
-Files = Annotated[tuple[FileRecord, ...], Strict(False), Field(min_length=1), AfterValidator(_each_once)]
+Files = Annotated[
+    tuple[FileRecord, ...], Strict(False), Field(min_length=1), AfterValidator(_each_once)
+]
 
 
 class SnapshotManifest(Model):
@@ -113,7 +120,10 @@ def records(folder: Path, *, only_tokenizer_files: bool) -> tuple[FileRecord, ..
         CacheFailed: a file cannot be read.
         SourceRefused: a file's name could not stand in a repository.
     """
-    return tuple(record(folder / path, path) for path, _ in sizes(folder, only_tokenizer_files=only_tokenizer_files))
+    return tuple(
+        record(folder / path, path)
+        for path, _ in sizes(folder, only_tokenizer_files=only_tokenizer_files)
+    )
 
 
 def record(where: Path, path: str) -> FileRecord:
@@ -230,7 +240,9 @@ class Lock(Model):
     options: dict[str, JsonValue]
     made_with: dict[str, str]
     identity: Annotated[dict[str, JsonValue], AfterValidator(_is_identity)]
-    models: Annotated[tuple[ModelRecord, ...], Strict(False), AfterValidator(_models_each_once)] = ()
+    models: Annotated[
+        tuple[ModelRecord, ...], Strict(False), AfterValidator(_models_each_once)
+    ] = ()
 
     def identified(self) -> Identity:
         """The locked identity."""
@@ -255,7 +267,10 @@ def read_lock(path: Path) -> Lock:
         lock = parse_json(Lock, content)
     except ValueError as error:
         raise SourceRefused(f"{path} is not a lock file: {error}") from None
-    together = [(lock.repository, lock.commit), *((model.repository, model.commit) for model in lock.models)]
+    together = [
+        (lock.repository, lock.commit),
+        *((model.repository, model.commit) for model in lock.models),
+    ]
     if any((repository is None) != (commit is None) for repository, commit in together):
         raise SourceRefused(f"{path} is not a lock file: repository and commit belong together")
     return lock
@@ -293,5 +308,7 @@ def lockable(options: dict[str, Any]) -> dict[str, JsonValue]:
         except (TypeError, ValueError):
             same = False
         if not same:
-            raise SourceRefused(f"the option {name} is a {type(value).__name__}, which no lock file can hold")
+            raise SourceRefused(
+                f"the option {name} is a {type(value).__name__}, which no lock file can hold"
+            )
     return options

@@ -30,7 +30,13 @@ from harness.forms.digest import sha256
 from harness.forms.model import parse_json
 from harness.forms.regular_file import read_regular
 from harness.tokenizer.loading.locks import hold_lock
-from harness.tokenizer.loading.manifest import FileRecord, SnapshotManifest, changes, examine, records
+from harness.tokenizer.loading.manifest import (
+    FileRecord,
+    SnapshotManifest,
+    changes,
+    examine,
+    records,
+)
 from harness.tokenizer.loading.source import HubRepository, Promise
 from harness.tokenizer.loading.transfer import Progress, Transfer, unwritable, writing
 from harness.tokenizer.loading.wire import HubClient
@@ -91,7 +97,9 @@ def abandoned_partials(root: Path) -> list[Path]:
     Raises:
         OSError: the cache cannot be read.
     """
-    return sorted(path for path in root.iterdir() if path.name.startswith(PARTIAL) and _is_left(path))
+    return sorted(
+        path for path in root.iterdir() if path.name.startswith(PARTIAL) and _is_left(path)
+    )
 
 
 def _is_left(partial: Path) -> bool:
@@ -141,7 +149,9 @@ def _pid_space() -> str:
     for where in ("/proc/sys/kernel/random/boot_id", "/proc/self/ns/pid"):
         with contextlib.suppress(OSError):
             place = Path(where)
-            parts.append(str(place.readlink()) if place.is_symlink() else place.read_text(encoding="ascii"))
+            parts.append(
+                str(place.readlink()) if place.is_symlink() else place.read_text(encoding="ascii")
+            )
     return sha256("\n".join(parts).encode())[:12]
 
 
@@ -253,8 +263,8 @@ def verified(place: Path, *, by_name: bool = True) -> SnapshotManifest:
         # A few files that were asked for by name would otherwise pass for the whole tokenizer.
         if place != store.place(repository, manifest.commit, names if manifest.chosen else ()):
             raise Damaged(
-                f"{place} holds commit {manifest.commit} of {manifest.repository} from {manifest.endpoint}, "
-                "which does not belong there"
+                f"{place} holds commit {manifest.commit} of {manifest.repository} from"
+                f" {manifest.endpoint}, which does not belong there"
             )
     compare(place, manifest)
     return manifest
@@ -278,7 +288,9 @@ class SnapshotStore:
         chosen = f"-{sha256(chr(10).join(names).encode())[:8]}" if names else ""
         return self.root / f"{repository.name.replace('/', '--')}-{key}" / f"{commit}{chosen}"
 
-    def find(self, repository: HubRepository, commit: str, names: tuple[str, ...] = ()) -> Snapshot | None:
+    def find(
+        self, repository: HubRepository, commit: str, names: tuple[str, ...] = ()
+    ) -> Snapshot | None:
         """The snapshot, its bytes read and compared with its manifest; None if there is none.
 
         Raises:
@@ -289,8 +301,15 @@ class SnapshotStore:
         if manifest_of(place) is None:
             return None
         manifest = verified(place)
-        if (manifest.endpoint, manifest.repository, manifest.commit) != (repository.endpoint, repository.name, commit):
-            raise Damaged(f"{place} holds commit {manifest.commit} of {manifest.repository} from {manifest.endpoint}")
+        if (manifest.endpoint, manifest.repository, manifest.commit) != (
+            repository.endpoint,
+            repository.name,
+            commit,
+        ):
+            raise Damaged(
+                f"{place} holds commit {manifest.commit} of {manifest.repository} from"
+                f" {manifest.endpoint}"
+            )
         if names and tuple(file.path for file in manifest.files) != names:
             raise Damaged(f"{place} holds other files than {', '.join(names)}")
         return Snapshot(folder=place / "files", files=manifest.files)
@@ -305,7 +324,9 @@ class SnapshotStore:
             CacheFailed: the cache cannot be written.
         """
         what = f"commit {commit} of {repository.name}"
-        return hold_lock(self.lock(self.place(repository, commit, names)), what=what, seconds=seconds)
+        return hold_lock(
+            self.lock(self.place(repository, commit, names)), what=what, seconds=seconds
+        )
 
     def lock(self, place: Path) -> Path:
         """The lock file of a snapshot; its folder is made.
@@ -351,15 +372,22 @@ class SnapshotStore:
         kept = False
         try:
             transfers = [
-                Transfer(promise, target=partial / "files" / promise.path, tags=partial / "tags", seen=seen)
+                Transfer(
+                    promise,
+                    target=partial / "files" / promise.path,
+                    tags=partial / "tags",
+                    seen=seen,
+                )
                 for promise in promises
             ]
             remove_others(partial / "files", {promise.path for promise in promises})
             self._has_room(sum(each.promise.size - each.position for each in transfers))
             files = tuple(
-                each.record()
-                if each.whole or (elsewhere is not None and elsewhere(each))
-                else each.fetch(wire, repository, commit)
+                (
+                    each.record()
+                    if each.whole or (elsewhere is not None and elsewhere(each))
+                    else each.fetch(wire, repository, commit)
+                )
                 for each in transfers
             )
             # Once, here: bytes that are compared with the manifest at every load need no second look.
@@ -417,7 +445,9 @@ class SnapshotStore:
                 why = str(damage)
             with contextlib.suppress(FileNotFoundError):
                 self.put_aside(place, why)
-        raise CacheFailed(f"{place} is replaced by another process again and again: give each its own cache")
+        raise CacheFailed(
+            f"{place} is replaced by another process again and again: give each its own cache"
+        )
 
     def put_aside(self, place: Path, why: str) -> None:
         """Move a snapshot where nothing is used, with the reason beside it: first its name, in one step.
@@ -436,7 +466,9 @@ class SnapshotStore:
         with contextlib.suppress(OSError):
             if target.is_symlink():
                 return
-            (target / "reason.json").write_text(json.dumps({"snapshot": words, "harm": why}) + "\n", encoding="utf-8")
+            (target / "reason.json").write_text(
+                json.dumps({"snapshot": words, "harm": why}) + "\n", encoding="utf-8"
+            )
 
     def take_away(self, place: Path) -> None:
         """Remove a snapshot: first its name, in one step, so that nobody finds half of it.
@@ -452,7 +484,10 @@ class SnapshotStore:
         with writing(self.root):
             free = shutil.disk_usage(self.root).free
             if needed > free:
-                lacks = f"{os.strerror(errno.ENOSPC)}: {needed:,} bytes are to be fetched, and {free:,} are free"
+                lacks = (
+                    f"{os.strerror(errno.ENOSPC)}: {needed:,} bytes are to be fetched, and {free:,}"
+                    " are free"
+                )
                 raise OSError(errno.ENOSPC, lacks)
 
 

@@ -28,11 +28,25 @@ _REVISION = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.+/@-]{0,254}")
 
 # What the tokenizer classes of transformers open, by suffix: their `vocab_files_names`, the configurations, templates.
 _SUFFIXES = frozenset(
-    {".bpe", ".codes", ".jinja", ".json", ".model", ".py", ".spm", ".tiktoken", ".tokenizer", ".txt", ".vocab"}
+    {
+        ".bpe",
+        ".codes",
+        ".jinja",
+        ".json",
+        ".model",
+        ".py",
+        ".spm",
+        ".tiktoken",
+        ".tokenizer",
+        ".txt",
+        ".vocab",
+    }
 )
 TEMPLATES = "additional_chat_templates"
 # Files with those suffixes at the root of model repositories that no tokenizer reads.
-_NOT_TOKENIZER = re.compile(r".*\.index\.json|license.*|requirements.*\.txt|.*trainer_state\.json", re.IGNORECASE)
+_NOT_TOKENIZER = re.compile(
+    r".*\.index\.json|license.*|requirements.*\.txt|.*trainer_state\.json", re.IGNORECASE
+)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -77,14 +91,15 @@ def parse(source: str | os.PathLike[str], *, endpoint: str | None) -> HubReposit
             raise SourceRefused(f"{folder} cannot be looked at: {error.strerror}") from error
         if not is_folder:
             raise SourceRefused(
-                f"{folder} is not a folder: pass a folder of tokenizer files, or a name as in org/model"
+                f"{folder} is not a folder: pass a folder of tokenizer files, or a name as in"
+                " org/model"
             )
         return folder
     checked_repository(source)
     if Path(source).is_dir():
         raise SourceRefused(
-            f"{source!r} is a repository's name and a folder in the working directory: pass ./{source} for the folder, "
-            "or start elsewhere for the repository"
+            f"{source!r} is a repository's name and a folder in the working directory: pass"
+            f" ./{source} for the folder, or start elsewhere for the repository"
         )
     return HubRepository(endpoint=checked_endpoint(endpoint), name=source)
 
@@ -97,7 +112,8 @@ def checked_repository(name: str) -> str:
     """
     if not _REPOSITORY.fullmatch(name) or ".." in name or "--" in name:
         raise SourceRefused(
-            f"{name!r} names neither a repository (org/model) nor a folder (a folder starts with ./, / or ~)"
+            f"{name!r} names neither a repository (org/model) nor a folder (a folder starts with"
+            " ./, / or ~)"
         )
     return name
 
@@ -110,7 +126,9 @@ def checked_endpoint(endpoint: str | None) -> str:
     """
     address = (endpoint or os.environ.get("HF_ENDPOINT") or DEFAULT_ENDPOINT).rstrip("/")
     if not re.fullmatch(r"https?://[^\s/?#@\\]+(/[^\s?#\\]*)?", address):
-        raise SourceRefused(f"the hub's address {address!r} is not of the form https://host or http://host:port")
+        raise SourceRefused(
+            f"the hub's address {address!r} is not of the form https://host or http://host:port"
+        )
     return address
 
 
@@ -121,7 +139,9 @@ def checked_revision(revision: str) -> str:
         SourceRefused: it holds `..`, control characters or other things git does not allow in a name.
     """
     parts = revision.split("/")
-    if not _REVISION.fullmatch(revision) or any(part in {"", ".", ".."} or ".." in part for part in parts):
+    if not _REVISION.fullmatch(revision) or any(
+        part in {"", ".", ".."} or ".." in part for part in parts
+    ):
         raise SourceRefused(f"the revision {revision!r} is not a branch, a tag or a commit")
     return revision
 
@@ -134,7 +154,9 @@ def checked_name(name: str) -> str:
     """
     problem = _unsafe(name)
     if problem:
-        raise SourceRefused(f"the source lists a file {name[:200]!r}, which {problem}: nothing of it is used")
+        raise SourceRefused(
+            f"the source lists a file {name[:200]!r}, which {problem}: nothing of it is used"
+        )
     return name
 
 
@@ -186,8 +208,8 @@ def check_limits(sizes: Iterable[tuple[str, int]], *, limits: Limits) -> None:
     for name, size in sizes:
         if size > limits.file_bytes:
             raise SourceRefused(
-                f"{name} has {size:,} bytes, more than {limits.file_bytes:,}: no tokenizer file is that large; "
-                "raise Limits(file_bytes=...) if this one is"
+                f"{name} has {size:,} bytes, more than {limits.file_bytes:,}: no tokenizer file is"
+                " that large; raise Limits(file_bytes=...) if this one is"
             )
         total += size
         count += 1
@@ -197,7 +219,9 @@ def check_limits(sizes: Iterable[tuple[str, int]], *, limits: Limits) -> None:
             "see Limits(total_bytes=...)"
         )
     if count > limits.files:
-        raise SourceRefused(f"it has {count:,} tokenizer files, more than {limits.files:,}: see Limits(files=...)")
+        raise SourceRefused(
+            f"it has {count:,} tokenizer files, more than {limits.files:,}: see Limits(files=...)"
+        )
     if not count:
         raise SourceRefused("it has no tokenizer files: is this the repository or folder you mean?")
 
@@ -270,14 +294,20 @@ def resolve(wire: HubClient, repository: HubRepository, revision: str) -> Resolv
     def read(answer: object) -> ResolvedRevision:
         commit = answer.get("sha") if isinstance(answer, dict) else None
         siblings = answer.get("siblings") if isinstance(answer, dict) else None
-        if not isinstance(commit, str) or not COMMIT.fullmatch(commit) or not isinstance(siblings, list):
+        if (
+            not isinstance(commit, str)
+            or not COMMIT.fullmatch(commit)
+            or not isinstance(siblings, list)
+        ):
             raise ValueError("it does not say which commit this is and which files it has")
         if COMMIT.fullmatch(revision) and commit != revision:
             raise ValueError(f"it is about commit {commit}")
         names = [entry.get("rfilename") if isinstance(entry, dict) else None for entry in siblings]
         if not all(isinstance(name, str) for name in names):
             raise ValueError("it lists a file without a name")
-        return ResolvedRevision(commit=commit, names=frozenset(checked_name(str(name)) for name in names))
+        return ResolvedRevision(
+            commit=commit, names=frozenset(checked_name(str(name)) for name in names)
+        )
 
     path = f"/api/models/{repository.name}/revision/{urllib.parse.quote(revision, safe='')}"
     return wire.json(path, read)[0]
@@ -315,11 +345,15 @@ def promises(
                 raise BytesDiffer(f"{wire.endpoint}{first}: it lists {promise.path!r} twice")
             promised[promise.path] = promise
         if len(promised) > limits.entries or pages > limits.entries:
-            raise SourceRefused(f"{repository.name} lists more than {limits.entries:,} files: see Limits(entries=...)")
+            raise SourceRefused(
+                f"{repository.name} lists more than {limits.entries:,} files: see"
+                " Limits(entries=...)"
+            )
     odd = sorted(name for name in resolved.names ^ promised.keys() if wanted(name))
     if odd:
         raise BytesDiffer(
-            f"{wire.endpoint}{first}: the hub's two listings of commit {resolved.commit} disagree about {_few(odd)}"
+            f"{wire.endpoint}{first}: the hub's two listings of commit {resolved.commit} disagree"
+            f" about {_few(odd)}"
         )
     if absent := sorted(set(names) - promised.keys()):
         near = difflib.get_close_matches(absent[0], promised, n=3, cutoff=0.3)
@@ -334,7 +368,11 @@ def _page(answer: object) -> list[Promise]:
     if not isinstance(answer, list):
         # What the hub said is wrong, not how we asked.
         raise ValueError("it is not a list of files")  # noqa: TRY004
-    return [_promise(entry) for entry in answer if not isinstance(entry, dict) or entry.get("type") != "directory"]
+    return [
+        _promise(entry)
+        for entry in answer
+        if not isinstance(entry, dict) or entry.get("type") != "directory"
+    ]
 
 
 def _promise(entry: object) -> Promise:
@@ -347,7 +385,12 @@ def _promise(entry: object) -> Promise:
     oid = described.get("oid")
     digest = oid.removeprefix("sha256:") if isinstance(oid, str) else ""
     pattern = _SHA256 if isinstance(large, dict) else _SHA1
-    if not isinstance(size, int) or isinstance(size, bool) or size < 0 or not pattern.fullmatch(digest):
+    if (
+        not isinstance(size, int)
+        or isinstance(size, bool)
+        or size < 0
+        or not pattern.fullmatch(digest)
+    ):
         raise ValueError(f"it gives no usable size and digest for {path[:200]!r}")
     if isinstance(large, dict):
         return Promise(path=checked_name(path), size=size, sha256=digest)

@@ -48,7 +48,9 @@ class Transfer:
         CacheFailed: what lies there already cannot be read.
     """
 
-    def __init__(self, promise: Promise, *, target: Path, tags: Path, seen: Progress | None = None) -> None:
+    def __init__(
+        self, promise: Promise, *, target: Path, tags: Path, seen: Progress | None = None
+    ) -> None:
         self.promise = promise
         self._target = target
         self._seen = seen
@@ -71,7 +73,9 @@ class Transfer:
 
     def record(self) -> FileRecord:
         """The file, once it is whole."""
-        return FileRecord(path=self.promise.path, size=self.promise.size, sha256=self._sha256.hexdigest())
+        return FileRecord(
+            path=self.promise.path, size=self.promise.size, sha256=self._sha256.hexdigest()
+        )
 
     def copy(self, source: Path) -> bool:
         """Take the file from elsewhere on this machine; False, and nothing of it is kept, if it is another one.
@@ -119,7 +123,9 @@ class Transfer:
         tag = headers.get("ETag", "")
         if body.status == 416:
             self._drop()
-            raise _differs("it says that it has not so many bytes; what was here of the file is thrown away")
+            raise _differs(
+                "it says that it has not so many bytes; what was here of the file is thrown away"
+            )
         if body.status == 206:
             self._check_range(body, headers, tag)
         else:
@@ -130,7 +136,9 @@ class Transfer:
             for piece in body.pieces():
                 if self._have + len(piece) > self.promise.size:
                     self._drop()
-                    raise _differs(f"it sends more than the {self.promise.size:,} bytes of its listing")
+                    raise _differs(
+                        f"it sends more than the {self.promise.size:,} bytes of its listing"
+                    )
                 self._put(out, piece)
         if body.status == 206 and self._have < self.promise.size:
             raise Passing(f"it sent a part of the rest, up to byte {self._have:,}", status=206)
@@ -146,13 +154,17 @@ class Transfer:
     def _check_range(self, body: Body, headers: http.client.HTTPMessage, tag: str) -> None:
         """Check that an answer to a Range holds the rest of this very file."""
         content_range = _RANGE.fullmatch(headers.get("Content-Range", ""))
-        first, last, total = (int(number) for number in content_range.groups()) if content_range else (-1, -1, -1)
+        first, last, total = (
+            (int(number) for number in content_range.groups()) if content_range else (-1, -1, -1)
+        )
         right = first == self._have and first <= last < total == self.promise.size
         if right and body.announced not in {None, last - first + 1}:
             right = False
         if not right:
             self._drop()
-            raise _differs(f"it answers a range with {headers.get('Content-Range', 'no range')[:100]!r}")
+            raise _differs(
+                f"it answers a range with {headers.get('Content-Range', 'no range')[:100]!r}"
+            )
         known = self._known_tag()
         if known and _STRONG.fullmatch(tag) and tag != known:
             self._drop()
@@ -183,7 +195,9 @@ class Transfer:
         """The file from the byte `_have` on; on disk when the block ends well."""
         with writing(self._target):
             self._target.parent.mkdir(parents=True, exist_ok=True)
-            out = os.open(self._target, os.O_WRONLY | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o644)
+            out = os.open(
+                self._target, os.O_WRONLY | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o644
+            )
         try:
             with writing(self._target):
                 os.ftruncate(out, self._have)
@@ -214,7 +228,9 @@ class Transfer:
             Whether the whole file is here.
         """
         try:
-            descriptor = os.open(self._target, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
+            descriptor = os.open(
+                self._target, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
+            )
         except FileNotFoundError:
             return False
         except OSError as error:
@@ -262,6 +278,6 @@ def writing(where: Path) -> Iterator[None]:
 def unwritable(where: Path, error: OSError) -> LoadError:
     """The error that a place which cannot be written becomes."""
     return CacheFailed(
-        f"cannot write {where}: {error.strerror}. Make room or pass cache= a folder that can be written; "
-        "what was there before is unharmed"
+        f"cannot write {where}: {error.strerror}. Make room or pass cache= a folder that can be"
+        " written; what was there before is unharmed"
     )

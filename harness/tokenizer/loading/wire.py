@@ -27,7 +27,13 @@ from functools import partial
 from typing import Any, NamedTuple, Protocol, TypeVar
 
 from harness.forms.strict_json import strict_json
-from harness.tokenizer.problem import BytesDiffer, DeadlineExceeded, HubFailed, Request, SourceRefused
+from harness.tokenizer.problem import (
+    BytesDiffer,
+    DeadlineExceeded,
+    HubFailed,
+    Request,
+    SourceRefused,
+)
 
 
 class Route(NamedTuple):
@@ -46,7 +52,11 @@ class Route(NamedTuple):
 def route_to(address: str, *, timeout: float) -> Route:
     """The way to an address, by the proxy that the environment names; each wait on it takes at most `timeout` s."""
     parts = urllib.parse.urlsplit(address)
-    proxy = None if urllib.request.proxy_bypass(parts.netloc) else urllib.request.getproxies().get(parts.scheme)
+    proxy = (
+        None
+        if urllib.request.proxy_bypass(parts.netloc)
+        else urllib.request.getproxies().get(parts.scheme)
+    )
     through = None
     if proxy:
         through = urllib.parse.urlsplit(proxy if "//" in proxy else f"//{proxy}")
@@ -60,8 +70,12 @@ def route_to(address: str, *, timeout: float) -> Route:
     if through is not None and parts.scheme != "https":
         return Route(connection, address, _credentials(through))
     if through is not None:
-        connection.set_tunnel(parts.hostname or "", parts.port or 443, headers=_credentials(through))
-    return Route(connection, urllib.parse.urlunsplit(("", "", parts.path or "/", parts.query, "")), {})
+        connection.set_tunnel(
+            parts.hostname or "", parts.port or 443, headers=_credentials(through)
+        )
+    return Route(
+        connection, urllib.parse.urlunsplit(("", "", parts.path or "/", parts.query, "")), {}
+    )
 
 
 def cut_connection(line: socket.socket) -> None:
@@ -74,11 +88,15 @@ def _credentials(proxy: urllib.parse.SplitResult) -> dict[str, str]:
     """The header that tells a proxy the name and password of its address, where they are percent-encoded."""
     if proxy.username is None:
         return {}
-    known = b":".join(urllib.parse.unquote_to_bytes(part or "") for part in (proxy.username, proxy.password))
+    known = b":".join(
+        urllib.parse.unquote_to_bytes(part or "") for part in (proxy.username, proxy.password)
+    )
     return {"Proxy-Authorization": f"Basic {base64.b64encode(known).decode()}"}
 
 
-def _reached(place: tuple[str, int], timeout: float, source: tuple[str, int] | None = None) -> socket.socket:
+def _reached(
+    place: tuple[str, int], timeout: float, source: tuple[str, int] | None = None
+) -> socket.socket:
     """A connected socket.
 
     Raises:
@@ -103,7 +121,9 @@ def _reached(place: tuple[str, int], timeout: float, source: tuple[str, int] | N
 def _addresses(host: str, port: int, *, seconds: float) -> list[tuple[str, int]]:
     """The addresses of a host, looked up in a thread that is left to itself when the time is over."""
     with contextlib.suppress(socket.gaierror):
-        return _plain(socket.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_NUMERICHOST))
+        return _plain(
+            socket.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_NUMERICHOST)
+        )
     addresses: list[tuple[str, int]] = []
     failed: list[Exception] = []
 
@@ -208,7 +228,9 @@ class Body:
             self.received += len(piece)
             yield piece
         if self.announced is not None and self.received < self.announced:
-            raise Passing(f"the connection ended after {self.received:,} of {self.announced:,} bytes")
+            raise Passing(
+                f"the connection ended after {self.received:,} of {self.announced:,} bytes"
+            )
 
 
 class HubClient:
@@ -221,7 +243,9 @@ class HubClient:
         forbidden: who forbids requests: then each is an error, and none is made.
     """
 
-    def __init__(self, *, endpoint: str, token: str | None, deadline: Deadline, forbidden: str | None = None) -> None:
+    def __init__(
+        self, *, endpoint: str, token: str | None, deadline: Deadline, forbidden: str | None = None
+    ) -> None:
         self.endpoint = endpoint
         self.forbidden = forbidden
         self.deadline = deadline
@@ -251,12 +275,18 @@ class HubClient:
             except SourceRefused:
                 raise
             except ValueError as error:
-                raise Passing(f"its answer cannot be used: {error}", most=LYING_ATTEMPTS, differs=True) from error
+                raise Passing(
+                    f"its answer cannot be used: {error}", most=LYING_ATTEMPTS, differs=True
+                ) from error
 
         return self.get(path, take)
 
     def get(
-        self, path: str, take: Callable[[Body, http.client.HTTPMessage], _T], *, part: PartialBody | None = None
+        self,
+        path: str,
+        take: Callable[[Body, http.client.HTTPMessage], _T],
+        *,
+        part: PartialBody | None = None,
     ) -> _T:
         """GET a path and hand its body to `take`, again after failures that may pass, until the deadline.
 
@@ -273,7 +303,8 @@ class HubClient:
         """
         if self.forbidden is not None:
             raise HubFailed(
-                f"{self.endpoint}{path}: {self.forbidden} forbids requests, and this is not here", attempts=0
+                f"{self.endpoint}{path}: {self.forbidden} forbids requests, and this is not here",
+                attempts=0,
             )
         attempt = vain = 0
         while True:
@@ -295,11 +326,17 @@ class HubClient:
                 wait = pause if problem.wait is None else problem.wait + pause
                 left = self.deadline.left()
                 if wait >= left:
-                    raise self._late(path, problem, attempt=attempt, left=left) from (problem.__cause__ or problem)
+                    raise self._late(path, problem, attempt=attempt, left=left) from (
+                        problem.__cause__ or problem
+                    )
             time.sleep(wait)
 
     def _late(self, path: str, problem: Passing, *, attempt: int, left: float) -> DeadlineExceeded:
-        asks = f"; the hub asks to wait {problem.wait:.0f} s, {left:.1f} s are left" if problem.wait else ""
+        asks = (
+            f"; the hub asks to wait {problem.wait:.0f} s, {left:.1f} s are left"
+            if problem.wait
+            else ""
+        )
         return DeadlineExceeded(
             f"{self.endpoint}{path}: {problem}{asks} (deadline of {self.deadline.seconds:g} s, "
             f"{_times(attempt)} asked): try later, or give a longer deadline",
@@ -308,13 +345,21 @@ class HubClient:
         )
 
     def _once(
-        self, path: str, take: Callable[[Body, http.client.HTTPMessage], _T], attempt: int, part: PartialBody | None
+        self,
+        path: str,
+        take: Callable[[Body, http.client.HTTPMessage], _T],
+        attempt: int,
+        part: PartialBody | None,
     ) -> _T:
         address = self.endpoint + path
         hub_origin = _origin(address)
         rest = part.rest() if part is not None else {}
         for _ in range(6):
-            headers = {"Accept-Encoding": "identity", "User-Agent": f"rankproof-tokenizer; pid/{os.getpid()}", **rest}
+            headers = {
+                "Accept-Encoding": "identity",
+                "User-Agent": f"rankproof-tokenizer; pid/{os.getpid()}",
+                **rest,
+            }
             if self._token and _origin(address) == hub_origin:
                 headers["Authorization"] = f"Bearer {self._token}"
             with self._exchange(address, headers, attempt) as (response, body):
@@ -322,11 +367,17 @@ class HubClient:
                     self._judge(path, response, attempt, ranged=bool(rest))
                     return take(body, response.headers)
                 target = urllib.parse.urljoin(address, response.headers.get("Location", ""))
-                if _origin(target)[0] not in {"http", "https"} or (hub_origin[0], _origin(target)[0]) == (
+                if _origin(target)[0] not in {"http", "https"} or (
+                    hub_origin[0],
+                    _origin(target)[0],
+                ) == (
                     "https",
                     "http",
                 ):
-                    raise HubFailed(f"{self.endpoint}{path}: it redirects to {target[:200]!r}", status=response.status)
+                    raise HubFailed(
+                        f"{self.endpoint}{path}: it redirects to {target[:200]!r}",
+                        status=response.status,
+                    )
             address = target
         raise HubFailed(f"{self.endpoint}{path}: it redirects in circles")
 
@@ -371,7 +422,9 @@ class HubClient:
             self.account.append(
                 Request(
                     method="GET",
-                    path=address.removeprefix(self.endpoint) if at_hub else address.partition("?")[0],
+                    path=(
+                        address.removeprefix(self.endpoint) if at_hub else address.partition("?")[0]
+                    ),
                     attempt=attempt,
                     status=status,
                     received=body.received if body is not None else 0,
@@ -380,16 +433,25 @@ class HubClient:
                 )
             )
 
-    def _judge(self, path: str, response: http.client.HTTPResponse, attempt: int, *, ranged: bool) -> None:
+    def _judge(
+        self, path: str, response: http.client.HTTPResponse, attempt: int, *, ranged: bool
+    ) -> None:
         status = response.status
         if ranged and status == 416:
             return
         if status == 200 or (ranged and status == 206):
             if response.headers.get("Content-Encoding", "identity") != "identity":
-                raise Passing("it sent a compressed body that was not asked for", status=status, most=LYING_ATTEMPTS)
+                raise Passing(
+                    "it sent a compressed body that was not asked for",
+                    status=status,
+                    most=LYING_ATTEMPTS,
+                )
             return
         code = response.headers.get("X-Error-Code", "")
-        said = f"it answered {status}{f' ({code})' if re.fullmatch('[A-Za-z0-9_-]{1,60}', code) else ''}"
+        said = (
+            "it answered"
+            f" {status}{f' ({code})' if re.fullmatch('[A-Za-z0-9_-]{1,60}', code) else ''}"
+        )
         if status in {401, 403}:
             raise HubFailed(
                 f"{self.endpoint}{path}: {said}: the repository is private, gated or misnamed; "
@@ -398,7 +460,9 @@ class HubClient:
                 attempts=attempt,
             )
         if status == 404:
-            raise Passing(f"{said}, so it says that this does not exist", status=status, most=LYING_ATTEMPTS)
+            raise Passing(
+                f"{said}, so it says that this does not exist", status=status, most=LYING_ATTEMPTS
+            )
         if status in {408, 425, 429} or status >= 500:
             raise Passing(said, status=status, wait=_wanted_wait(response.headers))
         raise HubFailed(f"{self.endpoint}{path}: {said}", status=status, attempts=attempt)
@@ -408,7 +472,10 @@ class HubClient:
             for address in re.findall(r'<([^<>]*)>[^,]*;\s*rel="?next"?', link):
                 target = urllib.parse.urljoin(self.endpoint + "/", str(address))
                 if not target.startswith(self.endpoint + "/"):
-                    raise HubFailed(f"{self.endpoint}: the next page of its listing lies on another host: {target!r}")
+                    raise HubFailed(
+                        f"{self.endpoint}: the next page of its listing lies on another host:"
+                        f" {target!r}"
+                    )
                 return target.removeprefix(self.endpoint)
         return None
 

@@ -86,7 +86,11 @@ def strangers(*, known: Callable[[], Collection[int]]) -> list[Process]:
     """
     me = os.getpid()
     session = os.getsid(0)
-    children = [process for process in processes() if process.parent == me and process.session not in (session, 0)]
+    children = [
+        process
+        for process in processes()
+        if process.parent == me and process.session not in (session, 0)
+    ]
     ours = known()  # asked last: it knows by now whoever was just started and found above
     return [child for child in children if child.pid not in ours]
 

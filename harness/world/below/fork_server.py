@@ -53,7 +53,16 @@ def serve(control: int, scratch: str, *, warm: bool) -> None:
     baseline = _descriptors() - set(RESERVED) - {channel.fileno()}
     wakeup = child_alarm()
     seconds = time.monotonic() - started
-    _tell(channel, {"is": "ready", "pid": os.getpid(), "threads": threads, "modules": modules, "seconds": seconds})
+    _tell(
+        channel,
+        {
+            "is": "ready",
+            "pid": os.getpid(),
+            "threads": threads,
+            "modules": modules,
+            "seconds": seconds,
+        },
+    )
     ForkServer(channel, wakeup=wakeup, baseline=baseline).run()
 
 
@@ -91,7 +100,10 @@ class ForkServer:
                 elif len(descriptors) == request["descriptors"]:
                     self._fork(Path(request["world"]), descriptors)
                 else:  # the kernel drops descriptors when this process has too many
-                    _refuse(descriptors, f"{len(descriptors)} of {request['descriptors']} descriptors arrived")
+                    _refuse(
+                        descriptors,
+                        f"{len(descriptors)} of {request['descriptors']} descriptors arrived",
+                    )
                 for descriptor in descriptors:
                     os.close(descriptor)
         except EOFError:
@@ -137,7 +149,10 @@ class ForkServer:
 def _refuse(descriptors: list[int], why: str) -> None:
     """Say why a world cannot be, in its keeper's place; without a descriptor, that its socket closes has to do."""
     with contextlib.suppress(OSError, IndexError):
-        os.write(descriptors[0], json.dumps({"is": "unable", "ns": time.monotonic_ns(), "why": why}).encode() + b"\n")
+        os.write(
+            descriptors[0],
+            json.dumps({"is": "unable", "ns": time.monotonic_ns(), "why": why}).encode() + b"\n",
+        )
 
 
 def _settle(control: int) -> socket.socket:

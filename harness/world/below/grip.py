@@ -54,7 +54,9 @@ class Grip:
         self._modes: dict[Path, int] = {}
         self._groups: dict[int, MemoryGroup] = {}
 
-    def limit(self, pid: int | None, *, spec: dict[str, Any], name: str, to: int | None) -> dict[str, Any]:
+    def limit(
+        self, pid: int | None, *, spec: dict[str, Any], name: str, to: int | None
+    ) -> dict[str, Any]:
         """Set a soft limit, or take it back.
 
         Args:
@@ -86,7 +88,9 @@ class Grip:
 
     def _confine(self, pid: int, spec: dict[str, Any], to: int | None) -> dict[str, Any]:
         if to is not None:
-            group = self._groups[pid] = MemoryGroup(pid, limit=to, links=Path(spec["scratch"]).parents[1])
+            group = self._groups[pid] = MemoryGroup(
+                pid, limit=to, links=Path(spec["scratch"]).parents[1]
+            )
             return group.evidence()
         group = self._groups[pid]
         return {"before": group.now, "now": group.leave(), "holds": False}
@@ -110,7 +114,11 @@ class Grip:
             if burners:
                 core = min(os.sched_getaffinity(pid))
                 self._cores.setdefault(pid, os.sched_getaffinity(pid))
-                evidence: dict[str, Any] = {"burners": burners, "core": core, **_processor_time(pid)}
+                evidence: dict[str, Any] = {
+                    "burners": burners,
+                    "core": core,
+                    **_processor_time(pid),
+                }
                 _put(pid, {core})
                 self._burners.setdefault(pid, []).extend(_burner(core) for _ in range(burners))
                 return evidence
@@ -122,7 +130,13 @@ class Grip:
         return evidence
 
     def cover(
-        self, pid: int | None, *, spec: dict[str, Any], place: str, how: str, space: int | None = None
+        self,
+        pid: int | None,
+        *,
+        spec: dict[str, Any],
+        place: str,
+        how: str,
+        space: int | None = None,
     ) -> dict[str, Any]:
         """Make a folder `read-only`, `full` or `denied`, or `open` again: permissions outlive a rank.
 
@@ -145,11 +159,16 @@ class Grip:
                 return {**about, **mounts.uncover(pid, seen)}
             layer = Path(spec["scratch"]) / LAYER
             layer.mkdir(exist_ok=True)
-            return {**about, **mounts.cover(pid, seen, layer=layer, space=space if how == "full" else None)}
+            return {
+                **about,
+                **mounts.cover(pid, seen, layer=layer, space=space if how == "full" else None),
+            }
         except (OSError, ValueError) as error:
             return {**about, "why": str(error)}
 
-    def spoil(self, pid: int | None, *, spec: dict[str, Any], place: str, how: str, keep: int) -> dict[str, Any]:
+    def spoil(
+        self, pid: int | None, *, spec: dict[str, Any], place: str, how: str, keep: int
+    ) -> dict[str, Any]:
         """Cut a file off, or put another one in its place.
 
         Returns:
@@ -175,7 +194,11 @@ class Grip:
 
     def _located(self, place: str, spec: dict[str, Any]) -> tuple[Path, Path]:
         """A place as it is found from here, and as the rank finds it."""
-        temporary = self._temporary.get(spec.get("rank", -1)) if place.partition("/")[0] == "temporary" else None
+        temporary = (
+            self._temporary.get(spec.get("rank", -1))
+            if place.partition("/")[0] == "temporary"
+            else None
+        )
         if temporary is None:
             path = located(place, spec)
             return path, path
@@ -207,7 +230,11 @@ def located(place: str, spec: dict[str, Any], *, root: str | None = None) -> Pat
         first, _, rest = rest.partition("/")
         outside = spec["inputs"].get(first)
     else:
-        places = {"shared": str(scratch.with_name(SHARED)), "work": str(scratch / WORK), "home": variables.get("HOME")}
+        places = {
+            "shared": str(scratch.with_name(SHARED)),
+            "work": str(scratch / WORK),
+            "home": variables.get("HOME"),
+        }
         # Where Python looks.
         outside = {**places, "temporary": variables.get("TMPDIR", "/tmp")}.get(first)  # noqa: S108
     if outside is None:

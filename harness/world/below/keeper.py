@@ -84,11 +84,20 @@ class Keeper:
             # Counted from here: a rank is late by so much after the last of the others was forked.
             now = time.monotonic_ns()
             self._late = sorted(
-                (now + round(seconds * 1e9), index) for index, seconds in enumerate(late) if seconds is not None
+                (now + round(seconds * 1e9), index)
+                for index, seconds in enumerate(late)
+                if seconds is not None
             )
             while (self._alive or self._late) and not self._gone:
                 self._start_who_is_due()
-                self._wait(wakeup, max(0.0, (self._late[0][0] - time.monotonic_ns()) / 1e9) if self._late else None)
+                self._wait(
+                    wakeup,
+                    (
+                        max(0.0, (self._late[0][0] - time.monotonic_ns()) / 1e9)
+                        if self._late
+                        else None
+                    ),
+                )
             self._grip.release()
             if not self._gone:
                 self._await_descendants(wakeup)
@@ -113,7 +122,9 @@ class Keeper:
 
     def _make_hosts(self) -> None:
         server = os.getppid()
-        self._wire = WireProcess(self._world["hosts"], Path(self._world["ranks"][0]["scratch"]).parent)
+        self._wire = WireProcess(
+            self._world["hosts"], Path(self._world["ranks"][0]["scratch"]).parent
+        )
         # A process whose rights change may lose the first; the second was given up for the wire. No rank is there yet.
         die_with_parent(server)
         keep_private(private=True)
@@ -149,7 +160,15 @@ class Keeper:
         started = {"is": "started", "rank": index, "pid": pid, "ns": before}
         self._say({**started, "world": self._world["world"], **host})
         if self._proof:
-            self._say({"is": "executed", "rank": index, "pid": pid, "ns": time.monotonic_ns(), **self._proof})
+            self._say(
+                {
+                    "is": "executed",
+                    "rank": index,
+                    "pid": pid,
+                    "ns": time.monotonic_ns(),
+                    **self._proof,
+                }
+            )
 
     def _wait(self, wakeup: int, seconds: float | None) -> None:
         """Wait for a rank to end or the harness to speak."""
@@ -203,7 +222,9 @@ class Keeper:
                 signal=signal_name(-code) if code < 0 else None,
                 user_seconds=round(usage.ru_utime, 4),
                 system_seconds=round(usage.ru_stime, 4),
-                max_rss_kib=usage.ru_maxrss if sys.platform != "darwin" else usage.ru_maxrss // 1024,
+                max_rss_kib=(
+                    usage.ru_maxrss if sys.platform != "darwin" else usage.ru_maxrss // 1024
+                ),
             )
 
     def _listen(self) -> None:
@@ -238,25 +259,44 @@ class Keeper:
                 # `signalled`, so this is seen before the rank can end, which would make the kernel forget it.
                 self._reap()
             # The answer to a gate waits for this: a signal sent at a gate has landed before the rank moves on.
-            self._say({"is": "signalled", "ns": time.monotonic_ns(), "signal": order["signal"], "ranks": hit})
+            self._say(
+                {
+                    "is": "signalled",
+                    "ns": time.monotonic_ns(),
+                    "signal": order["signal"],
+                    "ranks": hit,
+                }
+            )
 
     def _press(self, index: int, what: str, order: dict[str, Any]) -> None:
         """Do something to a rank and say so, also of one that has ended: a gate waits for the answer."""
         pid = next((pid for pid, other in self._alive.items() if other == index), None)
         done = getattr(self._grip, what)(pid, spec=self._world["ranks"][index], **order)
-        self._say({"is": PRESSED[what], "rank": index, "pid": pid, "ns": time.monotonic_ns(), **done})
+        self._say(
+            {"is": PRESSED[what], "rank": index, "pid": pid, "ns": time.monotonic_ns(), **done}
+        )
 
     def _await_descendants(self, wakeup: int) -> None:
         """Give what ended ranks left a moment to go by itself (a child whose pipe has to close), then name it."""
         end = time.monotonic() + self._world["grace"]
         pause = 0.002
-        while (left := descendants(spare=self._of_ours)) and time.monotonic() < end and not self._gone:
+        while (
+            (left := descendants(spare=self._of_ours)) and time.monotonic() < end and not self._gone
+        ):
             self._wait(wakeup, pause)
             pause = min(pause * 2, 0.05)
         survivors = [
-            {"pid": process.pid, "name": process.name, "state": process.state} for process in left[:SURVIVOR_LIMIT]
+            {"pid": process.pid, "name": process.name, "state": process.state}
+            for process in left[:SURVIVOR_LIMIT]
         ]
-        self._say({"is": "survivors", "ns": time.monotonic_ns(), "count": len(left), "processes": survivors})
+        self._say(
+            {
+                "is": "survivors",
+                "ns": time.monotonic_ns(),
+                "count": len(left),
+                "processes": survivors,
+            }
+        )
 
     def _tell(self, what: str, index: int, pid: int, **values: Any) -> None:
         self._say({"is": what, "rank": index, "pid": pid, "ns": time.monotonic_ns(), **values})

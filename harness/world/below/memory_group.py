@@ -55,7 +55,12 @@ class MemoryGroup:
 
     def evidence(self) -> dict[str, Any]:
         """Whether the group holds the process, its limit as the kernel tells it, and that of the group it came from."""
-        return {"now": self.now, "before": self.before, "holds": self._holds, "cgroup": self._version}
+        return {
+            "now": self.now,
+            "before": self.before,
+            "holds": self._holds,
+            "cgroup": self._version,
+        }
 
     def leave(self) -> int:
         """Put the process back where it was, with what it has taken; returns the limit there.

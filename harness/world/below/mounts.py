@@ -15,7 +15,14 @@ from typing import Any
 
 from harness.rank.process import PROC
 from harness.world.below import namespaces
-from harness.world.below.namespaces import MS_BIND, MS_NODEV, MS_NOEXEC, MS_NOSUID, MS_RDONLY, MS_REMOUNT
+from harness.world.below.namespaces import (
+    MS_BIND,
+    MS_NODEV,
+    MS_NOEXEC,
+    MS_NOSUID,
+    MS_RDONLY,
+    MS_REMOUNT,
+)
 
 # What a mount may not lose when it is mounted again in a user namespace.
 LOCKED = MS_NOSUID | MS_NODEV | MS_NOEXEC
@@ -93,7 +100,9 @@ def _entered(pid: int, act: Callable[[], dict[str, Any]]) -> dict[str, Any]:
     own = PROC / str(pid) / "ns"
     try:
         here = PROC / "self" / "ns"
-        places = [name for name in ("user", "mnt") if (own / name).readlink() != (here / name).readlink()]
+        places = [
+            name for name in ("user", "mnt") if (own / name).readlink() != (here / name).readlink()
+        ]
         if "mnt" not in places:
             return {"why": "it has no mounts of its own"}
         descriptors = [os.open(own / name, os.O_RDONLY) for name in places]

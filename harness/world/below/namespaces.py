@@ -60,11 +60,20 @@ def enter(descriptor: int, *, step: str) -> None:
 
 
 def mount(
-    target: Path, *, kind: str | None = None, source: Path | str = "none", flags: int = 0, data: str = ""
+    target: Path,
+    *,
+    kind: str | None = None,
+    source: Path | str = "none",
+    flags: int = 0,
+    data: str = "",
 ) -> None:
     """Mount something at a place in this mount namespace, or change what is mounted there."""
     texts = [os.fsencode(text) for text in (source, target)]
-    what = [None if kind is None else kind.encode(), ctypes.c_ulong(flags), os.fsencode(data) if data else None]
+    what = [
+        None if kind is None else kind.encode(),
+        ctypes.c_ulong(flags),
+        os.fsencode(data) if data else None,
+    ]
     _call(f"mount at {target}", "mount", *texts, *what)
 
 
@@ -125,8 +134,13 @@ def map_users(pid: int) -> None:
     place = Path("/proc", str(pid))
     if os.geteuid() == 0:
         # Of a container's root, everybody is those whom the container has.
-        known = [[line.split() for line in Path(f"/proc/self/{name}").read_text().splitlines()] for name in _MAPS]
-        maps = ["".join(f"{inside} {inside} {count}\n" for inside, _, count in lines) for lines in known]
+        known = [
+            [line.split() for line in Path(f"/proc/self/{name}").read_text().splitlines()]
+            for name in _MAPS
+        ]
+        maps = [
+            "".join(f"{inside} {inside} {count}\n" for inside, _, count in lines) for lines in known
+        ]
     else:
         maps = [f"{number} {number} 1" for number in (os.geteuid(), os.getegid())]
         (place / "setgroups").write_text("deny")
@@ -162,7 +176,9 @@ def set_clock_ahead(ahead: int) -> None:
         OSError: the kernel refuses.
     """
     seconds, rest = divmod(ahead, 1_000_000_000)
-    Path("/proc/self/timens_offsets").write_text(f"monotonic {seconds} {rest}\nboottime {seconds} {rest}\n")
+    Path("/proc/self/timens_offsets").write_text(
+        f"monotonic {seconds} {rest}\nboottime {seconds} {rest}\n"
+    )
 
 
 def without_ipv6() -> None:

@@ -20,7 +20,15 @@ from harness.rank.inside import load
 from harness.rank.lifecycle import seed
 from harness.rank.loaded import take_stock
 
-MODULES = ("numpy", "numpy.random", "torch", "torch.distributed", "tokenizers", "transformers", "mlx.core")
+MODULES = (
+    "numpy",
+    "numpy.random",
+    "torch",
+    "torch.distributed",
+    "tokenizers",
+    "transformers",
+    "mlx.core",
+)
 # What loading a model of transformers imports lazily: two seconds of CPU in every rank otherwise.
 OF_MODELS = (
     "transformers.modeling_utils",
@@ -28,7 +36,9 @@ OF_MODELS = (
     "transformers.distributed.tensor_parallel",
 )
 # What a warm rank finds loaded, and what a subject may bring a copy of its own of.
-PACKAGES = frozenset({"harness", "huggingface_hub", "safetensors", *(name.partition(".")[0] for name in MODULES)})
+PACKAGES = frozenset(
+    {"harness", "huggingface_hub", "safetensors", *(name.partition(".")[0] for name in MODULES)}
+)
 
 
 LIST = "preload.json"
@@ -110,6 +120,8 @@ def _load_a_tokenizer(scratch: str) -> None:
     made.decoder = decoders.ByteLevel()
     with tempfile.TemporaryDirectory(prefix="preload-", dir=scratch) as folder:
         made.save(f"{folder}/tokenizer.json")
-        Path(folder, "tokenizer_config.json").write_text('{"tokenizer_class": "PreTrainedTokenizerFast"}')
+        Path(folder, "tokenizer_config.json").write_text(
+            '{"tokenizer_class": "PreTrainedTokenizerFast"}'
+        )
         tokenizer = transformers.AutoTokenizer.from_pretrained(folder, local_files_only=True)
         tokenizer.decode(tokenizer.encode("a"))

@@ -173,7 +173,10 @@ class RankStart:
         events, gates, log = self._pipes[index]
         backend = [self._backend[i] for i in self._world["backend_fds"][index]]
         # First up and out of the way, then down to its number: the two ranges may overlap.
-        sources = [fcntl.fcntl(number, fcntl.F_DUPFD_CLOEXEC, OUT_OF_THE_WAY) for number in (events, gates, *backend)]
+        sources = [
+            fcntl.fcntl(number, fcntl.F_DUPFD_CLOEXEC, OUT_OF_THE_WAY)
+            for number in (events, gates, *backend)
+        ]
         os.dup2(os.open(os.devnull, os.O_RDONLY), 0)
         os.dup2(log, 1)
         os.dup2(log, 2)
@@ -213,6 +216,9 @@ def proof(argv: Sequence[str], *, code: Path) -> dict[str, JSON]:
     return {
         "program": words[0] if is_staged else Path(argv[0]).name,
         "sha256": sha256_of(Path(argv[0])),
-        "files": [{"file": name, "sha256": digests.get(name, "unreadable")} for name in dict.fromkeys(words)],
+        "files": [
+            {"file": name, "sha256": digests.get(name, "unreadable")}
+            for name in dict.fromkeys(words)
+        ],
         "folder": fold(digests),
     }

@@ -69,7 +69,11 @@ class _Top:
         while entries := [entry for entry in _entries(self._top) if entry[0] not in self._stuck]:
             for name, is_folder in entries:
                 place = self._places.pop(name, name)
-                if why := self._clear(name, place) if is_folder else _tried(os.unlink, name, self._top, place):
+                if why := (
+                    self._clear(name, place)
+                    if is_folder
+                    else _tried(os.unlink, name, self._top, place)
+                ):
                     self._stuck[name] = why
         return list(self._stuck.values())
 

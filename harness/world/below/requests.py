@@ -18,7 +18,9 @@ PADDING = b" "  # which JSON does not mind
 CHUNK = 64 * 1024
 
 
-def send(channel: socket.socket, request: Mapping[str, Any], descriptors: Sequence[int] = ()) -> None:
+def send(
+    channel: socket.socket, request: Mapping[str, Any], descriptors: Sequence[int] = ()
+) -> None:
     """Send a request, and the descriptors that go with it; blocks until it is with the kernel.
 
     Raises:
@@ -26,7 +28,9 @@ def send(channel: socket.socket, request: Mapping[str, Any], descriptors: Sequen
             this process may have open).
     """
     line = json.dumps({**request, "descriptors": len(descriptors)}).encode() + b"\n"
-    *batches, last = [descriptors[at : at + BATCH] for at in range(0, max(1, len(descriptors)), BATCH)]
+    *batches, last = [
+        descriptors[at : at + BATCH] for at in range(0, max(1, len(descriptors)), BATCH)
+    ]
     for batch in batches:
         socket.send_fds(channel, [PADDING], list(batch))
     sent = socket.send_fds(channel, [line], list(last))
@@ -50,7 +54,9 @@ class Requests:
         # Which socket.recv_fds of Python 3.11 does not pass on.
         flags = getattr(socket, "MSG_CMSG_CLOEXEC", 0)
         try:
-            data, ancillary, _, _ = self._channel.recvmsg(CHUNK, socket.CMSG_SPACE(4 * BATCH), flags)
+            data, ancillary, _, _ = self._channel.recvmsg(
+                CHUNK, socket.CMSG_SPACE(4 * BATCH), flags
+            )
         except ConnectionError:
             data = b""
             ancillary = []

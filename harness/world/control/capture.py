@@ -27,7 +27,19 @@ from harness.world.machines.elsewhere import Elsewhere
 HEAD = TAIL = 128 * 1024
 ERROR_LIMIT = 1024 * 1024
 STACK_LIMIT = 256 * 1024
-KEYS = {"ns", "type", "module", "message", "mro", "ours", "file", "line", "source", "frames", "causes"}
+KEYS = {
+    "ns",
+    "type",
+    "module",
+    "message",
+    "mro",
+    "ours",
+    "file",
+    "line",
+    "source",
+    "frames",
+    "causes",
+}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -101,16 +113,31 @@ class Recorder:
         for rank, log in self.logs.items():
             folder = scratch / f"rank-{rank}"
             if stacks and (text := read_stack(folder / STACKS)):
-                self._stacks[rank] = self.shortened(text.decode("utf-8", "replace"), rank=rank).encode()
+                self._stacks[rank] = self.shortened(
+                    text.decode("utf-8", "replace"), rank=rank
+                ).encode()
             if (error := read_error(folder)) is not None:
                 if self.room and (models := missed(error, given=self._given, code=self.code)):
-                    self.note("cache.missed", rank=rank, models=list[JSON](models), in_home=is_below_home())
+                    self.note(
+                        "cache.missed",
+                        rank=rank,
+                        models=list[JSON](models),
+                        in_home=is_below_home(),
+                    )
                 ns = error.pop("ns")
                 last = states.exited.get(rank, time.monotonic_ns())
                 if isinstance(ns, int):
                     ns -= self.ahead.get(rank, 0)
                 in_time = isinstance(ns, int) and begun <= ns <= last
-                self.add(Event(ns=ns if in_time else last, by="rank", rank=rank, name="rank.error", values=error))
+                self.add(
+                    Event(
+                        ns=ns if in_time else last,
+                        by="rank",
+                        rank=rank,
+                        name="rank.error",
+                        values=error,
+                    )
+                )
             if dropped := log.dropped():
                 self.note("log.cut", rank=rank, bytes=log.total, dropped=dropped)
 
@@ -123,7 +150,9 @@ class Recorder:
             events.append(_apart(self._as_evidence(event, pid=pid), loaded))
         return Capture(
             events=tuple(sorted(events, key=lambda event: event.ns)),
-            logs={rank: self._printed(log, rank=rank) for rank, log in self.logs.items() if log.total},
+            logs={
+                rank: self._printed(log, rank=rank) for rank, log in self.logs.items() if log.total
+            },
             stacks=self._stacks,
             loaded=loaded,
         )
@@ -142,7 +171,9 @@ class Recorder:
             if there is not None:
                 values = {key: there.hide_home_in(value) for key, value in values.items()}
             else:
-                values = hide_home_in(dict(values), self.room.homes if self.room is not None else ())
+                values = hide_home_in(
+                    dict(values), self.room.homes if self.room is not None else ()
+                )
             if event.name == "rank.error":
                 values = {**values, **self._in_words(values, rank=event.rank)}
         return event._replace(pid=pid if event.pid is None else event.pid, values=values)
@@ -154,9 +185,11 @@ class Recorder:
             shortened["message"] = self.shortened(message, rank=rank)
         if isinstance(causes := values.get("causes"), list):
             shortened["causes"] = [
-                {**cause, "message": self.shortened(str(cause.get("message", "")), rank=rank)}
-                if isinstance(cause, dict)
-                else cause
+                (
+                    {**cause, "message": self.shortened(str(cause.get("message", "")), rank=rank)}
+                    if isinstance(cause, dict)
+                    else cause
+                )
                 for cause in causes
             ]
         return shortened
@@ -232,7 +265,9 @@ def _apart(event: Event, loaded: dict[str, bytes]) -> Event:
     if not isinstance(event.values["packages"], dict):
         # Only what is kept may be named by its digest.
         return event._replace(values={**event.values, "packages": None})
-    listing = json.dumps(event.values["packages"], ensure_ascii=True, allow_nan=False, sort_keys=True, indent=1)
+    listing = json.dumps(
+        event.values["packages"], ensure_ascii=True, allow_nan=False, sort_keys=True, indent=1
+    )
     data = listing.encode("ascii") + b"\n"
     digest = sha256(data)
     loaded[digest] = data
@@ -257,7 +292,9 @@ def missed(error: Mapping[str, Any], *, given: object, code: Path) -> list[str]:
         code: the folder that they import from.
     """
     causes = (
-        [cause for cause in error["causes"] if isinstance(cause, dict)] if isinstance(error["causes"], list) else []
+        [cause for cause in error["causes"] if isinstance(cause, dict)]
+        if isinstance(error["causes"], list)
+        else []
     )
     messages = [str(failure.get("message")) for failure in (error, *causes)]
     if (

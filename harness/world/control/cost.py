@@ -49,7 +49,9 @@ class Cost:
     share: int
 
 
-def measure(pool: ServerPool, *, backend: str, warm: bool = True, program: bool = False, size: int = 8) -> Cost:
+def measure(
+    pool: ServerPool, *, backend: str, warm: bool = True, program: bool = False, size: int = 8
+) -> Cost:
     """Start a world, twice where it is warm, and look at the last one.
 
     Args:
@@ -79,7 +81,9 @@ def measure(pool: ServerPool, *, backend: str, warm: bool = True, program: bool 
                 inputs={},
                 seeds=[0] * size,
             ),
-            start=StartLaunch(warm=warm, preload=Preload(("numpy", *kind.properties.modules), (kind.inside_file,))),
+            start=StartLaunch(
+                warm=warm, preload=Preload(("numpy", *kind.properties.modules), (kind.inside_file,))
+            ),
             watch=WatchLaunch(gates=(STANDING,)),
         )
         costs = [_stand(pool, launch) for _ in range(2 if warm else 1)]

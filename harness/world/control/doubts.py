@@ -36,10 +36,19 @@ KNOWN = {TIMER, PIDFD, RING, "anon_inode:[eventpoll]", "anon_inode:[eventfd]"}
 TIME = re.compile(r"^it_value: \((\d+), (\d+)\)$", re.MULTILINE)
 WATCHED = re.compile(r"^Pid:\s*(-?\d+)$", re.MULTILINE)
 INODE = re.compile(r"^ino:\s*(\d+)$", re.MULTILINE)
-TAKEN, COMPLETED = (re.compile(rf"^{name}:\s*(\d+)$", re.MULTILINE) for name in ("CachedSqHead", "CachedCqTail"))
+TAKEN, COMPLETED = (
+    re.compile(rf"^{name}:\s*(\d+)$", re.MULTILINE) for name in ("CachedSqHead", "CachedCqTail")
+)
 SOCKET = re.compile(r"^socket:\[(\d+)\]$")
 # States of TCP in which the other end can still send, or take what is sent.
-OPEN = {1: "ESTABLISHED", 2: "SYN_SENT", 3: "SYN_RECV", 4: "FIN_WAIT1", 5: "FIN_WAIT2", 8: "CLOSE_WAIT"}
+OPEN = {
+    1: "ESTABLISHED",
+    2: "SYN_SENT",
+    3: "SYN_RECV",
+    4: "FIN_WAIT1",
+    5: "FIN_WAIT2",
+    8: "CLOSE_WAIT",
+}
 SYN_SENT = 2
 CLOSE_WAIT = 8
 LISTEN = 10
@@ -82,7 +91,9 @@ class UnixSocket(NamedTuple):
     is_open_to_all: bool = False
 
 
-def doubts(pids: Collection[int], *, left: float, served: int | None, name: Callable[[int], str]) -> Iterator[str]:
+def doubts(
+    pids: Collection[int], *, left: float, served: int | None, name: Callable[[int], str]
+) -> Iterator[str]:
     """Why processes that stand still may go on without each other, in words.
 
     Args:
@@ -108,7 +119,9 @@ def doubts(pids: Collection[int], *, left: float, served: int | None, name: Call
 def _of_signals(pid: int) -> Iterator[str]:
     for number, called in ALARMS.items():
         if catches(pid, number):
-            yield f"has a handler for {called}, and whether an alarm is set the kernel does not show"
+            yield (
+                f"has a handler for {called}, and whether an alarm is set the kernel does not show"
+            )
     with suppress(OSError):
         if (PROC / str(pid) / "timers").read_text().strip():
             yield "has set a timer (timer_create)"
@@ -131,11 +144,17 @@ def _of_descriptors(pid: int, pids: Collection[int], *, left: float) -> Iterator
             if watched is None or int(watched[1]) not in (-1, *pids):
                 yield "waits for the end of a process outside of the world (pidfd)"
         elif what == RING and (many := _pending(_about(pid, entry))) != 0:
-            yield f"has handed the kernel {many or 'a number of'} requests that are not complete (io_uring)"
+            yield (
+                f"has handed the kernel {many or 'a number of'} requests that are not complete"
+                " (io_uring)"
+            )
         elif what.startswith("anon_inode:") and what not in KNOWN:
             yield f"has {what} open, and what that hears of is not known"
         elif what.startswith("/") and _is_shared_pipe(PROC / str(pid) / "fd" / entry, pids):
-            yield f"has the named pipe {Path(what).name} open, which a process outside of the world has, too"
+            yield (
+                f"has the named pipe {Path(what).name} open, which a process outside of the world"
+                " has, too"
+            )
 
 
 def _pending(told: str) -> int | None:
@@ -150,7 +169,11 @@ def _is_shared_pipe(file: Path, pids: Collection[int]) -> bool:
     named = _named_pipe(file)
     if named is None:
         return False
-    others = [int(entry.name) for entry in PROC.iterdir() if entry.name.isdigit() and int(entry.name) not in pids]
+    others = [
+        int(entry.name)
+        for entry in PROC.iterdir()
+        if entry.name.isdigit() and int(entry.name) not in pids
+    ]
     for pid in others:
         with suppress(OSError):
             for entry in (PROC / str(pid) / "fd").iterdir():
@@ -162,7 +185,10 @@ def _is_shared_pipe(file: Path, pids: Collection[int]) -> bool:
 def _named_pipe(file: Path) -> tuple[int, bytes] | None:
     """The inode and the device of a named pipe; None where a file is none, or is not there."""
     status = ctypes.create_string_buffer(STATX_SIZE)
-    if ctypes.CDLL(None).statx(AT_FDCWD, os.fsencode(file), WITHOUT_ASKING, TYPE_AND_INODE, status) != 0:
+    if (
+        ctypes.CDLL(None).statx(AT_FDCWD, os.fsencode(file), WITHOUT_ASKING, TYPE_AND_INODE, status)
+        != 0
+    ):
         return None
     mode = struct.unpack_from("=H", status, 28)[0]
     inode = struct.unpack_from("=Q", status, 32)[0]
@@ -216,8 +242,14 @@ def _locks(pids: Collection[int]) -> Iterator[tuple[int, int]]:
 
 def _holders_of(inode: str, pids: Collection[int]) -> list[int]:
     """Which processes have a file open, by its inode alone."""
-    seen = {pid: [INODE.search(_about(pid, entry)) for entry, _ in _open(pid)] for pid in sorted(pids)}
-    return [pid for pid, locks in seen.items() if any(lock is not None and lock[1] == inode for lock in locks)]
+    seen = {
+        pid: [INODE.search(_about(pid, entry)) for entry, _ in _open(pid)] for pid in sorted(pids)
+    }
+    return [
+        pid
+        for pid, locks in seen.items()
+        if any(lock is not None and lock[1] == inode for lock in locks)
+    ]
 
 
 # -- connections -----------------------------------------------------------------------------------------------------
@@ -245,13 +277,17 @@ def _strangers(pids: Collection[int], *, served: int | None) -> Iterator[tuple[i
     local = _unix_sockets() if inodes else []
     for inode, what in _strange_peers(local, inodes, known):
         yield inodes[inode][0], what
-    for inode in sorted(inodes.keys() - {end.inode for end in everywhere} - {end_here.inode for end_here in local}):
+    for inode in sorted(
+        inodes.keys() - {end.inode for end in everywhere} - {end_here.inode for end_here in local}
+    ):
         pid, entry = inodes[inode]
         if what := _unlisted(pid, int(entry)):
             yield pid, what
 
 
-def _hears(end: End, ends: Collection[End], everywhere: Collection[End], known: Collection[int]) -> str:
+def _hears(
+    end: End, ends: Collection[End], everywhere: Collection[End], known: Collection[int]
+) -> str:
     """From whom a socket hears who is none of the known, in words; empty where from nobody; as `_is_strange`."""
     if end.is_datagram and end.peer[1] == 0:
         return f"has a socket of UDP, to whose port {end.own[1]} anybody may send"
@@ -260,7 +296,11 @@ def _hears(end: End, ends: Collection[End], everywhere: Collection[End], known: 
     where = f"{end.peer[0]}:{end.peer[1]}"
     if end.state == SYN_SENT:
         return f"tries to connect to {where}, which ends by itself"
-    return f"has a connection to {where}, outside of the world" if _is_strange(end, ends, everywhere, known) else ""
+    return (
+        f"has a connection to {where}, outside of the world"
+        if _is_strange(end, ends, everywhere, known)
+        else ""
+    )
 
 
 def _unlisted(pid: int, descriptor: int) -> str:
@@ -274,7 +314,9 @@ def _unlisted(pid: int, descriptor: int) -> str:
         is_idle = copy.family in (socket.AF_INET, socket.AF_INET6) and copy.type != socket.SOCK_RAW
         if is_idle and not _is_connected(copy):
             return ""
-        return f"has a socket of family {int(copy.family)}, whose other end the kernel does not show"
+        return (
+            f"has a socket of family {int(copy.family)}, whose other end the kernel does not show"
+        )
 
 
 def _is_connected(found: socket.socket) -> bool:
@@ -285,7 +327,9 @@ def _is_connected(found: socket.socket) -> bool:
     return True
 
 
-def _is_strange(end: End, ends: Collection[End], everywhere: Collection[End], known: Collection[int]) -> bool:
+def _is_strange(
+    end: End, ends: Collection[End], everywhere: Collection[End], known: Collection[int]
+) -> bool:
     """Whether the other end of a connection is somebody's who is none of the known.
 
     Args:
@@ -297,17 +341,31 @@ def _is_strange(end: End, ends: Collection[End], everywhere: Collection[End], kn
     near = ends if _is_loopback(end.peer[0]) else everywhere
     if end.is_datagram:
         return not any(
-            other_end.is_datagram and other_end.own == end.peer and other_end.inode in known for other_end in near
+            other_end.is_datagram and other_end.own == end.peer and other_end.inode in known
+            for other_end in near
         )
-    other = next((other_end for other_end in near if other_end.own == end.peer and other_end.peer == end.own), None)
+    other = next(
+        (
+            other_end
+            for other_end in near
+            if other_end.own == end.peer and other_end.peer == end.own
+        ),
+        None,
+    )
     if other is None:
         # On another machine, or behind an address that leads to one; or it was here, has closed, and is gone.
-        is_here = _is_loopback(end.peer[0]) or any(other_end.own[0] == end.peer[0] for other_end in everywhere)
+        is_here = _is_loopback(end.peer[0]) or any(
+            other_end.own[0] == end.peer[0] for other_end in everywhere
+        )
         return end.state != CLOSE_WAIT or not is_here
     if other.inode != 0:
         return other.inode not in known
     # Nobody has it: it was closed, or whoever listens there has not accepted it yet.
-    listening = [other_end.inode for other_end in near if other_end.state == LISTEN and other_end.own[1] == end.peer[1]]
+    listening = [
+        other_end.inode
+        for other_end in near
+        if other_end.state == LISTEN and other_end.own[1] == end.peer[1]
+    ]
     return other.state in (1, 3) and any(inode not in known for inode in listening)
 
 
@@ -328,18 +386,24 @@ def _ends(pid: int) -> Iterator[End]:
         except (FileNotFoundError, ProcessLookupError):
             continue  # a machine without IPv6; or it has just ended
         except OSError as error:
-            raise Unreadable(f"the connections of process {pid} cannot be read: {error.strerror}") from None
+            raise Unreadable(
+                f"the connections of process {pid} cannot be read: {error.strerror}"
+            ) from None
         for line in text.splitlines()[1:]:
             words = line.split()
             address = _address(words[1])
             peer = _address(words[2])
-            yield End(address, peer, int(words[3], 16), int(words[9]), is_datagram=file.startswith("udp"))
+            yield End(
+                address, peer, int(words[3], 16), int(words[9]), is_datagram=file.startswith("udp")
+            )
 
 
 def _address(text: str) -> tuple[str, int]:
     """An address as the kernel writes it: words of 32 bits, each in the machine's order."""
     packed, port = text.split(":")
-    data = b"".join(struct.pack("=I", int(packed[at : at + 8], 16)) for at in range(0, len(packed), 8))
+    data = b"".join(
+        struct.pack("=I", int(packed[at : at + 8], 16)) for at in range(0, len(packed), 8)
+    )
     if len(data) == 4:
         return str(IPv4Address(data)), int(port, 16)
     long = IPv6Address(data)
@@ -382,7 +446,9 @@ def _unix_sockets() -> list[UnixSocket]:
                 while at + 16 <= len(data):
                     length, kind = struct.unpack_from("=IH", data, at)
                     if kind == ERROR:
-                        raise Unreadable("the kernel does not list the UNIX sockets of this machine")
+                        raise Unreadable(
+                            "the kernel does not list the UNIX sockets of this machine"
+                        )
                     if kind == DONE:
                         return sockets
                     sockets.append(_unix_socket(data[at + 16 : at + length]))

@@ -39,7 +39,9 @@ def find(*, folder: Path = NIXOS, ldconfig: Sequence[Path] = LDCONFIG) -> dict[s
     return libraries if libraries or given else _listed(ldconfig)
 
 
-def hand_over(environment: Mapping[str, str], *, folder: Path, libraries: Mapping[str, Path]) -> dict[str, str]:
+def hand_over(
+    environment: Mapping[str, str], *, folder: Path, libraries: Mapping[str, Path]
+) -> dict[str, str]:
     """Put the folder of the libraries, which `link` makes, first on LD_LIBRARY_PATH.
 
     Args:

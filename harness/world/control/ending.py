@@ -182,7 +182,11 @@ class Ending:
         for rank in self._states.living():
             process = inspect(self._states.started[rank])
             state = process.state if process else "gone"
-            able = self._has_stacks and rank in self._states.begun and state not in ("T", "t", "Z", "gone")
+            able = (
+                self._has_stacks
+                and rank in self._states.begun
+                and state not in ("T", "t", "Z", "gone")
+            )
             asked = able and catches(self._states.started[rank], STACK_SIGNAL)
             self._world.note("rank.state", rank=rank, state=state, asked=asked)
             if asked:
@@ -226,10 +230,20 @@ class Ending:
                 shorten=there.shorten if there is not None else self._recorder.shortened,
             )
             self._world.note("rank.stack", rank=rank, sample=len(texts), threads=threads)
-            if self._watch is not None and self._concludes and not stacks and rank not in self._states.exited:
+            if (
+                self._watch is not None
+                and self._concludes
+                and not stacks
+                and rank not in self._states.exited
+            ):
                 self._watch.unasked(rank)
             is_last = self._rounds == 0 and self._concludes
-            if self._watch is not None and is_last and len(texts) > 1 and rank not in self._states.exited:
+            if (
+                self._watch is not None
+                and is_last
+                and len(texts) > 1
+                and rank not in self._states.exited
+            ):
                 self._watch.conclude(rank, stacks, folder=self._recorder.code)
 
     def _stacks_are_quiet(self) -> bool:
@@ -251,7 +265,10 @@ class Ending:
     def _writing(self) -> bool:
         """Whether a rank is in the middle of writing its stacks: a busy processor may keep it there for long."""
         asked = [rank for rank in self._sizes if rank not in self._states.exited]
-        return any(holding_back(self._states.started[rank], STACK_SIGNAL) - self._held_back[rank] for rank in asked)
+        return any(
+            holding_back(self._states.started[rank], STACK_SIGNAL) - self._held_back[rank]
+            for rank in asked
+        )
 
     def _kill(self) -> None:
         self._last_words_by = time.monotonic() + self._grace + self._last_words_within

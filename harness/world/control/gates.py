@@ -54,7 +54,11 @@ class Gates:
         if not self._unlanded:
             for rank in self._waiting:
                 orders = self._orders.pop(rank, [])
-                text = json.dumps(orders, ensure_ascii=True, allow_nan=False, separators=(",", ":")) if orders else ""
+                text = (
+                    json.dumps(orders, ensure_ascii=True, allow_nan=False, separators=(",", ":"))
+                    if orders
+                    else ""
+                )
                 self._answer(rank, text.encode())
             self._waiting.clear()
 
@@ -63,7 +67,13 @@ class StartLine:
     """Lets ranks through their gates; at the start line, with all the others."""
 
     def __init__(
-        self, launch: Launch, recorder: Recorder, states: RankStates, gates: Gates, *, let_go: Callable[[], None]
+        self,
+        launch: Launch,
+        recorder: Recorder,
+        states: RankStates,
+        gates: Gates,
+        *,
+        let_go: Callable[[], None],
     ) -> None:
         self._launch = launch
         self._recorder = recorder
@@ -88,7 +98,11 @@ class StartLine:
     def look(self) -> None:
         """Let the ranks begin once all have joined, or once one has ended and the others cannot all join any more."""
         waiting = self._states.joined - self._released
-        if waiting and (len(self._states.joined) == self._launch.size or self._states.exited or self._states.lost):
+        if waiting and (
+            len(self._states.joined) == self._launch.size
+            or self._states.exited
+            or self._states.lost
+        ):
             self._released |= waiting
             self._recorder.note("world.start", ranks=sorted(waiting))
             self._let_go()

@@ -66,7 +66,9 @@ class Hang:
 Seen = Literal["moving", "still", "unproved", "sample"]
 # So often ranks that loop are asked where they stand, while they are watched.
 SAMPLES = 20
-REMEDY = "where it is a Python thread that changes nothing, name its function in must_fail.hang.polls"
+REMEDY = (
+    "where it is a Python thread that changes nothing, name its function in must_fail.hang.polls"
+)
 
 
 class HangWatch:
@@ -104,7 +106,9 @@ class HangWatch:
         self.next_look = math.inf
         self._deadline = deadline
         self._served = served
-        self._stillness = Stillness(begun=time.monotonic(), deadline=deadline, needed=order.window, spins=order.spins)
+        self._stillness = Stillness(
+            begun=time.monotonic(), deadline=deadline, needed=order.window, spins=order.spins
+        )
         # For how long it had stood still, once that was as long as a window.
         self._had_stood = 0.0
         self._went_on = ""
@@ -146,16 +150,25 @@ class HangWatch:
                 return self._give_up("unreadable", str(error))
         window = self._stillness.window()
         if self._had_stood and (moved := self._went_on or self._stillness.moved):
-            return self._give_up("moved-later", f"it stood still for {self._had_stood:.1f} s, and then moved: {moved}")
+            return self._give_up(
+                "moved-later",
+                f"it stood still for {self._had_stood:.1f} s, and then moved: {moved}",
+            )
         if self._stillness.is_still(self._order.window) and self._stillness.since is not None:
             self._had_stood = window
             if window >= self._order.needed:
                 return self._prove(window, since=self._stillness.since - self._let_go)
         elif not self._had_stood and now - self._let_go >= self._order.within:
             starved = "a thread was ready to run and hardly got the processor"
-            short = starved if self._stillness.starving else f"it had stood still for {window:.1f} s only"
+            short = (
+                starved
+                if self._stillness.starving
+                else f"it had stood still for {window:.1f} s only"
+            )
             moved = self._stillness.moved or short
-            return self._give_up("moving", f"within {self._order.within:g} s it did not stand still: {moved}")
+            return self._give_up(
+                "moving", f"within {self._order.within:g} s it did not stand still: {moved}"
+            )
         if self._is_sample_due(window):
             self._sampled += 1
             return "sample"
@@ -173,12 +186,18 @@ class HangWatch:
 
     def _is_sample_due(self, window: float) -> bool:
         each = self._order.needed / (SAMPLES + 1)
-        return self._order.spins and self._sampled < SAMPLES and window >= each * (self._sampled + 1)
+        return (
+            self._order.spins and self._sampled < SAMPLES and window >= each * (self._sampled + 1)
+        )
 
     def looping(self) -> list[int]:
         """Ranks whose main thread loops: asking them where they stand wakes nobody who waits."""
         started = self._states.started
-        return [rank for rank in self._states.living() if self._stillness.is_busy(started[rank], started[rank])]
+        return [
+            rank
+            for rank in self._states.living()
+            if self._stillness.is_busy(started[rank], started[rank])
+        ]
 
     def _prove(self, window: float, *, since: float) -> Seen:
         """Nothing moved for long enough: note that, unless what the kernel shows says that something will."""
@@ -195,7 +214,9 @@ class HangWatch:
                 return self._give_up("doubtful", f"a thread of {self._called(pid)} {why}")
         for pid in () if self._order.of_programs else family.difference(ranks):
             if self._stillness.polls_in_a_thread(pid):
-                return self._give_up("doubtful", f"a thread of {self._called(pid)} asks again and again")
+                return self._give_up(
+                    "doubtful", f"a thread of {self._called(pid)} asks again and again"
+                )
         try:
             why = next(doubts(family, left=left, served=self._served, name=self._called), "")
         except Unreadable as error:
@@ -237,7 +258,11 @@ class HangWatch:
             spins=self._order.spins,
             polls=[*self._order.polls],
             watched=self._order.watched,
-            busy=[rank for rank in self._states.living() if self._states.started[rank] in self._stillness.busy()],
+            busy=[
+                rank
+                for rank in self._states.living()
+                if self._states.started[rank] in self._stillness.busy()
+            ],
         )
 
     def unasked(self, rank: int) -> None:
@@ -276,7 +301,9 @@ class HangWatch:
         why = self._doubts.get((pid, tid)) or self._stillness.stood(pid, tid)
         if not why:
             return
-        frames = [frame for frame in stack.frames if inside(frame, folder) is not None] or stack.frames
+        frames = [
+            frame for frame in stack.frames if inside(frame, folder) is not None
+        ] or stack.frames
         # The function that the scenario would name: the outermost one is the thread's own.
         called = frames[0].function if frames else "?"
         if self._stillness.worked(pid, tid):
@@ -292,13 +319,22 @@ def holding_back(pid: int, number: int) -> frozenset[int]:
         for task in (PROC / str(pid) / "task").iterdir():
             with suppress(OSError):  # a thread may end meanwhile
                 status = (task / "status").read_text()
-                mask = next((int(line.split()[1], 16) for line in status.splitlines() if line.startswith("SigBlk:")), 0)
+                mask = next(
+                    (
+                        int(line.split()[1], 16)
+                        for line in status.splitlines()
+                        if line.startswith("SigBlk:")
+                    ),
+                    0,
+                )
                 if mask >> (number - 1) & 1:
                     threads.add(int(task.name))
     return frozenset(threads)
 
 
-def frames_as_evidence(stacks: Sequence[Stack], *, folder: Path, shorten: Callable[[str], str]) -> list[JSON]:
+def frames_as_evidence(
+    stacks: Sequence[Stack], *, folder: Path, shorten: Callable[[str], str]
+) -> list[JSON]:
     """Stacks as an event keeps them: files of the arm relative to it, others as they are called on any machine."""
     shown: list[JSON] = []
     for stack in stacks:
@@ -307,9 +343,18 @@ def frames_as_evidence(stacks: Sequence[Stack], *, folder: Path, shorten: Callab
             relative = inside(frame, folder)
             if relative is None and os.path.realpath(frame.file) == RUNTIME:
                 break  # from here on it is the rank's own runtime, and how it was forked
-            file = shorten(f'File "{frame.file}"')[len('File "') : -1] if relative is None else relative
+            file = (
+                shorten(f'File "{frame.file}"')[len('File "') : -1]
+                if relative is None
+                else relative
+            )
             frames.append(
-                {"file": file, "line": frame.line, "function": frame.function, "subject": relative is not None}
+                {
+                    "file": file,
+                    "line": frame.line,
+                    "function": frame.function,
+                    "subject": relative is not None,
+                }
             )
         shown.append({"frames": frames})
     return shown

@@ -279,7 +279,9 @@ def describe(launch: Launch, ground: Ground, *, ranks: Sequence[int] | None = No
         "python": [*interpreter(launch.start.python), "-c", boot, ROOT],
         "env": server.environment,
         "grace": launch.watch.after_failure,
-        "own_mounts": [index for index, rank in enumerate(started) if rank in launch.faults.own_mounts],
+        "own_mounts": [
+            index for index, rank in enumerate(started) if rank in launch.faults.own_mounts
+        ],
         "clock_ahead": [launch.faults.clock_ahead.get(rank, 0) for rank in started],
         "late": [launch.faults.lateness.get(rank) for rank in started],
     }
@@ -287,7 +289,12 @@ def describe(launch: Launch, ground: Ground, *, ranks: Sequence[int] | None = No
         description["hosts"] = _hosts(launch, launch.places.hosts, ground)
     if launch.subject.program:
         search = server.environment.get("PATH", os.defpath)
-        words = command(launch.subject.program, code=ground.code, arguments=launch.subject.arguments, path=search)
+        words = command(
+            launch.subject.program,
+            code=ground.code,
+            arguments=launch.subject.arguments,
+            path=search,
+        )
         description |= {
             "program": words,
             "code": str(ground.code),
@@ -303,13 +310,25 @@ def _hosts(launch: Launch, hosts: Hosts, ground: Ground) -> dict[str, JSON]:
     """What `harness.world.hosts.wire_process.WireProcess` is given."""
     server = ground.server
     # What a rank reads, where it is below /tmp: the code and the rooms of its server, inputs, its interpreter.
-    needed = [str(server.scratch), ROOT, *launch.subject.inputs.values(), *sys.path, sys.prefix, sys.base_prefix]
+    needed = [
+        str(server.scratch),
+        ROOT,
+        *launch.subject.inputs.values(),
+        *sys.path,
+        sys.prefix,
+        sys.base_prefix,
+    ]
     needed += server.environment.get("PATH", "").split(os.pathsep)
-    needed += [server.environment[name] for name in ("HOME", "LD_LIBRARY_PATH") if name in server.environment]
+    needed += [
+        server.environment[name]
+        for name in ("HOME", "LD_LIBRARY_PATH")
+        if name in server.environment
+    ]
     if launch.start.python is not None:
         needed.append(str(launch.start.python.parent.parent))
     opened = [
-        {"host": hosts.of[end.rank], "port": end.port, "backlog": end.backlog} for end in ground.rendezvous.opened
+        {"host": hosts.of[end.rank], "port": end.port, "backlog": end.backlog}
+        for end in ground.rendezvous.opened
     ]
     return {
         "count": hosts.count,
@@ -342,7 +361,11 @@ def _spec(launch: Launch, rank: int, ground: Ground) -> tuple[RankSpec, list[int
     env = launcher_environment(rank=rank, size=launch.size, port=ground.port)
     if (placed := launch.places.hosts or launch.places.machines) is not None:
         env = launcher_environment(
-            rank=rank, size=launch.size, port=ground.port, local=placed.local(rank), master=placed.addresses[0]
+            rank=rank,
+            size=launch.size,
+            port=ground.port,
+            local=placed.local(rank),
+            master=placed.addresses[0],
         )
     if rendezvous.env:
         env |= rendezvous.env[rank]
@@ -365,7 +388,9 @@ def _spec(launch: Launch, rank: int, ground: Ground) -> tuple[RankSpec, list[int
         scratch=str(folder),
         world=ground.world,
         # Every rank tells them: that the others see another value is a part of the proof.
-        reported=tuple(sorted({name for variables in launch.faults.variables.values() for name in variables})),
+        reported=tuple(
+            sorted({name for variables in launch.faults.variables.values() for name in variables})
+        ),
         distributions=reports.distributions if launch.start.python is not None else None,
         looks=reports.looks,
         declared=reports.declared,

@@ -15,7 +15,9 @@ GROUPS = Path("/sys/fs/cgroup")
 MIB = 2**20
 # Of a warm rank, which shares the rest with its server: less than that none was seen to take.
 LEAST_MEMORY = 4 * MIB
-GROUP_REMEDY = "of the control group (podman and docker: --pids-limit, --memory; systemd: TasksMax, MemoryMax)"
+GROUP_REMEDY = (
+    "of the control group (podman and docker: --pids-limit, --memory; systemd: TasksMax, MemoryMax)"
+)
 
 
 @dataclass(frozen=True)
@@ -63,12 +65,17 @@ def limits(*, memory: int = LEAST_MEMORY) -> list[Limit]:
     known = list(_descriptors())
     # A rank of MLX's ring has 6 threads, of gloo 5; a world has warden, server and keeper.
     known += [Limit("processes and threads", left, 6, 4, remedy) for left, remedy in _tasks()]
-    return known + [Limit("MiB of memory", left // MIB, -(-memory // MIB), 0, remedy) for left, remedy in _memory()]
+    return known + [
+        Limit("MiB of memory", left // MIB, -(-memory // MIB), 0, remedy)
+        for left, remedy in _memory()
+    ]
 
 
 def shortage(ranks: int, *, worlds: int = 1, memory: int = LEAST_MEMORY) -> str:
     """Why worlds of so many ranks cannot be had side by side here, and what to do; empty where they can."""
-    return next(filter(None, (limit.shortage(ranks, worlds=worlds) for limit in limits(memory=memory))), "")
+    return next(
+        filter(None, (limit.shortage(ranks, worlds=worlds) for limit in limits(memory=memory))), ""
+    )
 
 
 def _descriptors() -> Iterator[Limit]:
@@ -79,7 +86,14 @@ def _descriptors() -> Iterator[Limit]:
     # the world's keeper: one end of each, beside what a rank keeps from its subject's reach, from number 300 on.
     here = soft - psutil.Process().num_fds()
     for left, per_rank, per_world, of_each in ((here, 8, 40, False), (soft, 4, 340, True)):
-        yield Limit("descriptors", left, per_rank, per_world, "raise it with ulimit -n {}", of_each_world=of_each)
+        yield Limit(
+            "descriptors",
+            left,
+            per_rank,
+            per_world,
+            "raise it with ulimit -n {}",
+            of_each_world=of_each,
+        )
 
 
 def _tasks() -> Iterator[tuple[int, str]]:
@@ -87,7 +101,11 @@ def _tasks() -> Iterator[tuple[int, str]]:
     listed = [process.info for process in psutil.process_iter(["uids", "num_threads"])]
     soft = resource.getrlimit(resource.RLIMIT_NPROC)[0] if hasattr(resource, "RLIMIT_NPROC") else -1
     if os.geteuid() != 0 and soft not in (-1, resource.RLIM_INFINITY):  # root is not held to it
-        counts = (info["num_threads"] or 1 for info in listed if info["uids"] and info["uids"].real == os.getuid())
+        counts = (
+            info["num_threads"] or 1
+            for info in listed
+            if info["uids"] and info["uids"].real == os.getuid()
+        )
         yield soft - sum(counts), "raise it with ulimit -u {}"
     for name in ("pid_max", "threads-max"):
         if (most := _number(PROC / "sys" / "kernel" / name)) is not None:
@@ -97,7 +115,10 @@ def _tasks() -> Iterator[tuple[int, str]]:
 
 
 def _memory() -> Iterator[tuple[int, str]]:
-    yield psutil.virtual_memory().available, "end what takes it, or run smaller worlds: --set 'matrix.ranks=[2]'"
+    yield (
+        psutil.virtual_memory().available,
+        "end what takes it, or run smaller worlds: --set 'matrix.ranks=[2]'",
+    )
     yield from _left_in_groups("memory", ("memory.max", "memory.current"))
     yield from _left_in_groups("memory", ("memory.limit_in_bytes", "memory.usage_in_bytes"))
 
@@ -115,7 +136,9 @@ def _left_in_groups(controller: str, files: tuple[str, str]) -> Iterator[tuple[i
             if most is not None and now is not None:
                 # What is only cached is given back when it is wanted.
                 cached = (line.split() for line in _lines(group / f"{controller}.stat"))
-                spare = sum(int(count) for name, count in cached if name in ("inactive_file", "active_file"))
+                spare = sum(
+                    int(count) for name, count in cached if name in ("inactive_file", "active_file")
+                )
                 yield most - now + spare, f"raise {files[0]} {GROUP_REMEDY}"
 
 

@@ -27,9 +27,46 @@ QUOTED = re.compile(r'File "([^"\n]*)"')
 SHORTEST = 3
 # Names that tell nothing of anybody.
 EVERYBODYS = {
-    *("root", "user", "users", "admin", "nobody", "guest", "home", "test", "tester", "dev", "developer", "app", "main"),
-    *("runner", "ubuntu", "debian", "fedora", "docker", "build", "builder", "nixbld", "vagrant", "ec2-user", "worker"),
-    *("jenkins", "gitlab-runner", "circleci", "node", "python", "rank", "localhost", "local", "host", "server"),
+    *(
+        "root",
+        "user",
+        "users",
+        "admin",
+        "nobody",
+        "guest",
+        "home",
+        "test",
+        "tester",
+        "dev",
+        "developer",
+        "app",
+        "main",
+    ),
+    *(
+        "runner",
+        "ubuntu",
+        "debian",
+        "fedora",
+        "docker",
+        "build",
+        "builder",
+        "nixbld",
+        "vagrant",
+        "ec2-user",
+        "worker",
+    ),
+    *(
+        "jenkins",
+        "gitlab-runner",
+        "circleci",
+        "node",
+        "python",
+        "rank",
+        "localhost",
+        "local",
+        "host",
+        "server",
+    ),
 }
 
 
@@ -45,7 +82,11 @@ def _homes(home: str, user: int) -> Sequence[str]:
     with suppress(KeyError):  # a user without an entry, as in some containers
         spelled.add(pwd.getpwuid(user).pw_dir)
     spelled |= {os.path.realpath(place) for place in spelled}
-    return sorted((place for place in spelled if len(place) > 1 and place.startswith(os.sep)), key=len, reverse=True)
+    return sorted(
+        (place for place in spelled if len(place) > 1 and place.startswith(os.sep)),
+        key=len,
+        reverse=True,
+    )
 
 
 def users() -> set[str]:
@@ -110,7 +151,9 @@ def _telling(names: Iterable[str]) -> set[str]:
     return {name for name in names if len(name) >= SHORTEST and name.lower() not in EVERYBODYS}
 
 
-def shorten(text: str, *, folder: Path | None = None, python: Path | None = None, room: Room | None = None) -> str:
+def shorten(
+    text: str, *, folder: Path | None = None, python: Path | None = None, room: Room | None = None
+) -> str:
     """Name files relative to where they belong: the arm's folder, this project, site-packages, the standard library.
 
     Args:
@@ -136,14 +179,18 @@ def _name(file: str) -> str:
 def _places(folder: Path | None, python: Path | None, room: Room | None) -> list[tuple[str, str]]:
     """Folders and what stands for them, the longest first."""
     known = sysconfig.get_paths()
-    places = dict.fromkeys((*sys.path, *(known[name] for name in ("purelib", "platlib", "stdlib", "platstdlib"))), "")
+    places = dict.fromkeys(
+        (*sys.path, *(known[name] for name in ("purelib", "platlib", "stdlib", "platstdlib"))), ""
+    )
     places |= {sys.prefix: "", sys.base_prefix: "", ROOT: "", str(folder or ""): ""}
     places |= {tempfile.gettempdir(): "", str(base()): "", str(Path.home()): "~/"}
     if room is not None:
         places |= {str(room.temporary): "", str(room.home): "~/"}
     if python is not None:
         environment = python.parent.parent
-        places |= dict.fromkeys(map(str, (environment, *environment.glob("lib/python*/site-packages"))), "")
+        places |= dict.fromkeys(
+            map(str, (environment, *environment.glob("lib/python*/site-packages"))), ""
+        )
     everywhere: dict[str, str] = {}
     for place, word in places.items():
         for spelled in (place, os.path.realpath(place) if place else ""):

@@ -109,7 +109,9 @@ class ServerPool:
         """
         key = ServerKey(
             warm=warm,
-            environment=tuple(sorted(server_environment(env, python=python, shared_home=shared_home).items())),
+            environment=tuple(
+                sorted(server_environment(env, python=python, shared_home=shared_home).items())
+            ),
             python=str(python or ""),
             shared_home=shared_home,
             modules=preload.modules if warm else (),

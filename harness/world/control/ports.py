@@ -59,7 +59,9 @@ class PortLease(contextlib.AbstractContextManager["PortLease"]):
                 else:
                     lock.release()
         if len(taken) < count:
-            raise NoPort(f"{count} free ports are needed between {FIRST} and {LAST}, found {len(taken)}")
+            raise NoPort(
+                f"{count} free ports are needed between {FIRST} and {LAST}, found {len(taken)}"
+            )
         return taken
 
     def release(self) -> None:
@@ -75,9 +77,14 @@ def _own(folder: Path) -> None:
         folder.mkdir(mode=0o700)
     status = folder.lstat()
     if not stat.S_ISDIR(status.st_mode):
-        raise NoPort(f"{folder} must be a folder, for the leases of ports, and is something else: remove it")
+        raise NoPort(
+            f"{folder} must be a folder, for the leases of ports, and is something else: remove it"
+        )
     if status.st_uid != os.getuid():
-        raise NoPort(f"{folder} belongs to user {status.st_uid}: remove it, or set TMPDIR to a folder of your own")
+        raise NoPort(
+            f"{folder} belongs to user {status.st_uid}: remove it, or set TMPDIR to a folder of"
+            " your own"
+        )
 
 
 def _candidates() -> range:

@@ -26,7 +26,9 @@ INTERPRETER = re.compile(
 )
 
 
-def command(words: Sequence[str], *, code: Path, arguments: Mapping[str, JSON], path: str) -> list[str]:
+def command(
+    words: Sequence[str], *, code: Path, arguments: Mapping[str, JSON], path: str
+) -> list[str]:
     """The command line of every rank.
 
     A word that names a file of the code becomes its full path; `{name}` becomes the value of that argument, in words
@@ -45,7 +47,9 @@ def command(words: Sequence[str], *, code: Path, arguments: Mapping[str, JSON], 
     argv = [str(code / word) if is_staged(word, code) else word for word in filled]
     program = argv[0] if is_staged(filled[0], code) else shutil.which(argv[0], path=path)
     if program is None:
-        raise FileNotFoundError(f"{filled[0]} is neither a file of the subject's code nor a program in PATH")
+        raise FileNotFoundError(
+            f"{filled[0]} is neither a file of the subject's code nor a program in PATH"
+        )
     return [program, *argv[1:]]
 
 
@@ -74,7 +78,9 @@ def refusal(word: str, *, staged: Iterable[Path]) -> str | None:
     return None if there else "it is not in PATH"
 
 
-def slip(words: Sequence[str], *, code: Path, arguments: Mapping[str, JSON], path: str) -> str | None:
+def slip(
+    words: Sequence[str], *, code: Path, arguments: Mapping[str, JSON], path: str
+) -> str | None:
     """Why this command line starts nothing, wherever it is tried; None where nothing is seen to be wrong.
 
     Args:
@@ -95,7 +101,12 @@ def slip(words: Sequence[str], *, code: Path, arguments: Mapping[str, JSON], pat
         return f"{named} is not an executable: {remedy}"
     script = rest[0] if rest and INTERPRETER.fullmatch(Path(program).name) else "-"
     # What it is given with an option need not be a file; it starts in an empty folder, so a file is the code's or none.
-    if not script or script.startswith("-") or Path(script).is_absolute() or shutil.which(script, path=path):
+    if (
+        not script
+        or script.startswith("-")
+        or Path(script).is_absolute()
+        or shutil.which(script, path=path)
+    ):
         return None
     return f"{script} is not a file of the subject's folder, so {named} would not find it"
 
@@ -105,7 +116,11 @@ def _no_interpreter(file: Path) -> str | None:
     with file.open("rb") as opened:
         first = opened.readline(256)
     words = first[2:].decode("utf-8", "replace").split() if first.startswith(b"#!") else []
-    return f"its interpreter {words[0]} is not on this machine" if words and not Path(words[0]).exists() else None
+    return (
+        f"its interpreter {words[0]} is not on this machine"
+        if words and not Path(words[0]).exists()
+        else None
+    )
 
 
 def variables(spec: RankSpec) -> dict[str, str]:

@@ -115,7 +115,9 @@ class Channel:
         if not self._overflowed:
             self._overflowed = True
             self._line.clear()
-            yield self._about("channel.overflow", limit_bytes=BYTES_LIMIT, limit_events=EVENTS_LIMIT)
+            yield self._about(
+                "channel.overflow", limit_bytes=BYTES_LIMIT, limit_events=EVENTS_LIMIT
+            )
 
     def _bad(self, why: str, line: bytes | bytearray) -> Iterator[Event]:
         self._garbage += 1
@@ -124,4 +126,6 @@ class Channel:
             yield self._about("channel.garbage", why=why[:200], sample=sample)
 
     def _about(self, name: str, **values: Any) -> Event:
-        return Event(ns=time.monotonic_ns(), by="harness", rank=self._rank, name=name, values=values)
+        return Event(
+            ns=time.monotonic_ns(), by="harness", rank=self._rank, name=name, values=values
+        )

@@ -17,7 +17,18 @@ INHERITED = ("PATH", "TZ", "LD_LIBRARY_PATH", "CUDA_VISIBLE_DEVICES", "CXX", "CC
 HOMES = ("HOME", "TMPDIR")
 PLACES = frozenset({"HOME", "TMPDIR", "TMP", "TEMP"})
 IMPORT_TIME = (
-    *("XDG_", "OMP_", "OPENBLAS_", "MKL_", "HF_", "TRANSFORMERS_", "TORCH_", "PYTORCH_", "MLX_", "PYTHON"),
+    *(
+        "XDG_",
+        "OMP_",
+        "OPENBLAS_",
+        "MKL_",
+        "HF_",
+        "TRANSFORMERS_",
+        "TORCH_",
+        "PYTORCH_",
+        "MLX_",
+        "PYTHON",
+    ),
     *("TOKENIZERS_", "CUDA_", "LD_"),
 )
 # One thread each: a fork server must be single-threaded, and more ranks than cores with many threads each only queue.
@@ -62,21 +73,34 @@ def server_environment(
     if "OMP_NUM_THREADS" in requested:
         # torch takes MKL's number over OpenMP's: with our default it would never have the threads that were asked for.
         del defaults["MKL_NUM_THREADS"]
-    return inherited | defaults | {name: value for name, value in requested.items() if is_import_time(name)}
+    return (
+        inherited
+        | defaults
+        | {name: value for name, value in requested.items() if is_import_time(name)}
+    )
 
 
-def own_environment(variables: Mapping[str, str], *, requested: Mapping[str, str]) -> dict[str, str]:
+def own_environment(
+    variables: Mapping[str, str], *, requested: Mapping[str, str]
+) -> dict[str, str]:
     """What one rank gets for itself, beside what the scenario requests for all."""
     chosen = dict(variables)
     if "OMP_NUM_THREADS" in chosen and "MKL_NUM_THREADS" not in {**requested, **chosen}:
         # As above: our default for MKL would undo it, and a variable cannot be taken away from one rank.
         chosen["MKL_NUM_THREADS"] = chosen["OMP_NUM_THREADS"]
     # Those of the room are set, and would undo it.
-    return {name: value for name, value in following(chosen).items() if name not in requested} | chosen
+    return {
+        name: value for name, value in following(chosen).items() if name not in requested
+    } | chosen
 
 
 def launcher_environment(
-    *, rank: int, size: int, port: int, local: tuple[int, int] | None = None, master: str = "127.0.0.1"
+    *,
+    rank: int,
+    size: int,
+    port: int,
+    local: tuple[int, int] | None = None,
+    master: str = "127.0.0.1",
 ) -> dict[str, str]:
     """What torchrun would set for a rank: libraries read it, some while a subject's module is imported.
 

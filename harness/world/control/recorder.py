@@ -44,7 +44,9 @@ def compiled() -> str:
         with tempfile.TemporaryDirectory(dir=path.parent) as folder:
             made = Path(folder, path.name)
             command = [found, *FLAGS, f"-I{headers}", "-o", str(made), str(SOURCE)]
-            subprocess.run(command, check=True, capture_output=True, stdin=subprocess.DEVNULL, timeout=WITHIN)
+            subprocess.run(
+                command, check=True, capture_output=True, stdin=subprocess.DEVNULL, timeout=WITHIN
+            )
             # Whoever compiles at the same time makes the same.
             made.replace(path)
         return str(path)

@@ -117,8 +117,9 @@ class Room:
         if left:
             more = f", and {len(left) - 1} more" if len(left) > 1 else ""
             raise RoomNotEmpty(
-                f"what the world before left in the room of the ranks cannot be removed: {left[0]}{more}. It stays in "
-                f"{self._folder.parent.name} of the temporary folder, and the next world gets another room"
+                "what the world before left in the room of the ranks cannot be removed:"
+                f" {left[0]}{more}. It stays in {self._folder.parent.name} of the temporary folder,"
+                " and the next world gets another room"
             )
 
     def lay_out(self) -> None:
@@ -146,7 +147,12 @@ class Room:
             for folder in (self._folder, self.home, self.temporary, self._runtime, *self._usual):
                 status = folder.lstat()
                 states.append(
-                    (status.st_ino, status.st_mode, status.st_ctime_ns, sorted(path.name for path in folder.iterdir()))
+                    (
+                        status.st_ino,
+                        status.st_mode,
+                        status.st_ctime_ns,
+                        sorted(path.name for path in folder.iterdir()),
+                    )
                 )
         except OSError:
             return None
@@ -156,7 +162,9 @@ class Room:
         """Move what compilers keep in the temporary folder out of it; a link in its place is nobody's cache."""
         if not all(map(_is_folder, (self._folder, self.temporary, self._caches))):
             return []
-        kept = [path for pattern in KEPT for path in self.temporary.glob(pattern) if _is_folder(path)]
+        kept = [
+            path for pattern in KEPT for path in self.temporary.glob(pattern) if _is_folder(path)
+        ]
         return [path.rename(self._caches / path.name) for path in kept]
 
 
@@ -168,13 +176,19 @@ def base() -> Path:
     """Where rooms are made: the temporary folder, or /tmp where sockets in a room there would have too long a path."""
     usual = Path(tempfile.gettempdir())
     short = Path("/tmp")  # noqa: S108 - the folder itself is made by mkdtemp
-    return usual if len(os.fsencode(usual)) <= LONGEST_BASE or not os.access(short, os.W_OK | os.X_OK) else short
+    return (
+        usual
+        if len(os.fsencode(usual)) <= LONGEST_BASE or not os.access(short, os.W_OK | os.X_OK)
+        else short
+    )
 
 
 def toolchains() -> dict[str, str]:
     """Variables that keep for programs what the user's own home folder implies, where it holds it."""
     home = Path.home()
-    variables = {name: str(home / folder) for name, folder in TOOLCHAINS.items() if (home / folder).is_dir()}
+    variables = {
+        name: str(home / folder) for name, folder in TOOLCHAINS.items() if (home / folder).is_dir()
+    }
     if any(home.glob(".local/lib/python3*")):
         variables["PYTHONUSERBASE"] = str(home / ".local")
     return variables

@@ -37,10 +37,11 @@ GONE_WITHIN = 10.0
 # The rank's own code is loaded by its file: the folder it lies in may be a site-packages full of other things, and an
 # arm's environment must not see them.
 BOOT = (
-    "import sys, importlib.util as u; root = sys.argv.pop(1) + '/harness'; "
-    "s = u.spec_from_file_location('harness', root + '/__init__.py', submodule_search_locations=[root]); "
-    "sys.modules['harness'] = u.module_from_spec(s); s.loader.exec_module(sys.modules['harness']); "
-    "from harness.{module} import main; main({arguments})"
+    "import sys, importlib.util as u; root = sys.argv.pop(1) + '/harness'; s ="
+    " u.spec_from_file_location('harness', root + '/__init__.py',"
+    " submodule_search_locations=[root]); sys.modules['harness'] = u.module_from_spec(s);"
+    " s.loader.exec_module(sys.modules['harness']); from harness.{module} import main;"
+    " main({arguments})"
 )
 
 
@@ -108,7 +109,8 @@ class Server:
         self._closing = threading.Lock()
         start = "warm" if key.warm else "fresh"
         boot = BOOT.format(
-            module="world.below.warden", arguments="int(sys.argv[1]), sys.argv[2], warm=sys.argv[3] == 'warm'"
+            module="world.below.warden",
+            arguments="int(sys.argv[1]), sys.argv[2], warm=sys.argv[3] == 'warm'",
         )
         try:
             # Only named yet: the warden, which removes it however this process ends, has to be there before it is.
@@ -125,7 +127,15 @@ class Server:
                 with theirs:
                     self._log = half_done.enter_context(tempfile.TemporaryFile())
                     self._process = start_apart(
-                        [*interpreter(self.python), "-c", boot, ROOT, str(theirs.fileno()), str(self.scratch), start],
+                        [
+                            *interpreter(self.python),
+                            "-c",
+                            boot,
+                            ROOT,
+                            str(theirs.fileno()),
+                            str(self.scratch),
+                            start,
+                        ],
                         stdin=subprocess.DEVNULL,
                         stdout=self._log,
                         stderr=self._log,
@@ -143,7 +153,10 @@ class Server:
             if self.room is not None:
                 self.room.lay_out()
             driver.link(links, libraries)
-            listing = {"modules": key.modules, "files": [self.inside(Path(file)) for file, _ in key.files]}
+            listing = {
+                "modules": key.modules,
+                "files": [self.inside(Path(file)) for file, _ in key.files],
+            }
             (self.scratch / LIST).write_text(json.dumps(listing))
             # Where it has ended already, `await_ready` reports what it printed.
             with contextlib.suppress(BrokenPipeError, ConnectionResetError):
@@ -161,7 +174,9 @@ class Server:
         """
         message = self._hear(READY_WITHIN, cancel=cancel)
         if message is None:
-            raise ServerFailed(f"the fork server did not get ready; its last words: {self._last_words()}")
+            raise ServerFailed(
+                f"the fork server did not get ready; its last words: {self._last_words()}"
+            )
         if message["is"] != "ready":
             raise ServerFailed(f"the fork server cannot fork safely: {message['why']}")
         self.pid = message["pid"]
@@ -225,7 +240,9 @@ class Server:
             if error.errno == errno.ETOOMANYREFS:
                 # Not the server's end: this process may not have so many descriptors under way.
                 raise
-            raise ServerFailed(f"the fork server is gone ({error}); its last words: {self._last_words()}") from error
+            raise ServerFailed(
+                f"the fork server is gone ({error}); its last words: {self._last_words()}"
+            ) from error
 
     def is_well(self) -> bool:
         """Whether it still answers, with nobody left of its worlds. A rank can end or stop it: it is the same user."""
@@ -294,7 +311,9 @@ class Server:
 
     def _last_words(self) -> str:
         with contextlib.suppress(OSError, ValueError):  # closed meanwhile
-            written = os.pread(self._log.fileno(), os.fstat(self._log.fileno()).st_size, 0).decode(errors="replace")
+            written = os.pread(self._log.fileno(), os.fstat(self._log.fileno()).st_size, 0).decode(
+                errors="replace"
+            )
             return shorten(written, python=self.python)[-1500:].strip() or "none"
         return "none"
 
@@ -305,5 +324,7 @@ def fingerprint(folder: Path) -> object:
     for path in sorted(folder.rglob("*")):
         with contextlib.suppress(OSError):
             status = path.lstat()
-            statuses.append((str(path), status.st_ino, status.st_size, status.st_mode, status.st_ctime_ns))
+            statuses.append(
+                (str(path), status.st_ino, status.st_size, status.st_mode, status.st_ctime_ns)
+            )
     return statuses

@@ -15,7 +15,9 @@ from typing import NamedTuple
 
 from harness.world.control.waits import PROC, Unreadable, memory
 
-THREAD = re.compile(r"^(?:Current thread|Thread) 0x([0-9a-f]+)(?: \[.*\])? \(most recent call first\):$")
+THREAD = re.compile(
+    r"^(?:Current thread|Thread) 0x([0-9a-f]+)(?: \[.*\])? \(most recent call first\):$"
+)
 FRAME = re.compile(r'^  File "(.*)", line (\d+) in (.*)$')
 # faulthandler itself writes at most 100 of each.
 FRAMES_LIMIT = 100
@@ -65,7 +67,10 @@ def threads_of(pid: int, stacks: Sequence[Stack]) -> dict[int, int]:
     tids = {int(entry.name) for entry in (PROC / str(pid) / "task").iterdir()}
     records = {stack.handle: memory(pid, stack.handle, RECORD_SIZE) for stack in stacks}
     for offset in range(0, RECORD_SIZE, 4):
-        numbers = {handle: int.from_bytes(record[offset : offset + 4], "little") for handle, record in records.items()}
+        numbers = {
+            handle: int.from_bytes(record[offset : offset + 4], "little")
+            for handle, record in records.items()
+        }
         values = list(numbers.values())
         if pid in values and len(set(values)) == len(values) and tids.issuperset(values):
             return numbers

@@ -113,7 +113,9 @@ class Stillness:
     # Threads beside the main ones that were seen asleep during the window, however short, to what they slept in.
     _slept: dict[tuple[int, int], str] = field(default_factory=dict)
 
-    def look(self, pids: Collection[int], *, spare: int | None = None, until: float = math.inf) -> None:
+    def look(
+        self, pids: Collection[int], *, spare: int | None = None, until: float = math.inf
+    ) -> None:
         """Compare with what was seen before; where something moved, begin anew.
 
         A look ends at the first main thread that moves. Where more ranks compute than there are
@@ -144,7 +146,9 @@ class Stillness:
         # Nobody to look at proves nothing: not where a rank has just ended, and not where /proc shows none.
         unseen = [pid for pid in pids if (pid, pid) not in threads]
         try:
-            self.moved = f"process {unseen[0]} is not there" if unseen else self._difference(threads, now)
+            self.moved = (
+                f"process {unseen[0]} is not there" if unseen else self._difference(threads, now)
+            )
         except Ended as error:
             self.moved = str(error)
         if self.since is None or self.moved:
@@ -154,7 +158,9 @@ class Stillness:
             self.spinning = []
             self._slept = {}
 
-    def _moved_at_sight(self, who: tuple[int, int], thread: ThreadState, now: float, *, until: float) -> str:
+    def _moved_at_sight(
+        self, who: tuple[int, int], thread: ThreadState, now: float, *, until: float
+    ) -> str:
         """Why the rest of a look can be spared; empty where it has to be read."""
         if time.monotonic() > until:
             return "a look at all its threads took longer than the time that was left"
@@ -232,7 +238,9 @@ class Stillness:
         """Whether a thread used the processor during the window."""
         first = self._first.get((pid, tid))
         last = self._last.get((pid, tid))
-        return first is None or last is None or last.user + last.system - first.user - first.system > 1
+        return (
+            first is None or last is None or last.user + last.system - first.user - first.system > 1
+        )
 
     def is_busy(self, pid: int, tid: int) -> bool:
         """Whether a thread was busy for the whole window."""
@@ -247,7 +255,8 @@ class Stillness:
     def polls_in_a_thread(self, pid: int) -> bool:
         """Whether a thread of a process, beside its main one, went on during the window."""
         return any(
-            owner == pid and first.place != self._last[owner, tid].place for (owner, tid), first in self._first.items()
+            owner == pid and first.place != self._last[owner, tid].place
+            for (owner, tid), first in self._first.items()
         )
 
     def waiting(self, pid: int) -> str:
@@ -347,7 +356,9 @@ def spun(first: ThreadState, last: ThreadState) -> bool:
     return last.switches - first.switches <= ran + SPIN_SWITCHES
 
 
-def snapshot(pids: Collection[int], *, spare: int | None = None) -> Iterator[tuple[tuple[int, int], ThreadState]]:
+def snapshot(
+    pids: Collection[int], *, spare: int | None = None
+) -> Iterator[tuple[tuple[int, int], ThreadState]]:
     """Every thread of these processes, then of those below their keeper; zombies have none.
 
     They are read one by one as they are asked for.
@@ -390,10 +401,17 @@ def read_thread(pid: int, tid: int) -> ThreadState | None:
             return None  # it ended meanwhile
         raise Unreadable(f"what a process waits in cannot be read here: {error.strerror}") from None
     switches = next(
-        (int(line.split()[1]) for line in status.splitlines() if line.startswith("voluntary_ctxt_switches")), -1
+        (
+            int(line.split()[1])
+            for line in status.splitlines()
+            if line.startswith("voluntary_ctxt_switches")
+        ),
+        -1,
     )
     busy = int(scheduled[0]) + int(scheduled[1])
-    return ThreadState(fields[0], int(fields[11]), int(fields[12]), int(fields[7]), switches, call, busy, at)
+    return ThreadState(
+        fields[0], int(fields[11]), int(fields[12]), int(fields[7]), switches, call, busy, at
+    )
 
 
 def _ranks_first(pids: Collection[int], *, spare: int | None) -> Iterator[int]:

@@ -136,7 +136,11 @@ def _moment(call: str, arguments: list[int], pid: int) -> float | None:
     """The moment until which a call waits, on CLOCK_MONOTONIC; None where it is given none."""
     if call == "clock_nanosleep" and arguments[1] & TIMER_ABSTIME:
         return _until(pid, arguments[2], clock=arguments[0])
-    if call != "futex" or arguments[1] & FUTEX_COMMANDS not in (FUTEX_WAIT_BITSET, FUTEX_LOCK_PI, FUTEX_LOCK_PI2):
+    if call != "futex" or arguments[1] & FUTEX_COMMANDS not in (
+        FUTEX_WAIT_BITSET,
+        FUTEX_LOCK_PI,
+        FUTEX_LOCK_PI2,
+    ):
         return None
     real = arguments[1] & FUTEX_COMMANDS == FUTEX_LOCK_PI or arguments[1] & FUTEX_CLOCK_REALTIME
     return _until(pid, arguments[3], clock=time.CLOCK_REALTIME if real else time.CLOCK_MONOTONIC)
@@ -236,7 +240,9 @@ def _offset(pid: str) -> float:
         lines = (PROC / pid / "timens_offsets").read_text().splitlines()
     except OSError:
         return 0.0
-    seconds, nanoseconds = next(map(int, line.split()[1:]) for line in lines if line.startswith("monotonic"))
+    seconds, nanoseconds = next(
+        map(int, line.split()[1:]) for line in lines if line.startswith("monotonic")
+    )
     return seconds + nanoseconds / 1e9
 
 
@@ -273,5 +279,7 @@ def catches(pid: int, number: int) -> bool:
         status = (PROC / str(pid) / "status").read_text()
     except OSError:
         return False
-    mask = next((int(line.split()[1], 16) for line in status.splitlines() if line.startswith("SigCgt:")), 0)
+    mask = next(
+        (int(line.split()[1], 16) for line in status.splitlines() if line.startswith("SigCgt:")), 0
+    )
     return bool(mask >> (number - 1) & 1)

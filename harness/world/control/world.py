@@ -72,7 +72,9 @@ class World:
         self._on_end = on_end
         self._keeps_waiting = keeps_waiting
         given = [dict(launch.subject.arguments), dict(launch.subject.env)]
-        self._recorder = Recorder(size=launch.size, code=launch.subject.folder, python=launch.start.python, given=given)
+        self._recorder = Recorder(
+            size=launch.size, code=launch.subject.folder, python=launch.start.python, given=given
+        )
         # In the order in which they came, as yet.
         self.events: Sequence[Event] = self._recorder.events
         self._begun = 0
@@ -83,7 +85,9 @@ class World:
         self._channels: dict[int, Channel] = {}
         # Not there yet.
         self._gates = Gates(lambda rank, order: self._pipes.answer(rank, order))  # noqa: PLW0108
-        self._line = StartLine(launch, self._recorder, self._states, self._gates, let_go=self._let_go)
+        self._line = StartLine(
+            launch, self._recorder, self._states, self._gates, let_go=self._let_go
+        )
         self._expected: set[int] = set()
         self._awaited: dict[tuple[str, int], list[Callable[[], None]]] = {}
         self._timers = sched.scheduler(time.monotonic)
@@ -178,9 +182,18 @@ class World:
         launch = self._launch
         program = {"program": True} if launch.subject.program else {}
         placed = {**self._hosts.about(), **self._machines.about()}
-        about = {**launch.about, **program, **placed, "size": launch.size, "backend": launch.backend}
+        about = {
+            **launch.about,
+            **program,
+            **placed,
+            "size": launch.size,
+            "backend": launch.backend,
+        }
         begun = Event(
-            ns=time.monotonic_ns(), by="harness", name="world.begin", values={**about, "harness_pid": os.getpid()}
+            ns=time.monotonic_ns(),
+            by="harness",
+            name="world.begin",
+            values={**about, "harness_pid": os.getpid()},
         )
         self.add(begun)
         self.mark = mark(begun.line().encode("ascii"))
@@ -225,7 +238,10 @@ class World:
             server.room.renew(self._launch.start.home)
         scratch = Path(tempfile.mkdtemp(prefix="world-", dir=server.scratch))
         try:
-            with PortLease() as ports, Pipes(size=self._launch.size, cancel=self._cancel) as self._pipes:
+            with (
+                PortLease() as ports,
+                Pipes(size=self._launch.size, cancel=self._cancel) as self._pipes,
+            ):
                 self._recorder.code = server.take_code(self._launch.subject.folder)
                 self._start(server, scratch, ports)
                 try:
@@ -235,7 +251,9 @@ class World:
                     raise
                 if isinstance(server, MachineServer):
                     server.finish()
-                self._recorder.collect(scratch, states=self._states, begun=self._begun, stacks=self._ending.took_stacks)
+                self._recorder.collect(
+                    scratch, states=self._states, begun=self._begun, stacks=self._ending.took_stacks
+                )
                 if self._on_left is not None:
                     self._on_left(self, scratch)
                 server.give_code(self._launch.subject.folder, self._recorder.code)
@@ -248,7 +266,9 @@ class World:
         self._channels = self._hosts.channels(not_before=self._begun)
         addresses = self._hosts.addresses()
         over = self._machines.over(server)
-        rendezvous = prepare(launch.backend, size=launch.size, ports=ports, addresses=addresses, over=over)
+        rendezvous = prepare(
+            launch.backend, size=launch.size, ports=ports, addresses=addresses, over=over
+        )
         handed = self._pipes.hand(rendezvous.descriptors)
         self._ending = self._machines.ending(self, scratch)
         if launch.watch.hang is not None:
@@ -263,7 +283,13 @@ class World:
             self._ending.prove(self._hang)
         if isinstance(server, MachineServer):
             self._machines.start(
-                server, handed, rendezvous, scratch, self._channels, begun=self._begun, world=self.mark
+                server,
+                handed,
+                rendezvous,
+                scratch,
+                self._channels,
+                begun=self._begun,
+                world=self.mark,
             )
         else:
             ground = Ground(
@@ -319,7 +345,9 @@ class World:
         pid = message.pop("pid", None)
         if kind in TOLD:
             self._states.told(kind, rank, pid)
-            self._recorder.add(Event(ns=ns, by="server", rank=rank, pid=pid, name=TOLD[kind], values=message))
+            self._recorder.add(
+                Event(ns=ns, by="server", rank=rank, pid=pid, name=TOLD[kind], values=message)
+            )
         match kind:
             case _ if kind in PRESSED.values():
                 self._gates.landed()
@@ -338,7 +366,9 @@ class World:
                 if "own" not in message:  # a machine's own doing, which nobody waits for
                     self._gates.landed()
             case "unable" | "lost":
-                raise KeeperGone(("the ranks could not be forked: " if kind == "unable" else "") + message["why"])
+                raise KeeperGone(
+                    ("the ranks could not be forked: " if kind == "unable" else "") + message["why"]
+                )
             case "gone":
                 self._gone = True
             case _ if self._machines.hear(kind, {**message, "rank": rank, "ns": ns}):
@@ -352,11 +382,15 @@ class World:
         self._states.exited[rank] = ns
         if self._hang is not None:
             self._hang.heard()
-        self._recorder.add(Event(ns=ns, by="server", rank=rank, pid=pid, name="rank.exited", values=values))
+        self._recorder.add(
+            Event(ns=ns, by="server", rank=rank, pid=pid, name="rank.exited", values=values)
+        )
         self._gates.held.pop(rank, None)
         if self._launch.subject.program and values["code"] == 0:
             self._states.finished.add(rank)  # a program has no other way to say that it is done
-        if (values["code"] != 0 or rank not in self._states.finished) and rank not in self._expected:
+        if (
+            values["code"] != 0 or rank not in self._states.finished
+        ) and rank not in self._expected:
             self._ending.failed(rank)
         self._line.look()
 
@@ -367,7 +401,11 @@ class World:
             self._take(event)
         # Every channel closes when its rank ends; where the rank runs on, the subject closed it. Of ranks on other
         # machines these say so.
-        if data is None and self._launch.places.machines is None and lives_on(self._states.started.get(rank, -1)):
+        if (
+            data is None
+            and self._launch.places.machines is None
+            and lives_on(self._states.started.get(rank, -1))
+        ):
             self._recorder.note("channel.closed", rank=rank)
         return len(data or b"")
 
@@ -389,10 +427,16 @@ class World:
             self._states.finished.add(event.rank)
         if event.name in self._launch.watch.probes and self._machines.are_there:
             self._order(event.rank, probe={"at": event.name})
-        elif event.name in self._launch.watch.probes and (reading := probe(self._states.started.get(event.rank, -1))):
+        elif event.name in self._launch.watch.probes and (
+            reading := probe(self._states.started.get(event.rank, -1))
+        ):
             # The rank stands at the gate: it is read as it is at this event.
             self.note("rank.measured", rank=event.rank, at=event.name, **reading)
-        if event.name in self._launch.watch.gates and event.rank not in self._gates.held and self._on_gate is not None:
+        if (
+            event.name in self._launch.watch.gates
+            and event.rank not in self._gates.held
+            and self._on_gate is not None
+        ):
             self._on_gate(self, event)
         if event.name in (self._launch.start_line, *self._launch.watch.gates):
             if event.rank in self._gates.held:
@@ -412,4 +456,6 @@ class World:
             return "a fault is not over"
         if len(self._states.started) < self._launch.size:
             return "a rank was not started yet"
-        return self._hosts.keeps_waiting() or (self._keeps_waiting() if self._keeps_waiting is not None else "")
+        return self._hosts.keeps_waiting() or (
+            self._keeps_waiting() if self._keeps_waiting is not None else ""
+        )

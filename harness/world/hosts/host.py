@@ -114,9 +114,16 @@ def make(host: int, *, places: Mapping[str, Any]) -> Host:
     Raises:
         OSError: something is not allowed here; the message says which step.
     """
-    flags = namespaces.CLONE_NEWNET | namespaces.CLONE_NEWUTS | namespaces.CLONE_NEWIPC | namespaces.CLONE_NEWNS
+    flags = (
+        namespaces.CLONE_NEWNET
+        | namespaces.CLONE_NEWUTS
+        | namespaces.CLONE_NEWIPC
+        | namespaces.CLONE_NEWNS
+    )
     ahead = CLOCK_STEP * (host + 1) if namespaces.has_clocks() else 0
-    namespaces.unshare(flags | (namespaces.CLONE_NEWTIME if ahead else 0), step="make the namespaces of a host")
+    namespaces.unshare(
+        flags | (namespaces.CLONE_NEWTIME if ahead else 0), step="make the namespaces of a host"
+    )
     if ahead:
         namespaces.set_clock_ahead(ahead * 1_000_000_000)
     socket.sethostname(name_of(host))
@@ -124,7 +131,9 @@ def make(host: int, *, places: Mapping[str, Any]) -> Host:
     tun = _interface(address(host))
     _mount(places, Path(places["own"]))
     kinds = KINDS if ahead else KINDS[:-1]
-    descriptors = {kind: os.open(namespaces.OWN / kind, os.O_RDONLY | os.O_CLOEXEC) for kind in kinds}
+    descriptors = {
+        kind: os.open(namespaces.OWN / kind, os.O_RDONLY | os.O_CLOEXEC) for kind in kinds
+    }
     return Host(tun=tun, namespaces=descriptors, clock_ahead=ahead * 1_000_000_000)
 
 
@@ -139,7 +148,10 @@ def serve(port: int) -> list[int]:
     bound.bind(("127.0.0.1", port))
     # A rank may ask before the hub has begun to listen.
     bound.listen(BACKLOG)
-    return [bound.detach(), socket.socket(socket.AF_NETLINK, socket.SOCK_DGRAM, NETLINK_SOCK_DIAG).detach()]
+    return [
+        bound.detach(),
+        socket.socket(socket.AF_NETLINK, socket.SOCK_DGRAM, NETLINK_SOCK_DIAG).detach(),
+    ]
 
 
 def enter(descriptors: Iterable[int], *, before: tuple[int, ...]) -> None:
@@ -207,8 +219,14 @@ def below_tmp(paths: Iterable[str | Path]) -> list[str]:
         if real_path.startswith(real + os.sep) and os.access(real_path, os.F_OK)
     }
     # Where a path leads to it through a link below /tmp, the link is needed as well as its target: both are kept.
-    inside |= {Path(path) for path in map(os.path.abspath, paths) if Path(path).is_relative_to(TEMPORARY)}
-    tops = [path for path in inside if path != TEMPORARY and inside.isdisjoint(path.parents) and path.exists()]
+    inside |= {
+        Path(path) for path in map(os.path.abspath, paths) if Path(path).is_relative_to(TEMPORARY)
+    }
+    tops = [
+        path
+        for path in inside
+        if path != TEMPORARY and inside.isdisjoint(path.parents) and path.exists()
+    ]
     return sorted(map(str, tops))
 
 
@@ -216,12 +234,16 @@ def below_tmp(paths: Iterable[str | Path]) -> list[str]:
 def refusal(count: int = 2) -> Skip | None:
     """Why this machine cannot have test hosts, and what to do, or None. Makes some to find out, in another process."""
     if not sys.platform.startswith("linux"):
-        return Skip(SkipCode.MACHINE_HOSTS, "test hosts are made of Linux's namespaces: use a Linux machine")
+        return Skip(
+            SkipCode.MACHINE_HOSTS, "test hosts are made of Linux's namespaces: use a Linux machine"
+        )
     room = "harness.world.hosts.wire_process"
     code = f"import sys; sys.path.insert(0, {ROOT!r}); from {room} import attempt; attempt({count})"
     argv = [sys.executable, "-s", "-P", "-c", code]
     try:
-        done = subprocess.run(argv, capture_output=True, text=True, timeout=ANSWER_WITHIN, check=False)
+        done = subprocess.run(
+            argv, capture_output=True, text=True, timeout=ANSWER_WITHIN, check=False
+        )
     except (OSError, subprocess.TimeoutExpired) as error:
         return Skip(SkipCode.MACHINE_HOSTS, f"test hosts cannot be made here: {error}")
     if done.returncode == 0:
@@ -234,7 +256,10 @@ def _remedy(why: str) -> str:
     """What to do about a refusal, in words."""
     if str(TUN) in why or "TUN" in why:
         return f"load the module tun, and let this user open {TUN} (a container by --device {TUN})"
-    return _setting() or "let this user make namespaces (a container by --security-opt seccomp=unconfined)"
+    return (
+        _setting()
+        or "let this user make namespaces (a container by --security-opt seccomp=unconfined)"
+    )
 
 
 def _setting() -> str:

@@ -56,7 +56,9 @@ class Link:
             passing = [
                 after
                 for due, on, changed in passing
-                for after in (fault.act(changed, due, self) if on is self else ((due, on, changed),))
+                for after in (
+                    fault.act(changed, due, self) if on is self else ((due, on, changed),)
+                )
             ]
         return passing
 
@@ -123,7 +125,12 @@ class LinkFault:
 
     def evidence(self) -> dict[str, Any]:
         """What was counted."""
-        return {"matched": self.matched, "struck": self.struck, "payload": self.payload, "bytes": self.size}
+        return {
+            "matched": self.matched,
+            "struck": self.struck,
+            "payload": self.payload,
+            "bytes": self.size,
+        }
 
     def _hit(self, packet: bytes, link: Link) -> None:
         self.struck += 1
@@ -196,7 +203,9 @@ class Bandwidth(LinkFault):
     def _act(self, packet: bytes, due: int, link: Link) -> Iterable[Passing]:
         self._hit(packet, link)
         pair = link.source, link.target
-        self._free[pair] = due = max(due, self._free.get(pair, 0)) + round(len(packet) * 1e9 / self._rate)
+        self._free[pair] = due = max(due, self._free.get(pair, 0)) + round(
+            len(packet) * 1e9 / self._rate
+        )
         yield due, link, packet
 
 
@@ -306,7 +315,11 @@ class Reset(LinkFault):
         yield due, self._links[link.target, link.source], here
 
     def evidence(self) -> dict[str, Any]:
-        return {**super().evidence(), "flows": list(self._flows)[:LOG_LIMIT], "connections": len(self._flows)}
+        return {
+            **super().evidence(),
+            "flows": list(self._flows)[:LOG_LIMIT],
+            "connections": len(self._flows),
+        }
 
 
 @dataclass(frozen=True)
@@ -342,9 +355,17 @@ class Flip(LinkFault):
             return packet
         if (done := self._flipped) is not None:
             at = (done.sequence - part.sequence) % WORD
-            return self._flip(packet, at, link) if part.flow == done.flow and at < part.size else packet
+            return (
+                self._flip(packet, at, link)
+                if part.flow == done.flow and at < part.size
+                else packet
+            )
         # Of what TCP sends again the receiver may have had the first copy: a change of it would change nothing.
-        if not link.takes or not self._least <= part.size <= self._most or (self._at or 0) >= part.size:
+        if (
+            not link.takes
+            or not self._least <= part.size <= self._most
+            or (self._at or 0) >= part.size
+        ):
             return packet
         self._left -= 1
         if self._left:

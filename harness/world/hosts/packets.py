@@ -47,7 +47,9 @@ def segment(packet: bytes) -> Segment | None:
     # A fragment has no header, or not the whole.
     if len(packet) < tcp + 20 or int.from_bytes(packet[6:8]) & 0x3FFF:
         return None
-    source, target, sequence, acknowledged, offset, flags = struct.unpack_from("!HHIIBB", packet, tcp)
+    source, target, sequence, acknowledged, offset, flags = struct.unpack_from(
+        "!HHIIBB", packet, tcp
+    )
     payload = tcp + (offset >> 4) * 4
     size = int.from_bytes(packet[2:4]) - payload
     if size < 0 or payload + size > len(packet):
@@ -111,7 +113,11 @@ def altered(packet: bytes, found: Segment, *, at: int, mask: int) -> bytes:
     before = _word(changed, word, end=found.payload + found.size)
     changed[place] ^= mask
     after = _word(changed, word, end=found.payload + found.size)
-    total = (~int.from_bytes(packet[found.tcp + 16 : found.tcp + 18]) & 0xFFFF) + (~before & 0xFFFF) + after
+    total = (
+        (~int.from_bytes(packet[found.tcp + 16 : found.tcp + 18]) & 0xFFFF)
+        + (~before & 0xFFFF)
+        + after
+    )
     struct.pack_into("!H", changed, found.tcp + 16, ~_folded(total) & 0xFFFF)
     return bytes(changed)
 
@@ -134,7 +140,9 @@ def _reset(source: bytes, target: bytes, port: int, other: int, *, sequence: int
     header = struct.pack("!HHIIBBHHH", port, other, sequence, 0, 5 << 4, RST, 0, 0, 0)
     pseudo = source + target + struct.pack("!BBH", 0, TCP, len(header))
     header = header[:16] + struct.pack("!H", _checksum(pseudo + header)) + header[18:]
-    around = struct.pack("!BBHHHBBH4s4s", 0x45, 0, 20 + len(header), 0, 0, 64, TCP, 0, source, target)
+    around = struct.pack(
+        "!BBHHHBBH4s4s", 0x45, 0, 20 + len(header), 0, 0, 64, TCP, 0, source, target
+    )
     return around[:10] + struct.pack("!H", _checksum(around)) + around[12:] + header
 
 

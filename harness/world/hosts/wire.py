@@ -59,7 +59,9 @@ def begin(channel: socket.socket, *, keeper: int, world: dict[str, Any]) -> None
         die_with_parent(keeper)
         test_hosts, opened = _make(world)
         keep_private(private=True)
-        about = [{"clock_ahead": host.clock_ahead, "kinds": list(host.namespaces)} for host in test_hosts]
+        about = [
+            {"clock_ahead": host.clock_ahead, "kinds": list(host.namespaces)} for host in test_hosts
+        ]
         handed = [descriptor for host in test_hosts for descriptor in host.namespaces.values()]
         send(channel, {"is": "hosts", "hosts": about}, [*handed, *opened])
         for descriptor in (*handed, *opened):
@@ -87,7 +89,9 @@ def _make(world: dict[str, Any]) -> tuple[list[Host], list[int]]:
     opened = {}
     served = list[int]()
     for host in range(world["count"]):
-        test_hosts.append(hosts.make(host, places={**world["places"], "own": world["places"]["own"][host]}))
+        test_hosts.append(
+            hosts.make(host, places={**world["places"], "own": world["places"]["own"][host]})
+        )
         for index, wanted in enumerate(world["open"]):
             if wanted["host"] == host:
                 opened[index] = _open(host, wanted)
@@ -100,7 +104,9 @@ def _open(host: int, wanted: dict[str, Any]) -> int:
     if wanted["port"] is None:
         # Read again from its beginning, it tells of this host's connections, whoever reads it wherever.
         return os.open("/proc/self/net/tcp", os.O_RDONLY | os.O_CLOEXEC)
-    return socket.create_server((hosts.address(host), wanted["port"]), backlog=wanted["backlog"]).detach()
+    return socket.create_server(
+        (hosts.address(host), wanted["port"]), backlog=wanted["backlog"]
+    ).detach()
 
 
 class Wire:
@@ -191,7 +197,11 @@ class Wire:
                 fault = self._faults[name] = LinkFault.of(order)
                 on_links(fault, self._links)
                 self._say(
-                    "struck", fault=name[0], rank=name[1], links=[list(pair) for pair in fault.pairs], holds=fault.holds
+                    "struck",
+                    fault=name[0],
+                    rank=name[1],
+                    links=[list(pair) for pair in fault.pairs],
+                    holds=fault.holds,
                 )
             elif do == "undo":
                 self._say("undone", **self._taken_back(name))
@@ -204,7 +214,11 @@ class Wire:
             link.faults = [other for other in link.faults if other is not fault]
         for _, link, packet in fault.let_go() if fault is not None else ():
             self._deliver(link, packet)
-        return {"fault": name[0], "rank": name[1], **(fault.evidence() if fault is not None else {})}
+        return {
+            "fault": name[0],
+            "rank": name[1],
+            **(fault.evidence() if fault is not None else {}),
+        }
 
     def _end(self) -> None:
         """Say all that was counted."""

@@ -109,7 +109,9 @@ class WireProcess:
         self._said = Requests(self._channel)
         self._waiting: list[dict[str, Any]] = []
         self.is_lost = False
-        namespaces.unshare(namespaces.CLONE_NEWUSER | namespaces.CLONE_NEWNS, step="make a user namespace")
+        namespaces.unshare(
+            namespaces.CLONE_NEWUSER | namespaces.CLONE_NEWNS, step="make a user namespace"
+        )
         send(self._channel, {"do": "make"})
         answer, handed = self._answer()
         if answer["is"] != "hosts":
@@ -152,7 +154,11 @@ class WireProcess:
 
     def temporary(self) -> dict[int, str]:
         """Rank to the folder outside that it has as its temporary one; nobody where they have the user's."""
-        return {rank: self._own[host] for rank, host in enumerate(self._of)} if self._own is not None else {}
+        return (
+            {rank: self._own[host] for rank, host in enumerate(self._of)}
+            if self._own is not None
+            else {}
+        )
 
     def order(self, order: dict[str, Any]) -> None:
         """Tell the wire something; what it answers is among what it says."""
@@ -183,7 +189,10 @@ class WireProcess:
                 yield message
                 if message["is"] == "carried":
                     return
-        raise WireLost("the wire between the hosts did not answer when the ranks had ended: was it stopped or killed?")
+        raise WireLost(
+            "the wire between the hosts did not answer when the ranks had ended: was it stopped or"
+            " killed?"
+        )
 
     def close(self) -> None:
         """End the wire. Takes a while: its devices go with it."""

@@ -139,7 +139,10 @@ def main(*, lease: float, nonce: str) -> None:
             if what == "clock":
                 channel.send({"wall_ns": time.time_ns(), "monotonic_ns": time.monotonic_ns()})
             elif what == "facts":
-                lacks = {"unwritable": unwritable(), "unexecutable": unexecutable(asked.get("interpreter") or "")}
+                lacks = {
+                    "unwritable": unwritable(),
+                    "unexecutable": unexecutable(asked.get("interpreter") or ""),
+                }
                 channel.send({**facts(asked.get("folder")), **lacks})
             elif what == "take":
                 channel.send({"taken": len(content)})
@@ -191,7 +194,11 @@ def unexecutable(interpreter: str) -> str:
     try:
         tried = [program, "-I", "-c", "pass"]
         done = subprocess.run(
-            tried, stdin=subprocess.DEVNULL, capture_output=True, timeout=EXECUTES_WITHIN, check=False
+            tried,
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            timeout=EXECUTES_WITHIN,
+            check=False,
         )
     except (OSError, subprocess.TimeoutExpired) as error:
         return f"{interpreter}: {error}"
@@ -216,7 +223,11 @@ def _trees(store: Store, what: str, asked: dict[str, Any], content: bytes) -> di
 
 def _prepare(store: Store, asked: dict[str, Any], channel: Channel) -> dict[str, Any]:
     if (python := platform.python_version()) != asked["python"]:
-        return {"error": f"its interpreter is {python}, and {asked['python']} here: name another by --python"}
+        return {
+            "error": (
+                f"its interpreter is {python}, and {asked['python']} here: name another by --python"
+            )
+        }
     heard = [time.monotonic()]
 
     def goes_on() -> bool:
@@ -230,7 +241,11 @@ def _prepare(store: Store, asked: dict[str, Any], channel: Channel) -> dict[str,
     began = time.monotonic()
     try:
         interpreter, made = prepare(
-            cache() / ENVIRONMENTS, store.place(asked["lock"]), wheels, goes_on=goes_on, page=asked.get("page")
+            cache() / ENVIRONMENTS,
+            store.place(asked["lock"]),
+            wheels,
+            goes_on=goes_on,
+            page=asked.get("page"),
         )
     except (NotMade, BadTree, OSError) as error:
         return {"error": f"the environment cannot be made there: {error}"}
@@ -246,7 +261,9 @@ def _clean(asked: dict[str, Any]) -> dict[str, Any]:
     gone = 0
     freed = 0
     for folder in (TREES, ENVIRONMENTS):
-        count, size = Uses(cache() / folder).clean(most=int(asked["most"]), older=float(asked["older"]))
+        count, size = Uses(cache() / folder).clean(
+            most=int(asked["most"]), older=float(asked["older"])
+        )
         gone += count
         freed += size
     return {"gone": gone, "freed": freed}
@@ -280,9 +297,15 @@ def facts(folder: str | None = None) -> dict[str, Any]:
         "release": platform.release(),
         "architecture": platform.machine(),
         "libc": " ".join(platform.libc_ver()),
-        "cores": len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1,
+        "cores": (
+            len(os.sched_getaffinity(0))
+            if hasattr(os, "sched_getaffinity")
+            else os.cpu_count() or 1
+        ),
         "memory": _memory(),
-        "free": min(_free(place) for place in ([Path(folder)] if folder else [Path.home(), cache()])),
+        "free": min(
+            _free(place) for place in ([Path(folder)] if folder else [Path.home(), cache()])
+        ),
         "programs": {name: bool(shutil.which(name)) for name in PROGRAMS},
         "packages": packages(),
         "address": (os.environ.get("SSH_CONNECTION", "").split() or [""] * 4)[2],
@@ -296,7 +319,9 @@ def packages() -> dict[str, list[str]]:
         name = installed.metadata["Name"]
         if name:
             record = installed.read_text("RECORD") or ""
-            versions.setdefault(normal(name), [installed.version, wheel_digest(record) if record else ""])
+            versions.setdefault(
+                normal(name), [installed.version, wheel_digest(record) if record else ""]
+            )
     return versions
 
 

@@ -125,7 +125,9 @@ class Channel:
     Each method raises `Unreachable` where the agent is gone, silent until the deadline, or says what no agent says.
     """
 
-    def __init__(self, command: Start, *, within: float, lease: float = LEASE, stop: int | None = None) -> None:
+    def __init__(
+        self, command: Start, *, within: float, lease: float = LEASE, stop: int | None = None
+    ) -> None:
         """Start the agent.
 
         Args:
@@ -140,11 +142,15 @@ class Channel:
         self._nonce = nonce = secrets.token_hex(16)
         self._process = command() if callable(command) else _spawned(command)
         streams = self._process.stdin, self._process.stdout, self._process.stderr
-        self._writes, self._reads, self._errors = (stream.fileno() for stream in streams if stream is not None)
+        self._writes, self._reads, self._errors = (
+            stream.fileno() for stream in streams if stream is not None
+        )
         for descriptor in (self._writes, self._reads, self._errors):
             os.set_blocking(descriptor, False)
         try:
-            text = json.dumps({"modules": _modules(), "arguments": {"lease": lease, "nonce": nonce}}).encode()
+            text = json.dumps(
+                {"modules": _modules(), "arguments": {"lease": lease, "nonce": nonce}}
+            ).encode()
             self._write(b"%12d" % len(text) + text)
             self._find(agent.MAGIC + nonce.encode() + b"\n")
         except BaseException:
@@ -154,7 +160,12 @@ class Channel:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        at: TracebackType | None,
+    ) -> None:
         self.close()
 
     def close(self) -> None:
@@ -169,7 +180,13 @@ class Channel:
             self._process.wait()
 
     def ask(
-        self, what: str, *, content: bytes = b"", within: float = 10.0, beats: bool = False, **more: Any
+        self,
+        what: str,
+        *,
+        content: bytes = b"",
+        within: float = 10.0,
+        beats: bool = False,
+        **more: Any,
     ) -> dict[str, Any]:
         """Ask the agent one thing; its answer.
 
@@ -252,7 +269,9 @@ class Channel:
         found.sort()
         took, offset = found[0]
         return Clock(
-            offset=offset / 1e9, uncertainty=took / 2e9, round_trips=tuple(seconds / 1e9 for seconds, _ in found)
+            offset=offset / 1e9,
+            uncertainty=took / 2e9,
+            round_trips=tuple(seconds / 1e9 for seconds, _ in found),
         )
 
     def _find(self, magic: bytes) -> None:
@@ -261,11 +280,14 @@ class Channel:
         while lacks:
             if len(noise) > MOST_NOISE:
                 raise self._unreachable(
-                    "the login shell there prints without end: let it print nothing to who has no terminal"
+                    "the login shell there prints without end: let it print nothing to who has no"
+                    " terminal"
                 )
             # At least so much comes still, and what comes after it is not to be read here.
             noise += self._exactly(lacks)
-            lacks = next(left for left in range(len(magic) + 1) if noise.endswith(magic[: len(magic) - left]))
+            lacks = next(
+                left for left in range(len(magic) + 1) if noise.endswith(magic[: len(magic) - left])
+            )
 
     def _exactly(self, count: int) -> bytes:
         parts = bytearray()

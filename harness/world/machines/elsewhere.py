@@ -59,7 +59,9 @@ class Elsewhere:
             root=root,
             places=tuple((place, word) for place, word in places),
             homes=tuple(homes),
-            words=tuple(sorted(((name, word) for name, word in words), key=lambda pair: -len(pair[0]))),
+            words=tuple(
+                sorted(((name, word) for name, word in words), key=lambda pair: -len(pair[0]))
+            ),
         )
 
     def as_here(self, text: str) -> str:
@@ -71,7 +73,10 @@ class Elsewhere:
         for place, word in self.places:
             text = text.replace(place + os.sep, word)
         text = QUOTED.sub(
-            lambda found: f'File "{Path(found[1]).name if found[1].startswith(os.sep) else found[1]}"', text
+            lambda found: (
+                f'File "{Path(found[1]).name if found[1].startswith(os.sep) else found[1]}"'
+            ),
+            text,
         )
         text = self._hide_home(text)
         for name, word in self.words:
@@ -86,7 +91,9 @@ class Elsewhere:
         if isinstance(value, list):
             return [self.hide_home_in(item) for item in value]
         if isinstance(value, dict):
-            return {str(self.hide_home_in(key)): self.hide_home_in(item) for key, item in value.items()}
+            return {
+                str(self.hide_home_in(key)): self.hide_home_in(item) for key, item in value.items()
+            }
         return value
 
     def _hide_home(self, text: str) -> str:

@@ -200,9 +200,14 @@ class Fleet:
                 return self._given_up[index]
             if self._ready.get(index, {}).get("needs") != needs:
                 address = self._machines[index].address or line.facts.get("address") or "127.0.0.1"
-                answer = line.ask("server", **needs, address=address, ports=self.ports(index), within=READY_WITHIN)
+                answer = line.ask(
+                    "server", **needs, address=address, ports=self.ports(index), within=READY_WITHIN
+                )
                 if not answer["interface"]:
-                    return f"none of its network interfaces has the address {address}: mend ips in the hostfile"
+                    return (
+                        f"none of its network interfaces has the address {address}: mend ips in the"
+                        " hostfile"
+                    )
                 self._ready[index] = {**answer, "needs": needs, "address": address}
         except (Unreachable, OSError, KeyError, TypeError) as error:
             return str(error)
@@ -284,7 +289,10 @@ class Fleet:
                 line = self.reconnect(index)
             try:
                 digests = sorted(self._given[index])
-                if line is None or line.ask("lacks", trees=digests, within=READY_WITHIN).get("lacks") != []:
+                if (
+                    line is None
+                    or line.ask("lacks", trees=digests, within=READY_WITHIN).get("lacks") != []
+                ):
                     machines.add(index)
             except Unreachable:
                 machines.add(index)
@@ -305,7 +313,9 @@ class Fleet:
 
     def placed(self, of: Sequence[int]) -> Placed:
         """The machines of a world whose ranks are on these, once all are ready."""
-        return Placed(of=tuple(of), called=tuple(machine.called for machine in self._machines), reached=())
+        return Placed(
+            of=tuple(of), called=tuple(machine.called for machine in self._machines), reached=()
+        )
 
     def over(self, of: Sequence[int]) -> Over:
         """Where the ranks of a world are reached."""

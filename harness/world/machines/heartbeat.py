@@ -109,12 +109,16 @@ class Line:
             self.facts = channel.ask("facts", within=within)
             demand(self.facts)
             channel.give(*root, within=within)
-            self._process = channel.become(root[0], {"lease": lease, "run": run, "machine": index}, within=within)
+            self._process = channel.become(
+                root[0], {"lease": lease, "run": run, "machine": index}, within=within
+            )
         except BaseException:
             channel.close()
             raise
         streams = self._process.stdin, self._process.stdout, self._process.stderr
-        self._writes, self._reads, self._errors = (stream.fileno() for stream in streams if stream is not None)
+        self._writes, self._reads, self._errors = (
+            stream.fileno() for stream in streams if stream is not None
+        )
         self._heard = self._took = time.monotonic()
         self._reader = threading.Thread(target=self._read, daemon=True, name=f"machine-{index}")
         self._reader.start()
@@ -297,13 +301,24 @@ class Line:
             now = time.monotonic_ns()
             sent = message["echo"]
             there = message["ns"]
-            if type(sent) is not int or type(there) is not int or not 0 < sent <= now or not 0 <= there < 2**63:
+            if (
+                type(sent) is not int
+                or type(there) is not int
+                or not 0 < sent <= now
+                or not 0 <= there < 2**63
+            ):
                 raise ValueError("its clock is none")
             # Of the latest exchanges alone: clocks drift.
-            self._exchanges = [*self._exchanges[1 - EXCHANGES :], (now - sent, there - sent - (now - sent) // 2)]
+            self._exchanges = [
+                *self._exchanges[1 - EXCHANGES :],
+                (now - sent, there - sent - (now - sent) // 2),
+            ]
             wall = message["wall"]
             if type(wall) is int and 0 <= wall < 2**63:
-                self._walls = [*self._walls[1 - EXCHANGES :], (now - sent, wall - time.time_ns() + (now - sent) // 2)]
+                self._walls = [
+                    *self._walls[1 - EXCHANGES :],
+                    (now - sent, wall - time.time_ns() + (now - sent) // 2),
+                ]
         elif "world" in message:
             if self.hears is not None:
                 self.hears(self, message, content)

@@ -35,7 +35,9 @@ class Journal:
         self._descriptor = -1
         try:
             self.path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
-            self._descriptor = os.open(self.path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600)
+            self._descriptor = os.open(
+                self.path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600
+            )
             # Until it is closed, however this process ends, nobody reads it.
             fcntl.flock(self._descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except OSError as error:

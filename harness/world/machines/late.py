@@ -69,15 +69,25 @@ class LateShare:
             begin = events[0]
             end = events[-1]
             about: Any = begin.values["machines"]
-            joined: Any = next(one.values["machines"] for one in events if one.name == MACHINES_JOINED)
+            joined: Any = next(
+                one.values["machines"] for one in events if one.name == MACHINES_JOINED
+            )
             self.placed = Placed(of=tuple(about["of"]), called=tuple(about["called"]), reached=())
             self.called = self.placed.called[machine]
-            ahead, within = next((one["clock_ahead"], one["within"]) for one in joined if one["machine"] == self.called)
+            ahead, within = next(
+                (one["clock_ahead"], one["within"])
+                for one in joined
+                if one["machine"] == self.called
+            )
             size = begin.values["size"]
         except (KeyError, IndexError, TypeError, ValueError, StopIteration) as error:
             raise Hostile(f"the trial's events are not of a world over machines: {error}") from None
         ends = (begin.name, begin.by, end.name, end.by)
-        if ends != (BEGIN, "harness", END, "harness") or type(ahead) is not int or type(within) is not int:
+        if (
+            ends != (BEGIN, "harness", END, "harness")
+            or type(ahead) is not int
+            or type(within) is not int
+        ):
             raise Hostile("the trial's events have no beginning or no end, or tell of no clock")
         if size != len(self.placed.of):
             raise Hostile("the trial's ranks are not all on machines")
@@ -92,10 +102,16 @@ class LateShare:
     def heard(self) -> Counter[tuple[JSON, ...]]:
         """What its ranks, and who forked them, said while somebody heard it."""
         ranks = self.placed.ranks(self.machine)
-        return Counter(_key(event) for event in self.events if event.rank in ranks and event.by in ("rank", "server"))
+        return Counter(
+            _key(event)
+            for event in self.events
+            if event.rank in ranks and event.by in ("rank", "server")
+        )
 
 
-def replay(share: LateShare, messages: Iterable[tuple[dict[str, Any], bytes]], *, scratch: Path) -> Late:
+def replay(
+    share: LateShare, messages: Iterable[tuple[dict[str, Any], bytes]], *, scratch: Path
+) -> Late:
     """Read what a machine wrote down of its share, from the first message on.
 
     Args:
@@ -115,7 +131,11 @@ def replay(share: LateShare, messages: Iterable[tuple[dict[str, Any], bytes]], *
             player.hear(message, content)
         return player.late()
     except (KeyError, TypeError, ValueError) as error:
-        raise error if isinstance(error, Hostile) else Hostile(f"it wrote down what no node says: {error}") from None
+        raise (
+            error
+            if isinstance(error, Hostile)
+            else Hostile(f"it wrote down what no node says: {error}")
+        ) from None
 
 
 class _Replay:
@@ -127,7 +147,10 @@ class _Replay:
         self._left = HandedOver(scratch, size=size)
         self._states = RankStates(size=size)
         self._recorder = Recorder(size=size, code=scratch, python=None)
-        self._channels = {rank: Channel(rank, not_before=share.begun) for rank in share.placed.ranks(share.machine)}
+        self._channels = {
+            rank: Channel(rank, not_before=share.begun)
+            for rank in share.placed.ranks(share.machine)
+        }
         for rank, channel in self._channels.items():
             (scratch / f"rank-{rank}" / "kept").mkdir(parents=True)
             channel.ahead = self._recorder.ahead[rank] = share.ahead
@@ -168,7 +191,11 @@ class _Replay:
             case "ended":
                 self._why = str(message.get("why"))[:2000]
                 left = [*self._roll.left(self._share.machine)]
-                values = {"machine": self._share.called, "why": self._why, "ranks": list[JSON](left)}
+                values = {
+                    "machine": self._share.called,
+                    "why": self._why,
+                    "ranks": list[JSON](left),
+                }
                 ns = self._here(message["ns"])
                 self._recorder.add(Event(ns=ns, by="harness", name=MACHINE_ENDED, values=values))
             case kind if kind not in PASSED_OVER:
@@ -196,11 +223,15 @@ class _Replay:
         share = self._share
         if type(ns) is not int:
             raise Hostile("it says no time")
-        return told_here(ns, ahead=share.ahead, within=share.within, begun=share.begun, now=share.ended)
+        return told_here(
+            ns, ahead=share.ahead, within=share.within, begun=share.begun, now=share.ended
+        )
 
     def late(self) -> Late:
         """What of it was not heard in time; all that was heard has to be there again."""
-        self._recorder.collect(self._scratch, states=self._states, begun=self._share.begun, stacks=False)
+        self._recorder.collect(
+            self._scratch, states=self._states, begun=self._share.begun, stacks=False
+        )
         captured = self._recorder.capture(self._states)
         heard = self._share.heard()
         late = list[Event]()
@@ -209,9 +240,14 @@ class _Replay:
             if heard[key] > 0:
                 heard[key] -= 1
             else:
-                late.append(event._replace(ns=min(max(event.ns, self._share.begun), self._share.ended)))
+                late.append(
+                    event._replace(ns=min(max(event.ns, self._share.begun), self._share.ended))
+                )
         if +heard:
-            raise Hostile(f"it does not say again what it said then: {sum((+heard).values())} events are not there")
+            raise Hostile(
+                f"it does not say again what it said then: {sum((+heard).values())} events are not"
+                " there"
+            )
         return Late(
             events=tuple(late),
             loaded=dict(captured.loaded),

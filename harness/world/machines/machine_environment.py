@@ -24,7 +24,15 @@ FOLDER = "environments"
 # Of what pip says, the end tells what went wrong.
 MOST_SAID = 2000
 LARGEST_SCRIPT = 2**20
-PIP = ("install", "--require-hashes", "--only-binary", ":all:", "--no-input", "--progress-bar", "off")
+PIP = (
+    "install",
+    "--require-hashes",
+    "--only-binary",
+    ":all:",
+    "--no-input",
+    "--progress-bar",
+    "off",
+)
 QUIET = ("--disable-pip-version-check", "--no-color", "--no-warn-script-location")
 
 
@@ -34,12 +42,24 @@ class NotMade(Exception):
 
 def name_of(lock: bytes) -> str:
     """What the environment of a lock is called on this kind of machine with this interpreter."""
-    kind = [platform.python_implementation(), platform.python_version(), platform.system(), platform.machine()]
-    return hashlib.sha256(json.dumps([hashlib.sha256(lock).hexdigest(), *kind]).encode()).hexdigest()
+    kind = [
+        platform.python_implementation(),
+        platform.python_version(),
+        platform.system(),
+        platform.machine(),
+    ]
+    return hashlib.sha256(
+        json.dumps([hashlib.sha256(lock).hexdigest(), *kind]).encode()
+    ).hexdigest()
 
 
 def prepare(
-    folder: Path, lock: Path, wheels: Path | None, *, goes_on: Callable[[], bool], page: str | None = None
+    folder: Path,
+    lock: Path,
+    wheels: Path | None,
+    *,
+    goes_on: Callable[[], bool],
+    page: str | None = None,
 ) -> tuple[Path, bool]:
     """Have the environment of a lock; its interpreter, and whether it was made now.
 
@@ -73,7 +93,16 @@ def prepare(
             if wheels is not None:
                 source = ["--no-index", "--find-links", str(wheels)]
             _run(
-                [str(coming / "bin" / "python"), "-s", str(_pip()), *PIP, *QUIET, *source, "--requirement", str(lock)],
+                [
+                    str(coming / "bin" / "python"),
+                    "-s",
+                    str(_pip()),
+                    *PIP,
+                    *QUIET,
+                    *source,
+                    "--requirement",
+                    str(lock),
+                ],
                 goes_on,
             )
             _move_scripts(coming, place)
@@ -92,7 +121,10 @@ def _pip() -> Path:
 
         wheels = sorted((Path(ensurepip.__file__).parent / "_bundled").glob("pip-*.whl"))
     if not wheels:
-        raise NotMade("its Python brings no pip: install its ensurepip (Debian: python3-venv), or name another Python")
+        raise NotMade(
+            "its Python brings no pip: install its ensurepip (Debian: python3-venv), or name"
+            " another Python"
+        )
     return wheels[-1] / "pip"
 
 
@@ -104,7 +136,10 @@ def _run(command: list[str], goes_on: Callable[[], bool]) -> None:
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
         start_new_session=True,
-        env={**{key: value for key, value in os.environ.items() if not key.startswith("PYTHON")}, "LC_ALL": "C.UTF-8"},
+        env={
+            **{key: value for key, value in os.environ.items() if not key.startswith("PYTHON")},
+            "LC_ALL": "C.UTF-8",
+        },
     ) as process:
         assert process.stdout is not None
         os.set_blocking(process.stdout.fileno(), False)

@@ -34,7 +34,9 @@ def inside(file: Path) -> str:
         OSError: it is a plug-in's, which machines are not given.
     """
     if not file.is_relative_to(Path(ROOT, "harness")):
-        raise OSError(f"{file.name} is a plug-in's, and worlds over machines have none: leave its kind out")
+        raise OSError(
+            f"{file.name} is a plug-in's, and worlds over machines have none: leave its kind out"
+        )
     return file.relative_to(ROOT).as_posix()
 
 
@@ -64,7 +66,14 @@ class MachineServer:
         return self._fleet.over(placed.of)
 
     def start(
-        self, launch: Launch, handed: Sequence[int], *, rendezvous: Rendezvous, scratch: Path, world: str, begun: int
+        self,
+        launch: Launch,
+        handed: Sequence[int],
+        *,
+        rendezvous: Rendezvous,
+        scratch: Path,
+        world: str,
+        begun: int,
     ) -> Relay:
         """Ask every machine for its ranks.
 
@@ -105,7 +114,9 @@ class MachineServer:
         for rank in range(launch.size):
             (scratch / f"rank-{rank}" / "kept").mkdir(parents=True)
         self._relay = self._relaying.enter_context(
-            self._fleet.relaying(machines, mark=world, begun=begun, descriptors=handed, scratch=scratch)
+            self._fleet.relaying(
+                machines, mark=world, begun=begun, descriptors=handed, scratch=scratch
+            )
         )
         for index, line in self._fleet.lines(self._used).items():
             line.send({**common, "ranks": machines.ranks(index), "ports": self._fleet.ports(index)})
@@ -128,12 +139,15 @@ class MachineServer:
             ServerFailed: one does not.
         """
         if self._relay is not None and not self._relay.await_over(HANDED_OVER_WITHIN):
-            raise ServerFailed(f"a machine did not hand over what its ranks left within {HANDED_OVER_WITHIN:g} s")
+            raise ServerFailed(
+                f"a machine did not hand over what its ranks left within {HANDED_OVER_WITHIN:g} s"
+            )
 
     def is_well(self) -> bool:
         """Whether nobody is left of the world on any machine."""
         return self._relay is None or (
-            self._relay.await_over(LEFT_WITHIN) and all(report.get("well") for report in self._relay.given.values())
+            self._relay.await_over(LEFT_WITHIN)
+            and all(report.get("well") for report in self._relay.given.values())
         )
 
     def end(self) -> None:
@@ -143,9 +157,13 @@ class MachineServer:
                 if isinstance(why := report.get("journal"), str) and why:
                     self._fleet.no_journal(index, why)
                 ports = report.get("ports")
-                if isinstance(ports, list) and all(type(port) is int and 0 < port < 65536 for port in ports):
+                if isinstance(ports, list) and all(
+                    type(port) is int and 0 < port < 65536 for port in ports
+                ):
                     self._fleet.again(index, ports)
-            for line in self._fleet.lines(sorted(self._relay.given.keys() | self._relay.collected)).values():
+            for line in self._fleet.lines(
+                sorted(self._relay.given.keys() | self._relay.collected)
+            ).values():
                 line.send({"ask": "done", "world": self._mark})
         self._relaying.close()
         self._relay = None

@@ -92,13 +92,18 @@ class Node:
             if self._server is not None:
                 self._pool.discard(self._server)
             self._server = self._pool.take(
-                warm=asked["warm"], env=asked["env"], shared_home=asked["shared_home"], preload=preload
+                warm=asked["warm"],
+                env=asked["env"],
+                shared_home=asked["shared_home"],
+                preload=preload,
             )
         interface = next(
             (
                 name
                 for name, addresses in psutil.net_if_addrs().items()
-                if any(address.address.partition("%")[0] == asked["address"] for address in addresses)
+                if any(
+                    address.address.partition("%")[0] == asked["address"] for address in addresses
+                )
             ),
             "",
         )
@@ -115,7 +120,12 @@ class Node:
             raise ServerFailed("no fork server was asked for")
         told = journal.Journal(self._run, asked["world"], machine=self._machine)
         share = Share(
-            asked, server=self._server, store=self._store, inbox=self._inbox, outbox=self._outbox, journal=told
+            asked,
+            server=self._server,
+            store=self._store,
+            inbox=self._inbox,
+            outbox=self._outbox,
+            journal=told,
         )
         left = share.run()
         if self._inbox.lost:
@@ -124,7 +134,14 @@ class Node:
             return
         self._ports.release()
         well = left or self._server.is_well()
-        share.say({"is": "over", "well": well, "ports": self._ports.take(asked["ports"]), "journal": told.lacks})
+        share.say(
+            {
+                "is": "over",
+                "well": well,
+                "ports": self._ports.take(asked["ports"]),
+                "journal": told.lacks,
+            }
+        )
         self._kept[asked["world"]] = told
 
     def _forget(self, world: str) -> None:

@@ -106,7 +106,9 @@ class Relay:
         self._thread.join()
         with self._lock:
             self._control.close()
-            for descriptor in {descriptor for pipes in self._pipes for descriptor in pipes if descriptor >= 0}:
+            for descriptor in {
+                descriptor for pipes in self._pipes for descriptor in pipes if descriptor >= 0
+            }:
                 os.close(descriptor)
             self._pipes = [[-1, -1, -1] for _ in self._pipes]
         os.close(self._wake)
@@ -114,7 +116,9 @@ class Relay:
     def await_over(self, seconds: float) -> bool:
         """Wait until every machine that is not lost has handed over what its ranks left; whether they have."""
         with self._over:
-            return self._over.wait_for(lambda: self._lost | self.given.keys() >= self._lines.keys(), seconds)
+            return self._over.wait_for(
+                lambda: self._lost | self.given.keys() >= self._lines.keys(), seconds
+            )
 
     @property
     def lost(self) -> set[int]:
@@ -178,7 +182,14 @@ class Relay:
             # Nobody there does it any more, and a gate may wait for the answer.
             order = message["order"]
             if "signal" in order:
-                self._tell({"is": "signalled", "ns": time.monotonic_ns(), "signal": order["signal"], "ranks": []})
+                self._tell(
+                    {
+                        "is": "signalled",
+                        "ns": time.monotonic_ns(),
+                        "signal": order["signal"],
+                        "ranks": [],
+                    }
+                )
 
     def _to_all(self, message: dict[str, Any]) -> None:
         for index in sorted(self._there()):
@@ -208,7 +219,9 @@ class Relay:
         else:
             self._hear_machine(line, kind, message)
 
-    def _hear_rank(self, rank: int, kind: object, message: Mapping[str, Any], content: bytes) -> None:
+    def _hear_rank(
+        self, rank: int, kind: object, message: Mapping[str, Any], content: bytes
+    ) -> None:
         match kind:
             case "events" | "log":
                 self._write(rank, kind, content)
@@ -225,7 +238,14 @@ class Relay:
             case "stack":
                 self._left.stand(rank, content)
             case "measured":
-                self._tell({"is": "measured", "rank": rank, "at": message.get("at"), "read": message.get("read")})
+                self._tell(
+                    {
+                        "is": "measured",
+                        "rank": rank,
+                        "at": message.get("at"),
+                        "read": message.get("read"),
+                    }
+                )
             case _:
                 raise Hostile("it says of a rank what no node says")
 
@@ -243,7 +263,10 @@ class Relay:
             case "ended":
                 if type(message.get("ns")) is not int:
                     raise Hostile("it ended its ranks at no time")
-                ended: dict[str, Any] = {"why": str(message.get("why"))[:2000], "ranks": self._roll.left(line.index)}
+                ended: dict[str, Any] = {
+                    "why": str(message.get("why"))[:2000],
+                    "ranks": self._roll.left(line.index),
+                }
                 if type(silent := message.get("silent")) is float and 0 <= silent < 1e6:
                     ended["silent"] = silent
                 ns = self._here(line.index, message["ns"])
@@ -270,7 +293,9 @@ class Relay:
         ranks = self._roll.left(line.index)
         self._tell({"is": "machine-lost", "machine": line.index, "why": line.lost, "ranks": ranks})
         self._settle()
-        threading.Thread(target=self._bring_back, args=(line.index,), daemon=True, name="collect").start()
+        threading.Thread(
+            target=self._bring_back, args=(line.index,), daemon=True, name="collect"
+        ).start()
 
     def _bring_back(self, index: int) -> None:
         """Collect what a lost machine wrote down, once it is reached again; or give up."""
@@ -284,7 +309,9 @@ class Relay:
             try:
                 given = line.ask("collect", world=self._mark, after=before, within=COLLECTED_WITHIN)
                 count = self.heard[index] - before
-                why = "" if given.get("there") and given.get("whole") else "its journal is not whole"
+                why = (
+                    "" if given.get("there") and given.get("whole") else "its journal is not whole"
+                )
                 if not why:
                     self.collected.add(index)
             except Unreachable as error:
@@ -316,7 +343,12 @@ class Relay:
         """A machine did what all, or what one of its ranks, was told."""
         with self._lock:
             waiting = next(
-                (one for one in self._awaited if index in one[0] and one[1]["signal"] == told["signal"]), None
+                (
+                    one
+                    for one in self._awaited
+                    if index in one[0] and one[1]["signal"] == told["signal"]
+                ),
+                None,
             )
             if waiting is not None:
                 waiting[0].discard(index)
@@ -348,9 +380,15 @@ class Relay:
             if not there and not self._returning and not self._is_told:
                 self._is_told = True
                 if self._survivors.keys() >= self._lines.keys():
-                    processes = [process for report in self._survivors.values() for process in report["processes"]]
+                    processes = [
+                        process
+                        for report in self._survivors.values()
+                        for process in report["processes"]
+                    ]
                     count = sum(report["count"] for report in self._survivors.values())
-                    said.append({"is": "survivors", "ns": now, "count": count, "processes": processes[:50]})
+                    said.append(
+                        {"is": "survivors", "ns": now, "count": count, "processes": processes[:50]}
+                    )
                 said.append({"is": "gone", "ns": now})
         for message in said:
             self._tell(message)

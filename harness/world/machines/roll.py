@@ -15,7 +15,17 @@ from harness.world.machines.placement import Placed
 
 # What a keeper says of a rank, and of its share of a world.
 OF_RANKS = frozenset(
-    {"started", "executed", "exited", "stopped", "continued", "limited", "crowded", "covered", "spoiled"}
+    {
+        "started",
+        "executed",
+        "exited",
+        "stopped",
+        "continued",
+        "limited",
+        "crowded",
+        "covered",
+        "spoiled",
+    }
 )
 OF_SHARES = frozenset({"signalled", "survivors", "unable", "gone"})
 MOST_WORDS = 256 * 1024
@@ -55,7 +65,11 @@ class Roll:
 
     def check(self, machine: int, told: Any) -> dict[str, Any]:
         """Take what the keeper on a machine says."""
-        if not isinstance(told, dict) or type(told.get("ns")) is not int or len(json.dumps(told)) > MOST_WORDS:
+        if (
+            not isinstance(told, dict)
+            or type(told.get("ns")) is not int
+            or len(json.dumps(told)) > MOST_WORDS
+        ):
             raise Hostile("its keeper says what no keeper says")
         kind = told.get("is")
         if kind in OF_RANKS:
@@ -82,7 +96,12 @@ class Roll:
             raise Hostile("its keeper speaks of a rank that it does not have, or not any more")
         assert isinstance(rank, int)
         if kind == "started":
-            if rank in self._pids or type(pid) is not int or pid < 1 or told.get("world") != self._mark:
+            if (
+                rank in self._pids
+                or type(pid) is not int
+                or pid < 1
+                or told.get("world") != self._mark
+            ):
                 raise Hostile("its keeper started a rank twice, or in another world")
             self._pids[rank] = pid
             told["machine"] = self._placed.called[machine]
@@ -96,7 +115,9 @@ class Roll:
             self._ended.add(rank)
 
 
-FILE = re.compile(rf"{re.escape(FILE_NAME)}|{re.escape(STACKS)}|{KEPT}/(?!\.{{1,2}}\Z)[^/\0]{{1,255}}", re.DOTALL)
+FILE = re.compile(
+    rf"{re.escape(FILE_NAME)}|{re.escape(STACKS)}|{KEPT}/(?!\.{{1,2}}\Z)[^/\0]{{1,255}}", re.DOTALL
+)
 # Of one rank.
 MOST_FILES = 1024 + 2
 MOST_BYTES = 2 * 2**30
@@ -128,7 +149,11 @@ class HandedOver:
     def add(self, rank: int, name: str, content: bytes) -> None:
         """More of a file comes."""
         self._bytes[rank] += len(content)
-        if name not in self._files[rank] or (rank, name) in self._odd or self._bytes[rank] > MOST_BYTES:
+        if (
+            name not in self._files[rank]
+            or (rank, name) in self._odd
+            or self._bytes[rank] > MOST_BYTES
+        ):
             raise Hostile("it hands over more than a rank keeps")
         with self._place(rank, name).open("ab") as file:
             file.write(content)

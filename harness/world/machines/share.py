@@ -46,7 +46,16 @@ GONE_WITHIN = 10.0
 PLAIN = frozenset(
     {
         *("warm", "entry", "arguments", "seeds", "env", "deadline", "after_failure", "gates"),
-        *("program", "variables", "lateness", "probes", "shared_home", "looks", "declared", "differing"),
+        *(
+            "program",
+            "variables",
+            "lateness",
+            "probes",
+            "shared_home",
+            "looks",
+            "declared",
+            "differing",
+        ),
         *("tells_environment", "observe", "digests"),
     }
 )
@@ -57,7 +66,9 @@ BROUGHT = frozenset({"folder", "inputs", "inside", "machines", "preload"})
 class Standing:
     """Asks once, and tells when all have answered or had their time."""
 
-    def __init__(self, scratch: Path, *, say: Callable[..., None], signal: Callable[[int, int], None]) -> None:
+    def __init__(
+        self, scratch: Path, *, say: Callable[..., None], signal: Callable[[int, int], None]
+    ) -> None:
         self._scratch = scratch
         self._say = say
         self._signal = signal
@@ -113,7 +124,10 @@ class Standing:
         return quiet and not self._writing()
 
     def _writing(self) -> bool:
-        return any(holding_back(pid, STACK_SIGNAL) - self._held_back[rank] for rank, pid in self._pids.items())
+        return any(
+            holding_back(pid, STACK_SIGNAL) - self._held_back[rank]
+            for rank, pid in self._pids.items()
+        )
 
 
 def travels(launch: Launch) -> dict[str, Any]:
@@ -128,8 +142,12 @@ def travels(launch: Launch) -> dict[str, Any]:
         for one in fields(part):
             default = one.default if one.default_factory is MISSING else one.default_factory()
             if one.name not in PLAIN | BROUGHT and getattr(part, one.name) != default:
-                raise OSError(f"{one.name} does not act on ranks over machines: leave out what asks for it")
-        sent[name] = {one.name: getattr(part, one.name) for one in fields(part) if one.name in PLAIN}
+                raise OSError(
+                    f"{one.name} does not act on ranks over machines: leave out what asks for it"
+                )
+        sent[name] = {
+            one.name: getattr(part, one.name) for one in fields(part) if one.name in PLAIN
+        }
     return sent
 
 
@@ -142,7 +160,10 @@ def arrived(sent: Mapping[str, Any], **brought: Any) -> Launch:
     """
     parts = {}
     for name, kind in PARTS.items():
-        values = {**sent[name], **{one.name: brought[one.name] for one in fields(kind) if one.name in brought}}
+        values = {
+            **sent[name],
+            **{one.name: brought[one.name] for one in fields(kind) if one.name in brought},
+        }
         for key in ("variables", "lateness"):
             if key in values:
                 # JSON has no keys but texts.
@@ -211,11 +232,19 @@ class Share:
         launch = arrived(
             asked["launch"],
             folder=staged,
-            inputs={name: self._input(scratch, name, *told) for name, told in asked["inputs"].items()},
+            inputs={
+                name: self._input(scratch, name, *told) for name, told in asked["inputs"].items()
+            },
             inside={kind: Path(names.ROOT, name) for kind, name in asked["inside"].items()},
             machines=placed,
         )
-        self.say({"is": "begun", "names": names.telling(folder=code, room=server.room), "code": str(code)})
+        self.say(
+            {
+                "is": "begun",
+                "names": names.telling(folder=code, room=server.room),
+                "code": str(code),
+            }
+        )
         try:
             with (
                 contextlib.ExitStack() as opened,
@@ -259,7 +288,9 @@ class Share:
         for index, one in enumerate(Opened(**found) for found in told["opened"]):
             if one.rank not in self.ranks:
                 continue
-            listener = socket.create_server((placed.addresses[one.rank], one.port or 0), backlog=one.backlog)
+            listener = socket.create_server(
+                (placed.addresses[one.rank], one.port or 0), backlog=one.backlog
+            )
             half_done.callback(os.close, descriptor := listener.detach())
             # Of this machine's descriptors, those that are open here count alone.
             ranks = [_renumbered(values, {index: len(mine)}) for values in ranks]
@@ -303,13 +334,22 @@ class Share:
                 case "order" if "probe" in asked["order"]:
                     rank = asked["order"]["rank"]
                     at = asked["order"]["probe"]["at"]
-                    self.say({"is": "measured", "rank": rank, "at": at, "read": probe(self._pids.get(rank, -1))})
+                    self.say(
+                        {
+                            "is": "measured",
+                            "rank": rank,
+                            "at": at,
+                            "read": probe(self._pids.get(rank, -1)),
+                        }
+                    )
                 case "order":
                     self._order(asked["order"])
                 case "gate":
                     self._pipes.answer(self.ranks.index(asked["rank"]), content)
                 case "stacks" if self._standing is not None:
-                    living = {rank: pid for rank, pid in self._pids.items() if rank not in self._ended}
+                    living = {
+                        rank: pid for rank, pid in self._pids.items() if rank not in self._ended
+                    }
                     self._standing.ask(living, able=asked["able"])
                 case "stop":
                     self._end("control stopped this world")
@@ -321,7 +361,15 @@ class Share:
             self._by = time.monotonic() + GONE_WITHIN
             living = [rank for rank in self._pids if rank not in self._ended]
             silent = round(time.monotonic() - self._inbox.heard, 3)
-            self.say({"is": "ended", "why": why, "ranks": living, "silent": silent, "ns": time.monotonic_ns()})
+            self.say(
+                {
+                    "is": "ended",
+                    "why": why,
+                    "ranks": living,
+                    "silent": silent,
+                    "ns": time.monotonic_ns(),
+                }
+            )
             self._signal(signal.SIGKILL)
 
     def _signal(self, number: int, rank: int | None = None) -> None:
@@ -330,7 +378,10 @@ class Share:
             self._order({"rank": rank, "signal": int(number), "own": True})
 
     def _order(self, order: dict[str, Any]) -> None:
-        keepers = {**order, "rank": None if order["rank"] is None else self.ranks.index(order["rank"])}
+        keepers = {
+            **order,
+            "rank": None if order["rank"] is None else self.ranks.index(order["rank"]),
+        }
         is_own = keepers.pop("own", False)
         if "signal" in keepers:
             self._asking.append(is_own)
@@ -367,7 +418,9 @@ class Share:
         data = self._pipes.read(descriptor)
         if data is None:
             rank = self.ranks[index]
-            early = {"early": True} if kind == "events" and lives_on(self._pids.get(rank, -1)) else {}
+            early = (
+                {"early": True} if kind == "events" and lives_on(self._pids.get(rank, -1)) else {}
+            )
             self.say({"is": "closed", "what": kind, "rank": rank, **early})
         elif data:
             self.say({"is": kind, "rank": self.ranks[index]}, data)
@@ -380,7 +433,9 @@ class Share:
         for path in _left(folder):
             name = path.relative_to(folder).as_posix()
             try:
-                descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
+                descriptor = os.open(
+                    path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
+                )
             except OSError:
                 self.say({"is": "file", "rank": rank, "name": name, "odd": True})
                 continue

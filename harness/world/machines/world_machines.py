@@ -58,7 +58,11 @@ class MachineControl:
     def join(self, rank: int, *, fault: str) -> None:
         """Join it again, where this fault has cut it off."""
         placed = self._launch.places.machines
-        if placed is None or self._cables is None or self._cut.get(index := placed.of[rank]) != fault:
+        if (
+            placed is None
+            or self._cables is None
+            or self._cut.get(index := placed.of[rank]) != fault
+        ):
             return
         del self._cut[index]
         state = self._cables.join(index)
@@ -72,12 +76,20 @@ class MachineControl:
     def about(self) -> dict[str, JSON]:
         """What the world's first event says: the machines, and which of them each rank is on."""
         placed = self._launch.places.machines
-        return {"machines": {"called": list(placed.called), "of": list(placed.of)}} if placed is not None else {}
+        return (
+            {"machines": {"called": list(placed.called), "of": list(placed.of)}}
+            if placed is not None
+            else {}
+        )
 
     def over(self, server: object) -> Over | None:
         """Where the ranks are reached."""
         placed = self._launch.places.machines
-        return server.over(placed) if placed is not None and isinstance(server, MachineServer) else None
+        return (
+            server.over(placed)
+            if placed is not None and isinstance(server, MachineServer)
+            else None
+        )
 
     def start(
         self,
@@ -94,11 +106,15 @@ class MachineControl:
         placed = self._launch.places.machines
         assert placed is not None
         self._cables = server.cables
-        relay = server.start(self._launch, handed, rendezvous=rendezvous, scratch=scratch, world=world, begun=begun)
+        relay = server.start(
+            self._launch, handed, rendezvous=rendezvous, scratch=scratch, world=world, begun=begun
+        )
         self._recorder.elsewhere = relay.elsewhere
         if self._ending is not None:
             self._ending.relay = relay
-        drift = round(DRIFT * 1e9 * (self._launch.watch.deadline + self._launch.watch.after_failure))
+        drift = round(
+            DRIFT * 1e9 * (self._launch.watch.deadline + self._launch.watch.after_failure)
+        )
         for rank, machine in enumerate(placed.of):
             ahead, within = relay.clocks[machine]
             channels[rank].ahead = self._recorder.ahead[rank] = ahead
@@ -115,7 +131,11 @@ class MachineControl:
 
     def ending(self, world: WorldControl, scratch: Path) -> Ending:
         """Who ends the ranks: over machines, each of these asks its own where they stand."""
-        known: dict[str, Any] = {"launch": self._launch, "recorder": self._recorder, "scratch": scratch}
+        known: dict[str, Any] = {
+            "launch": self._launch,
+            "recorder": self._recorder,
+            "scratch": scratch,
+        }
         if not self.are_there:
             return Ending(world, self._states, **known)
         self._ending = MachinesEnding(world, self._states, **known)
@@ -131,7 +151,9 @@ class MachineControl:
             case "measured":
                 if isinstance(read := message["read"], dict):
                     at = str(message["at"])
-                    self._recorder.note("rank.measured", rank=message["rank"], at=at, **_reading(read))
+                    self._recorder.note(
+                        "rank.measured", rank=message["rank"], at=at, **_reading(read)
+                    )
                 return True
             case "state":
                 self._recorder.note("rank.state", rank=message["rank"], state=message["state"])
@@ -140,13 +162,17 @@ class MachineControl:
             case "stood":
                 self._ending.stood = True
             case "machine-lost":
-                self._recorder.note(MACHINE_LOST, machine=called, why=message["why"], ranks=message["ranks"])
+                self._recorder.note(
+                    MACHINE_LOST, machine=called, why=message["why"], ranks=message["ranks"]
+                )
                 self._states.lost |= {*message["ranks"]}
                 self._ending.failed()
             case "machine-ended":
                 values = {"machine": called, "why": message["why"], "ranks": message["ranks"]}
                 values |= {"silent": message["silent"]} if "silent" in message else {}
-                self._recorder.add(Event(ns=message["ns"], by="harness", name=MACHINE_ENDED, values=values))
+                self._recorder.add(
+                    Event(ns=message["ns"], by="harness", name=MACHINE_ENDED, values=values)
+                )
                 self._ending.failed()
             case "machine-back":
                 self._recorder.note("machine.back", machine=called)

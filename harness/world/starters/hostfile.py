@@ -47,11 +47,15 @@ def read(path: Path) -> tuple[Machine, ...]:
     merged: dict[str, Machine] = {}
     for machine in machines:
         before = merged.get(machine.name)
-        addresses = tuple(dict.fromkeys((*(before.addresses if before else ()), *machine.addresses)))
+        addresses = tuple(
+            dict.fromkeys((*(before.addresses if before else ()), *machine.addresses))
+        )
         slots = machine.slots + (before.slots if before else 0)
         merged[machine.name] = Machine(name=machine.name, slots=slots, addresses=addresses)
     if not merged:
-        raise _refused(path, 1, "", "it names no machine; write one a line, such as: node-1 slots=2")
+        raise _refused(
+            path, 1, "", "it names no machine; write one a line, such as: node-1 slots=2"
+        )
     if len(merged) > MOST_HOSTS:
         raise _refused(path, 1, str(len(merged)), f"at most {MOST_HOSTS} machines make a world")
     return tuple(merged.values())
@@ -67,14 +71,18 @@ def _of_lines(path: Path, text: str) -> list[Machine]:
         for word in words[1:]:
             match = SLOTS.fullmatch(word)
             if match is None:
-                raise _refused(path, number, word, "after the name of a machine, only slots=N is understood")
+                raise _refused(
+                    path, number, word, "after the name of a machine, only slots=N is understood"
+                )
             if word.startswith("slots="):
                 slots = _slots(path, number, int(match[1]))
         machines.append(Machine(name=_name(path, number, words[0]), slots=slots))
     return machines
 
 
-def placement(given: str, *, machines: Sequence[Machine]) -> Literal["spread", "pack"] | tuple[int, ...]:
+def placement(
+    given: str, *, machines: Sequence[Machine]
+) -> Literal["spread", "pack"] | tuple[int, ...]:
     """Where ranks are to be: a rule, or the machine of each rank as in `0=node-1,1=node-2`, by its place in the file.
 
     Raises:
@@ -87,11 +95,16 @@ def placement(given: str, *, machines: Sequence[Machine]) -> Literal["spread", "
     for part in given.split(","):
         rank, _, name = part.partition("=")
         if not rank.isascii() or not rank.isdigit() or name not in names or int(rank) in places:
-            why = "write spread, pack, or the machine of each rank by its name in the hostfile: 0=node-1,1=node-2"
+            why = (
+                "write spread, pack, or the machine of each rank by its name in the hostfile:"
+                " 0=node-1,1=node-2"
+            )
             raise _refused(Path("--placement"), 1, part, why)
         places[int(rank)] = names.index(name)
     if sorted(places) != list(range(len(places))):
-        raise _refused(Path("--placement"), 1, given, "it leaves ranks out: give each from 0 a machine")
+        raise _refused(
+            Path("--placement"), 1, given, "it leaves ranks out: give each from 0 a machine"
+        )
     return tuple(places[rank] for rank in range(len(places)))
 
 
@@ -103,7 +116,10 @@ def _of_json(path: Path, text: str) -> list[Machine]:
     hosts: Any = whole.get("hosts") if isinstance(whole, dict) else whole
     if not isinstance(hosts, list):
         raise _refused(
-            path, 1, "", 'it has no list of hosts; mlx.launch reads {"hosts": [{"ssh": NAME, "ips": [...]}]}'
+            path,
+            1,
+            "",
+            'it has no list of hosts; mlx.launch reads {"hosts": [{"ssh": NAME, "ips": [...]}]}',
         )
     machines = []
     for place, host in enumerate(hosts):
@@ -121,15 +137,24 @@ def _of_json(path: Path, text: str) -> list[Machine]:
 def _name(path: Path, line: int, name: str) -> str:
     if not NAME.fullmatch(name):
         why = "it is neither a name nor an address that ssh could be given"
-        raise _refused(path, line, name, f"{why}: it starts with a letter or digit, and has letters, digits and .:@-_")
+        raise _refused(
+            path,
+            line,
+            name,
+            f"{why}: it starts with a letter or digit, and has letters, digits and .:@-_",
+        )
     return name
 
 
 def _slots(path: Path, line: int, slots: int) -> int:
     if not 1 <= slots <= MOST_SLOTS:
-        raise _refused(path, line, str(slots), f"slots are 1 to {MOST_SLOTS}; leave a machine without room out")
+        raise _refused(
+            path, line, str(slots), f"slots are 1 to {MOST_SLOTS}; leave a machine without room out"
+        )
     return slots
 
 
 def _refused(path: Path, line: int, found: str, message: str) -> ScenarioError:
-    return ScenarioError([Problem(file=str(path), line=line, column=1, key="", found=found, message=message)])
+    return ScenarioError(
+        [Problem(file=str(path), line=line, column=1, key="", found=found, message=message)]
+    )

@@ -25,7 +25,8 @@ from harness.forms.children import start_apart
 
 CLAIMS = Path("/run/rankproof-test-machines")
 GUARD = (
-    "import sys; sys.path[:0] = {path!r}; from harness.world.starters.machine_claims import guard; guard({folder!r})"
+    "import sys; sys.path[:0] = {path!r}; from harness.world.starters.machine_claims import guard;"
+    " guard({folder!r})"
 )
 LOCK = "lock"
 LISTED = "listed.json"
@@ -208,5 +209,7 @@ def _kill(pid: int) -> int:
 def _started(pid: int) -> str:
     """When a process started, in clock ticks since the machine did; empty where there is none."""
     with contextlib.suppress(OSError):
-        return Path(f"/proc/{pid}/stat").read_text("ascii", "replace").rpartition(")")[2].split()[19]
+        return (
+            Path(f"/proc/{pid}/stat").read_text("ascii", "replace").rpartition(")")[2].split()[19]
+        )
     return ""

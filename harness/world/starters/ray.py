@@ -116,7 +116,9 @@ class Cluster:
             nodes = self._ray.nodes()
         except (ConnectionError, RuntimeError) as error:
             why = printable(" ".join(str(error).split()), limit=200)
-            raise NoCluster(f"the cluster of Ray answers no more ({why}): see whether its head is up") from None
+            raise NoCluster(
+                f"the cluster of Ray answers no more ({why}): see whether its head is up"
+            ) from None
         living = [node for node in nodes if node["Alive"] and node["Resources"].get("CPU", 0) >= 1]
         return [
             Place(
@@ -129,18 +131,29 @@ class Cluster:
         ]
 
     def start(
-        self, place: Place, program: str, *, arguments: Sequence[str], code: bytes, interpreter: str, beat: bytes
+        self,
+        place: Place,
+        program: str,
+        *,
+        arguments: Sequence[str],
+        code: bytes,
+        interpreter: str,
+        beat: bytes,
     ) -> Actor:
         """Start our process on a node, without waiting for it; the arguments are those of `Relay`."""
         if self._code is None:
             self._code = self._ray.put(code)
-        return self._relay(place, program, arguments=arguments, code=self._code, interpreter=interpreter, beat=beat)
+        return self._relay(
+            place, program, arguments=arguments, code=self._code, interpreter=interpreter, beat=beat
+        )
 
     def pipe(self, place: Place, program: str, *, interpreter: str) -> Piped:
         """Start a program of ours on a node, whose standard streams are pipes here."""
         return Piped(self._relay(place, program, interpreter=interpreter, told_within=0.0))
 
-    def _relay(self, place: Place, program: str, *, told_within: float = TOLD_WITHIN, **more: object) -> Actor:
+    def _relay(
+        self, place: Place, program: str, *, told_within: float = TOLD_WITHIN, **more: object
+    ) -> Actor:
         # One on each node, and never on another one instead: what a placement group with STRICT_SPREAD moves when a
         # node is lost has to stay where it is here.
         strategy = self._strategies.NodeAffinitySchedulingStrategy(place.id, soft=False)
@@ -198,7 +211,9 @@ class Actor:
         except exceptions.RayError as error:
             if self._lost():
                 raise NodeLost("Ray has lost it") from None
-            raise ActorGone(f"its actor ended ({type(error).__name__}), and the node is there") from None
+            raise ActorGone(
+                f"its actor ended ({type(error).__name__}), and the node is there"
+            ) from None
         except (ConnectionError, RuntimeError) as error:
             why = printable(str(error).strip().partition("\n")[0], limit=200)
             raise NodeLost(f"Ray cannot be asked any more: {why}") from None
@@ -207,7 +222,9 @@ class Actor:
         until = time.monotonic() + self._told_within
         while True:
             with contextlib.suppress(Exception):
-                if not any(node["NodeID"] == self._place.id and node["Alive"] for node in self._ray.nodes()):
+                if not any(
+                    node["NodeID"] == self._place.id and node["Alive"] for node in self._ray.nodes()
+                ):
                     return True
             if time.monotonic() >= until:
                 return False

@@ -59,7 +59,9 @@ class Piped:
         self.stdout: IO[bytes] | None = os.fdopen(up[0], "rb", 0)
         self.stderr: IO[bytes] | None = os.fdopen(said[0], "rb", 0)
         threading.Thread(target=self._hand_down, args=(down[0],), daemon=True, name="down").start()
-        threading.Thread(target=self._hand_up, args=(up[1], said[1]), daemon=True, name="up").start()
+        threading.Thread(
+            target=self._hand_up, args=(up[1], said[1]), daemon=True, name="up"
+        ).start()
 
     def poll(self) -> int | None:
         """None while it is there; then 0, or 255 where the relay was lost: how a process ended no relay knows."""

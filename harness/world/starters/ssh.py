@@ -23,11 +23,23 @@ OPTIONS = (
 )
 # What OpenSSH says, and what to do about it.
 REMEDIES = (
-    ("Host key verification failed", "connect once by hand, compare its fingerprint, and accept it"),
-    ("REMOTE HOST IDENTIFICATION HAS CHANGED", "its key is another one than before: find out why before anything else"),
-    ("Permission denied (", "add your key to its ~/.ssh/authorized_keys (ssh-copy-id), or load it into your agent"),
+    (
+        "Host key verification failed",
+        "connect once by hand, compare its fingerprint, and accept it",
+    ),
+    (
+        "REMOTE HOST IDENTIFICATION HAS CHANGED",
+        "its key is another one than before: find out why before anything else",
+    ),
+    (
+        "Permission denied (",
+        "add your key to its ~/.ssh/authorized_keys (ssh-copy-id), or load it into your agent",
+    ),
     ("Permission denied", "name an interpreter that can be executed there by --python"),
-    ("Could not resolve hostname", "mend the name in the hostfile, or give it a HostName in ~/.ssh/config"),
+    (
+        "Could not resolve hostname",
+        "mend the name in the hostfile, or give it a HostName in ~/.ssh/config",
+    ),
     ("Connection refused", "start sshd there, or mend the port in ~/.ssh/config"),
     ("timed out", "see whether it is up, and whether a firewall drops the port of ssh"),
     ("No route to host", "see whether it is up, and on this network"),

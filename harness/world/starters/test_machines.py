@@ -26,7 +26,9 @@ from harness.world.starters.machine_claims import Claim
 PREFIX = "test:"
 MOST = 16
 SLOTS = 8
-SSHD = shutil.which("sshd") or shutil.which("sshd", path="/usr/sbin:/usr/local/sbin:/run/current-system/sw/bin")
+SSHD = shutil.which("sshd") or shutil.which(
+    "sshd", path="/usr/sbin:/usr/local/sbin:/run/current-system/sw/bin"
+)
 IFF_UP = 0x1
 CLOCKS = 50_000
 """Seconds that each machine's monotonic clock is ahead of that of the one before it."""
@@ -91,11 +93,21 @@ def refusal() -> str:
     if SSHD is None:
         return "there is no sshd here: install OpenSSH's server"
     if os.geteuid() != 0 or shutil.which("ip") is None or shutil.which("unshare") is None:
-        return "test machines are made by root, with ip (iproute2) and unshare (util-linux): run it as root, with both"
+        return (
+            "test machines are made by root, with ip (iproute2) and unshare (util-linux): run it as"
+            " root, with both"
+        )
     if Path(sys.prefix).is_relative_to("/tmp"):  # noqa: S108 - theirs is another one
-        return f"test machines have a /tmp of their own, and Python's environment lies in ours: {sys.prefix}; move it"
+        return (
+            "test machines have a /tmp of their own, and Python's environment lies in ours:"
+            f" {sys.prefix}; move it"
+        )
     tried = subprocess.run(["unshare", "-n", "-m", "-u", "true"], check=False, capture_output=True)
-    return "" if tried.returncode == 0 else "namespaces may not be made here: run it outside the container, or allow it"
+    return (
+        ""
+        if tried.returncode == 0
+        else "namespaces may not be made here: run it outside the container, or allow it"
+    )
 
 
 def count_of(given: str) -> int:
@@ -155,17 +167,27 @@ def made(folder: Path, count: int, *, slots: int = SLOTS) -> Iterator[TestMachin
             config += [f"Host {name}", f"  HostName {address}"]
         config += [
             *("Host *", f"  User {getpass.getuser()}", f"  IdentityFile {folder}/key"),
-            *(f"  UserKnownHostsFile {folder}/known", "  IdentitiesOnly yes", "  IdentityAgent none"),
+            *(
+                f"  UserKnownHostsFile {folder}/known",
+                "  IdentitiesOnly yes",
+                "  IdentityAgent none",
+            ),
             "  StrictHostKeyChecking yes",
         ]
         (folder / "known").write_text("".join(known))
         (folder / "config").write_text("".join(f"{line}\n" for line in config))
-        listed = [{"ssh": name, "ips": [f"{network}.{index + 1}"]} for index, name in enumerate(names)]
+        listed = [
+            {"ssh": name, "ips": [f"{network}.{index + 1}"]} for index, name in enumerate(names)
+        ]
         (folder / "hosts.json").write_text(json.dumps({"hosts": listed * slots}))
-        yield TestMachines(tuple(names), folder / "config", folder / "hosts.json", tuple(pids), tuple(links))
+        yield TestMachines(
+            tuple(names), folder / "config", folder / "hosts.json", tuple(pids), tuple(links)
+        )
 
 
-def _start(claim: Claim, folder: Path, *, name: str, address: str, link: str, index: int) -> subprocess.Popen[bytes]:
+def _start(
+    claim: Claim, folder: Path, *, name: str, address: str, link: str, index: int
+) -> subprocess.Popen[bytes]:
     """One of them, which waits for its end of the cable."""
     # What lies below /tmp there is its own: what sshd reads is handed over below /run.
     keys = claim.folder / link
@@ -173,28 +195,75 @@ def _start(claim: Claim, folder: Path, *, name: str, address: str, link: str, in
     shutil.copy(folder / "host_key", keys / "host_key")
     shutil.copy(folder / "key.pub", keys / "authorized")
     lines = (
-        *("Port 22", f"ListenAddress {address}", f"HostKey {keys}/host_key", "PidFile none", "UsePAM no"),
+        *(
+            "Port 22",
+            f"ListenAddress {address}",
+            f"HostKey {keys}/host_key",
+            "PidFile none",
+            "UsePAM no",
+        ),
         *(f"AuthorizedKeysFile {keys}/authorized", "StrictModes no", "PasswordAuthentication no"),
         *("PermitRootLogin yes", "MaxStartups 64", "ClientAliveInterval 0"),
     )
     (keys / "sshd_config").write_text("".join(f"{line}\n" for line in lines))
-    clock = ["--time", "--monotonic", str(CLOCKS * (index + 1)), "--boottime", str(CLOCKS * (index + 1))]
-    words = ["unshare", "-n", "-m", "-u", *clock, "--fork", "--kill-child", "--", "sh", "-c", SETUP, "setup"]
-    words += [name, str(Path.home() / ".cache" / "rankproof"), address, str(SSHD), str(keys / "sshd_config")]
+    clock = [
+        "--time",
+        "--monotonic",
+        str(CLOCKS * (index + 1)),
+        "--boottime",
+        str(CLOCKS * (index + 1)),
+    ]
+    words = [
+        "unshare",
+        "-n",
+        "-m",
+        "-u",
+        *clock,
+        "--fork",
+        "--kill-child",
+        "--",
+        "sh",
+        "-c",
+        SETUP,
+        "setup",
+    ]
+    words += [
+        name,
+        str(Path.home() / ".cache" / "rankproof"),
+        address,
+        str(SSHD),
+        str(keys / "sshd_config"),
+    ]
     log = folder / f"{name}.log"
     claim.file(log)
     with log.open("wb") as stream:
         return subprocess.Popen(words, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=stream)
 
 
-def _join(machine: subprocess.Popen[bytes], claim: Claim, log: Path, *, link: str, bridge: str) -> int:
+def _join(
+    machine: subprocess.Popen[bytes], claim: Claim, log: Path, *, link: str, bridge: str
+) -> int:
     """Join it to the bridge and let it go on; the pid of its first process, which listens."""
     child = _child(machine)
     # Who is killed before this line leaves a process that ends by itself: it has no cable to set up.
     claim.process(child)
     claim.process(machine.pid)
     address = claim.link(link)
-    _run("ip", "link", "add", link, "address", address, "type", "veth", "peer", "name", "eth0", "netns", str(child))
+    _run(
+        "ip",
+        "link",
+        "add",
+        link,
+        "address",
+        address,
+        "type",
+        "veth",
+        "peer",
+        "name",
+        "eth0",
+        "netns",
+        str(child),
+    )
     _run("ip", "link", "set", link, "master", bridge)
     _run("ip", "link", "set", link, "up")
     assert machine.stdin is not None
@@ -241,5 +310,7 @@ def _below(pid: int) -> list[int]:
 
 def _children(pid: int) -> list[int]:
     with contextlib.suppress(OSError):
-        return [int(child) for child in Path(f"/proc/{pid}/task/{pid}/children").read_text().split()]
+        return [
+            int(child) for child in Path(f"/proc/{pid}/task/{pid}/children").read_text().split()
+        ]
     return []

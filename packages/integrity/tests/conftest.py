@@ -19,7 +19,11 @@ os.environ["PYTHONPATH"] = os.pathsep.join(filter(None, [SOURCE, os.environ.get(
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
-    parser.addoption("--soak", action="store_true", help="repeat what must never flake as often as before a release")
+    parser.addoption(
+        "--soak",
+        action="store_true",
+        help="repeat what must never flake as often as before a release",
+    )
 
 
 def pytest_configure(config: pytest.Config) -> None:
@@ -27,7 +31,9 @@ def pytest_configure(config: pytest.Config) -> None:
     # A busy machine takes long over an example, and over making one; that is not a finding.
     calm = [hypothesis.HealthCheck.too_slow]
     many = 1000 if config.getoption("--soak") else 50
-    hypothesis.settings.register_profile("tests", max_examples=many, deadline=None, suppress_health_check=calm)
+    hypothesis.settings.register_profile(
+        "tests", max_examples=many, deadline=None, suppress_health_check=calm
+    )
     hypothesis.settings.load_profile("tests")
 
 
@@ -39,11 +45,15 @@ def often(pytestconfig: pytest.Config) -> Callable[..., range]:
 
 
 @pytest.fixture
-def pair() -> Iterator[Callable[..., tuple[ReliableMessageTransport, ReliableMessageTransport, Crossing]]]:
+def pair() -> Iterator[
+    Callable[..., tuple[ReliableMessageTransport, ReliableMessageTransport, Crossing]]
+]:
     made: list[ReliableMessageTransport] = []
     ways: list[Crossing] = []
 
-    def make(limits: Limits = QUICK) -> tuple[ReliableMessageTransport, ReliableMessageTransport, Crossing]:
+    def make(
+        limits: Limits = QUICK,
+    ) -> tuple[ReliableMessageTransport, ReliableMessageTransport, Crossing]:
         a, b = (ReliableMessageTransport(node=name, limits=limits) for name in "ab")
         made.extend((a, b))
         address = a.listen(("127.0.0.1", 0))

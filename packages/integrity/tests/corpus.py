@@ -21,8 +21,9 @@ PER_SCRIPT, CODE, EMOJI, BASE64, MIXED, LOOKS_CORRUPT = 350, 1000, 700, 500, 400
 SCRIPTS: dict[str, tuple[str, tuple[tuple[int, int], ...], str]] = {
     "latin": (
         (
-            "voilà déjà naïve Übergröße straße não coração São mañana pingüino żółć łódź příliš žluťoučký kůň ıspanak "
-            "İstanbul şöyle Việt tiếng đường Ærø smörgås façade œuvre cœur ÉCOLE À L’ÉTÉ «oui» „nein“ ő ű ș ț"
+            "voilà déjà naïve Übergröße straße não coração São mañana pingüino żółć łódź příliš"
+            " žluťoučký kůň ıspanak İstanbul şöyle Việt tiếng đường Ærø smörgås façade œuvre cœur"
+            " ÉCOLE À L’ÉTÉ «oui» „nein“ ő ű ș ț"
         ),
         ((0x61, 0x7A), (0xC0, 0xD6), (0xD8, 0xF6), (0xF8, 0x17F)),
         " ",
@@ -32,7 +33,11 @@ SCRIPTS: dict[str, tuple[str, tuple[tuple[int, int], ...], str]] = {
         ((0x3B1, 0x3C9), (0x391, 0x3A1), (0x1F00, 0x1F07)),
         " ",
     ),
-    "cyrillic": ("привет мир ёлка щука ґанок їжак љубав ћевап ъгъл", ((0x410, 0x44F), (0x450, 0x45F)), " "),
+    "cyrillic": (
+        "привет мир ёлка щука ґанок їжак љубав ћевап ъгъл",
+        ((0x410, 0x44F), (0x450, 0x45F)),
+        " ",
+    ),
     "armenian": ("բարև աշխարհ սեր հայերեն ջուր", ((0x561, 0x586), (0x531, 0x556)), " "),
     "georgian": ("გამარჯობა მსოფლიო წყალი ქართული", ((0x10D0, 0x10F0),), " "),
     "hebrew": ("שלום עולם מים עברית בְּרֵאשִׁית", ((0x5D0, 0x5EA),), " "),
@@ -41,21 +46,61 @@ SCRIPTS: dict[str, tuple[str, tuple[tuple[int, int], ...], str]] = {
         ((0x627, 0x63A), (0x641, 0x64A), (0x6A9, 0x6AF)),
         " ",
     ),
-    "devanagari": ("नमस्ते दुनिया हिन्दी पानी क्षत्रिय ज्ञान र्‍य", ((0x915, 0x939), (0x93E, 0x94C)), " "),
-    "bengali": ("নমস্কার পৃথিবী বাংলা জল ক্ষমা", ((0x995, 0x9A8), (0x9AA, 0x9B0), (0x9BE, 0x9C4)), " "),
-    "tamil": ("வணக்கம் உலகம் தமிழ் தண்ணீர் ஸ்ரீ", ((0xB95, 0xB95), (0xBAE, 0xBB9), (0xBBE, 0xBC2)), " "),
-    "telugu": ("నమస్కారం ప్రపంచం తెలుగు నీరు", ((0xC15, 0xC28), (0xC2A, 0xC33), (0xC3E, 0xC44)), " "),
+    "devanagari": (
+        "नमस्ते दुनिया हिन्दी पानी क्षत्रिय ज्ञान र्‍य",
+        ((0x915, 0x939), (0x93E, 0x94C)),
+        " ",
+    ),
+    "bengali": (
+        "নমস্কার পৃথিবী বাংলা জল ক্ষমা",
+        ((0x995, 0x9A8), (0x9AA, 0x9B0), (0x9BE, 0x9C4)),
+        " ",
+    ),
+    "tamil": (
+        "வணக்கம் உலகம் தமிழ் தண்ணீர் ஸ்ரீ",
+        ((0xB95, 0xB95), (0xBAE, 0xBB9), (0xBBE, 0xBC2)),
+        " ",
+    ),
+    "telugu": (
+        "నమస్కారం ప్రపంచం తెలుగు నీరు",
+        ((0xC15, 0xC28), (0xC2A, 0xC33), (0xC3E, 0xC44)),
+        " ",
+    ),
     "sinhala": ("ආයුබෝවන් ලෝකය සිංහල ජලය ශ්‍රී", ((0xD9A, 0xDB1), (0xDCF, 0xDD4)), " "),
-    "thai": ("สวัสดี ชาวโลก ภาษาไทย น้ำ กรุงเทพ", ((0xE01, 0xE2E), (0xE30, 0xE39), (0xE48, 0xE4B)), ""),
-    "tibetan": ("བཀྲ་ཤིས་ བདེ་ལེགས། བོད་སྐད་ ཆུ་", ((0xF40, 0xF47), (0xF49, 0xF66), (0xF72, 0xF74)), "་"),
+    "thai": (
+        "สวัสดี ชาวโลก ภาษาไทย น้ำ กรุงเทพ",
+        ((0xE01, 0xE2E), (0xE30, 0xE39), (0xE48, 0xE4B)),
+        "",
+    ),
+    "tibetan": (
+        "བཀྲ་ཤིས་ བདེ་ལེགས། བོད་སྐད་ ཆུ་",
+        ((0xF40, 0xF47), (0xF49, 0xF66), (0xF72, 0xF74)),
+        "་",
+    ),
     "myanmar": ("မင်္ဂလာပါ ကမ္ဘာ မြန်မာ ရေ", ((0x1000, 0x1020), (0x102B, 0x1032)), ""),
     "khmer": ("សួស្តី ពិភពលោក ភាសាខ្មែរ ទឹក", ((0x1780, 0x17A2), (0x17B6, 0x17C5)), "\u200b"),
     "ethiopic": ("ሰላም ዓለም አማርኛ ውሃ", ((0x1200, 0x1206), (0x1208, 0x1246), (0x1260, 0x1286)), " "),
     "hangul": ("안녕하세요 세계 한국어 물 값이 닭고기", ((0xAC00, 0xD7A3),), " "),
-    "kana": ("こんにちは せかい ありがとう カタカナ ラーメン ｶﾀｶﾅ がぎぐ", ((0x3041, 0x3096), (0x30A1, 0x30FA)), ""),
-    "han": ("你好 世界 漢字 日本語 水 繁體 简体 𠮷野家 龍", ((0x4E00, 0x9FA5), (0x20000, 0x2A6D6)), ""),
+    "kana": (
+        "こんにちは せかい ありがとう カタカナ ラーメン ｶﾀｶﾅ がぎぐ",
+        ((0x3041, 0x3096), (0x30A1, 0x30FA)),
+        "",
+    ),
+    "han": (
+        "你好 世界 漢字 日本語 水 繁體 简体 𠮷野家 龍",
+        ((0x4E00, 0x9FA5), (0x20000, 0x2A6D6)),
+        "",
+    ),
 }
-END = {"han": "。", "kana": "。", "devanagari": "।", "bengali": "।", "arabic": "؟", "tibetan": "།", "khmer": "។"}
+END = {
+    "han": "。",
+    "kana": "。",
+    "devanagari": "।",
+    "bengali": "।",
+    "arabic": "؟",
+    "tibetan": "།",
+    "khmer": "។",
+}
 PEOPLE, TONES = "👨👩🧑👧👦👮🧕💁🤷", ("", "🏻", "🏼", "🏽", "🏾", "🏿")
 PLAIN = "😀😂🥲🤖🔥✨🚀🍕🐍🦀💾🧪🎉❤⚠☎♻©™"
 
@@ -81,9 +126,16 @@ def _prose(chance: random.Random, script: str) -> str:
         if chance.random() < 0.5:
             word = chance.choice(words)
         else:
-            word = "".join(chr(chance.randint(*chance.choice(ranges))) for _ in range(chance.randint(2, 9)))
+            word = "".join(
+                chr(chance.randint(*chance.choice(ranges))) for _ in range(chance.randint(2, 9))
+            )
         out.append(
-            word + (chance.choice((",", "!", " –", "…", "\u00a0»", "\u202f!", '"')) if chance.random() < 0.1 else "")
+            word
+            + (
+                chance.choice((",", "!", " –", "…", "\u00a0»", "\u202f!", '"'))
+                if chance.random() < 0.1
+                else ""
+            )
         )
     return between.join(out) + END.get(script, ".")
 
@@ -91,7 +143,20 @@ def _prose(chance: random.Random, script: str) -> str:
 @cache
 def _modules() -> list[list[str]]:
     folder = Path(os.__file__).parent
-    names = ("abc", "ast", "bisect", "codecs", "csv", "dis", "enum", "heapq", "inspect", "locale", "random", "tarfile")
+    names = (
+        "abc",
+        "ast",
+        "bisect",
+        "codecs",
+        "csv",
+        "dis",
+        "enum",
+        "heapq",
+        "inspect",
+        "locale",
+        "random",
+        "tarfile",
+    )
     return [(folder / f"{name}.py").read_text(encoding="utf-8").splitlines() for name in names]
 
 
@@ -115,7 +180,9 @@ def _emoji(chance: random.Random) -> str:
         if kind == 4:  # a flag of a part of a country: tags
             return (
                 "🏴"
-                + "".join(chr(0xE0000 + ord(letter)) for letter in chance.choice(("gbeng", "gbsct")))
+                + "".join(
+                    chr(0xE0000 + ord(letter)) for letter in chance.choice(("gbeng", "gbsct"))
+                )
                 + "\U000e007f"
             )
         return chance.choice(PLAIN) + chance.choice(("", "\ufe0f"))
@@ -151,10 +218,16 @@ def _looks_corrupt(chance: random.Random) -> str:
     number = chance.randrange(8)
     many = chance.randint(12, 60)
     if number == 0:
-        return f"A decoder puts \ufffd (U+FFFD) for a wrong byte: caf\ufffd is what {'é'.encode('latin-1')!r} becomes."
+        return (
+            "A decoder puts \ufffd (U+FFFD) for a wrong byte: caf\ufffd is what"
+            f" {'é'.encode('latin-1')!r} becomes."
+        )
     if number == 1:
         wrong = chance.choice(("é", "ü", "ñ", "€", "日本", "“”"))
-        return f"If you see {wrong.encode().decode('cp1252', 'replace')} for {wrong}, UTF-8 was read as Windows-1252."
+        return (
+            f"If you see {wrong.encode().decode('cp1252', 'replace')} for {wrong}, UTF-8 was read"
+            " as Windows-1252."
+        )
     if number == 2:
         return f"| {'column | ' * many}\n| {'--- | ' * many}\n"
     if number == 3:

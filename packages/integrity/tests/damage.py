@@ -17,9 +17,15 @@ FIRST = 8  # ids before it are special
 WRITTEN = (Path(__file__).parent / "tokenizer.json").read_text(encoding="utf-8")
 VOCABULARY = json.loads(WRITTEN)["model"]["vocab"]
 SIZE = len(VOCABULARY)
-_PLAIN = [*range(ord("!"), ord("~") + 1), *range(ord("¡"), ord("¬") + 1), *range(ord("®"), ord("ÿ") + 1)]
+_PLAIN = [
+    *range(ord("!"), ord("~") + 1),
+    *range(ord("¡"), ord("¬") + 1),
+    *range(ord("®"), ord("ÿ") + 1),
+]
 _HIDDEN = [byte for byte in range(256) if byte not in _PLAIN]
-BYTE_LEVEL = {chr(byte): byte for byte in _PLAIN} | {chr(256 + at): byte for at, byte in enumerate(_HIDDEN)}
+BYTE_LEVEL = {chr(byte): byte for byte in _PLAIN} | {
+    chr(256 + at): byte for at, byte in enumerate(_HIDDEN)
+}
 """The byte of each of GPT-2's printable characters."""
 
 
@@ -75,7 +81,9 @@ def clean(text: str) -> Output:
 
 def _mojibake(output: Output, chance: random.Random) -> Output:
     raw = output.text.encode()
-    return replace(output, text="".join(bytes([one]).decode("cp1252", "ignore") or chr(one) for one in raw))
+    return replace(
+        output, text="".join(bytes([one]).decode("cp1252", "ignore") or chr(one) for one in raw)
+    )
 
 
 def _characters(character: str) -> Callable[[Output, random.Random], Output]:
@@ -91,7 +99,9 @@ def _characters(character: str) -> Callable[[Output, random.Random], Output]:
 def _repeated_text(output: Output, chance: random.Random) -> Output:
     at, text = chance.randrange(len(output.text)), output.text
     piece = text[at : at + chance.randint(2, 20)]
-    return replace(output, text=text[:at] + piece * chance.randint(10, 30) + text[at + len(piece) :])
+    return replace(
+        output, text=text[:at] + piece * chance.randint(10, 30) + text[at + len(piece) :]
+    )
 
 
 def _of_ids(ids: list[int], output: Output) -> Output:
@@ -107,7 +117,9 @@ def _repeated_ids(output: Output, chance: random.Random) -> Output:
 def _other_order(output: Output, chance: random.Random) -> Output:
     order = list(range(FIRST, SIZE))
     random.Random("another vocabulary of the same size").shuffle(order)
-    return replace(output, text=decode([order[one - FIRST] if one >= FIRST else one for one in output.ids]))
+    return replace(
+        output, text=decode([order[one - FIRST] if one >= FIRST else one for one in output.ids])
+    )
 
 
 def _larger_vocabulary(output: Output, chance: random.Random) -> Output:
@@ -117,7 +129,13 @@ def _larger_vocabulary(output: Output, chance: random.Random) -> Output:
 
 def _shifted(output: Output, chance: random.Random) -> Output:
     by = chance.choice((-2, -1, 1, 2))
-    return _of_ids([FIRST + (one - FIRST + by) % (SIZE - FIRST) if one >= FIRST else one for one in output.ids], output)
+    return _of_ids(
+        [
+            FIRST + (one - FIRST + by) % (SIZE - FIRST) if one >= FIRST else one
+            for one in output.ids
+        ],
+        output,
+    )
 
 
 def _flipped(output: Output, chance: random.Random) -> Output:

@@ -6,7 +6,15 @@ import random
 from collections.abc import Callable
 from functools import cache
 
-from tokenizers import AddedToken, Tokenizer, decoders, models, normalizers, pre_tokenizers, trainers
+from tokenizers import (
+    AddedToken,
+    Tokenizer,
+    decoders,
+    models,
+    normalizers,
+    pre_tokenizers,
+    trainers,
+)
 
 import corpus
 from damage import BYTE_LEVEL
@@ -40,7 +48,9 @@ def texts(script: str, many: int) -> list[str]:
     else:
         words = MORE[script].split()
         chance = random.Random(script)
-        found = [" ".join(chance.choices(words, k=chance.randint(3, 12))) + "." for _ in range(many)]
+        found = [
+            " ".join(chance.choices(words, k=chance.randint(3, 12))) + "." for _ in range(many)
+        ]
     mixed = f"the {words[0]}\n\ta {words[-1]}🙂‍↔️ {words[0]}{words[-1]} \ufffd in {words[0]}"
     return ["".join(words[:2]) * 3, mixed, *found]
 
@@ -53,7 +63,9 @@ HARD = {
     "marks": "e\u0301\u0323\u0308 q\u0307\u0323 Z̷̢̛͎a̶l̵g̴o̷ ṩ̇ ก็้ं ᄒ\u1161\u11ab글 ᄀᆞᆷ",
     "joined emoji": "👨‍👩‍👧‍👦👩🏽‍🚀🏳️‍🌈🧑🏿‍❤️‍💋‍🧑🏻 a👁️‍🗨️ 🇯🇵🇺🇳🏴󠁧󠁢󠁳󠁣󠁴󠁿🇦",
     "right to left": "\u202eשָׁלוֹם\u202c مَرْحَبًا\u200f بِكُمْ \u2067x\u2069 ٱلسَّلَامُ 𞤸𞤫𞤤",
-    "high planes": "𐌰𐌹 𝔘𝔫𝔦 𞤀𞤣 𠀀𪛖 \U000e0041\U000e007f\U000e0100 \U000f0000\U0010fffd 𝄞𝅘𝅥𝅮 \ufdd0\U0001fffe語",
+    "high planes": (
+        "𐌰𐌹 𝔘𝔫𝔦 𞤀𞤣 𠀀𪛖 \U000e0041\U000e007f\U000e0100 \U000f0000\U0010fffd 𝄞𝅘𝅥𝅮 \ufdd0\U0001fffe語"
+    ),
     "replacements": "a\ufffd語\ufffd\ufffd龍 \ufffd\n\ufffd 語\ufffd龍\ufffd語龍",
     "control": "a\0語\x01\x7f\u0080\u009f龍\u0085語  語  龍\u3000\u00a0\u2028\ufeff 語 ",
     "normalized": "ﬁ①㍿ｶﾞ Ⅷ ſ ﷺ 葛\U000e0100飾 ☃\ufe0e☃\ufe0f ᠮᠣ\u180b",
@@ -67,13 +79,26 @@ def _spaces(*, first: bool) -> normalizers.Normalizer:
 
 
 def _pieces() -> dict[str, int]:
-    pieces = ["<unk>", "<s>", "</s>", *BYTES, "▁", "\n", *LETTERS, "日", "本", *(a + b for a, b in PAIRS)]
+    pieces = [
+        "<unk>",
+        "<s>",
+        "</s>",
+        *BYTES,
+        "▁",
+        "\n",
+        *LETTERS,
+        "日",
+        "本",
+        *(a + b for a, b in PAIRS),
+    ]
     return {piece: number for number, piece in enumerate(pieces)}
 
 
 def _fallback(decoder: list[decoders.Decoder], *, first: bool) -> Tokenizer:
     # A token.
-    made = Tokenizer(models.BPE(_pieces(), PAIRS, unk_token="<unk>", fuse_unk=True, byte_fallback=True))  # noqa: S106
+    made = Tokenizer(
+        models.BPE(_pieces(), PAIRS, unk_token="<unk>", fuse_unk=True, byte_fallback=True)  # noqa: S106
+    )
     made.normalizer = _spaces(first=first)
     made.decoder = decoders.Sequence(decoder)
     made.add_special_tokens(["<unk>", "<s>", "</s>"])
@@ -82,11 +107,15 @@ def _fallback(decoder: list[decoders.Decoder], *, first: bool) -> Tokenizer:
 
 def _llama() -> Tokenizer:
     strip = decoders.Strip(" ", 1, 0)
-    return _fallback([decoders.Replace("▁", " "), decoders.ByteFallback(), decoders.Fuse(), strip], first=True)
+    return _fallback(
+        [decoders.Replace("▁", " "), decoders.ByteFallback(), decoders.Fuse(), strip], first=True
+    )
 
 
 def _gemma() -> Tokenizer:
-    return _fallback([decoders.Replace("▁", " "), decoders.ByteFallback(), decoders.Fuse()], first=False)
+    return _fallback(
+        [decoders.Replace("▁", " "), decoders.ByteFallback(), decoders.Fuse()], first=False
+    )
 
 
 def _unigram(*, fallback: bool) -> Tokenizer:
@@ -103,7 +132,9 @@ def _metaspace(scheme: str) -> Tokenizer:
     # A token.
     made = Tokenizer(models.BPE(_pieces(), PAIRS, unk_token="<unk>", byte_fallback=True))  # noqa: S106
     made.pre_tokenizer = pre_tokenizers.Metaspace(prepend_scheme=scheme, split=False)
-    made.decoder = decoders.Sequence([decoders.ByteFallback(), decoders.Metaspace(prepend_scheme=scheme)])
+    made.decoder = decoders.Sequence(
+        [decoders.ByteFallback(), decoders.Metaspace(prepend_scheme=scheme)]
+    )
     return made
 
 
@@ -112,7 +143,9 @@ def _byte_level(*, prefix: bool) -> Tokenizer:
     made.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=prefix)
     made.decoder = decoders.ByteLevel()
     alphabet = pre_tokenizers.ByteLevel.alphabet()
-    made.train_from_iterator([LEARNED], trainers.BpeTrainer(vocab_size=300, initial_alphabet=alphabet))
+    made.train_from_iterator(
+        [LEARNED], trainers.BpeTrainer(vocab_size=300, initial_alphabet=alphabet)
+    )
     return made
 
 
@@ -135,15 +168,26 @@ def _with_replacement() -> Tokenizer:
     pieces |= {REPLACEMENT: len(pieces), f"▁{REPLACEMENT}": len(pieces) + 1}
     merges = [*PAIRS, ("▁", REPLACEMENT)]
     # A token.
-    made = Tokenizer(models.BPE(pieces, merges, unk_token="<unk>", fuse_unk=True, byte_fallback=True))  # noqa: S106
+    made = Tokenizer(
+        models.BPE(pieces, merges, unk_token="<unk>", fuse_unk=True, byte_fallback=True)  # noqa: S106
+    )
     made.normalizer, made.decoder = _llama().normalizer, _llama().decoder
     return made
 
 
 def _wordpiece() -> Tokenizer:
-    pieces = ["[UNK]", *LETTERS, *(f"##{one}" for one in LETTERS), "the", "##ing", *_plain_letters()]
+    pieces = [
+        "[UNK]",
+        *LETTERS,
+        *(f"##{one}" for one in LETTERS),
+        "the",
+        "##ing",
+        *_plain_letters(),
+    ]
     # A token.
-    made = Tokenizer(models.WordPiece({one: at for at, one in enumerate(pieces)}, unk_token="[UNK]"))  # noqa: S106
+    made = Tokenizer(
+        models.WordPiece({one: at for at, one in enumerate(pieces)}, unk_token="[UNK]")  # noqa: S106
+    )
     made.normalizer = normalizers.BertNormalizer()
     made.pre_tokenizer = pre_tokenizers.BertPreTokenizer()
     made.decoder = decoders.WordPiece(cleanup=True)
@@ -151,14 +195,21 @@ def _wordpiece() -> Tokenizer:
 
 
 def _plain_letters() -> list[str]:
-    letters = sorted({one for script in SCRIPTS for one in "".join(texts(script, 2)) if one > "\x7f"})
+    letters = sorted(
+        {one for script in SCRIPTS for one in "".join(texts(script, 2)) if one > "\x7f"}
+    )
     return [form for one in letters for form in (one, f"##{one}")]
 
 
 def _word_level() -> Tokenizer:
     words = sorted({word for script in SCRIPTS for one in texts(script, 2) for word in one.split()})
     # A token.
-    made = Tokenizer(models.WordLevel({one: at for at, one in enumerate(["[UNK]", *words[::2]])}, unk_token="[UNK]"))  # noqa: S106
+    made = Tokenizer(
+        models.WordLevel(
+            {one: at for at, one in enumerate(["[UNK]", *words[::2]])},
+            unk_token="[UNK]",  # noqa: S106
+        )
+    )
     made.pre_tokenizer = pre_tokenizers.WhitespaceSplit()
     return made
 

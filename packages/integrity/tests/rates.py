@@ -60,18 +60,28 @@ def false_alarms(*, every: int, kinds: Iterable[str] = corpus.KINDS) -> tuple[Co
     for kind in kinds:
         for number in range(0, corpus.KINDS[kind], every):
             many += 1
-            found.update({hint.name for hint in ONLY_TEXT.analyze_output(corpus.text(kind, number)).hints})
+            found.update(
+                {hint.name for hint in ONLY_TEXT.analyze_output(corpus.text(kind, number)).hints}
+            )
     return found, many
 
 
 def hint_table() -> str:
     """A row for each heuristic."""
     ordinary = [kind for kind in corpus.KINDS if kind != "looks-corrupt"]
-    rows = ["| hint | of 10,000 | of 9,600 ordinary ones | of every tenth |", "| --- | --- | --- | --- |"]
-    all_of, plain, tenth = false_alarms(every=1), false_alarms(every=1, kinds=ordinary), false_alarms(every=TENTH)
+    rows = [
+        "| hint | of 10,000 | of 9,600 ordinary ones | of every tenth |",
+        "| --- | --- | --- | --- |",
+    ]
+    all_of, plain, tenth = (
+        false_alarms(every=1),
+        false_alarms(every=1, kinds=ordinary),
+        false_alarms(every=TENTH),
+    )
     for one in HEURISTICS:
         shares = " | ".join(
-            f"{found[one.name]} ({found[one.name] / many:.2%})" for found, many in (all_of, plain, tenth)
+            f"{found[one.name]} ({found[one.name] / many:.2%})"
+            for found, many in (all_of, plain, tenth)
         )
         rows.append(f"| {one.name} | {shares} |")
     return "\n".join(rows)
@@ -79,10 +89,15 @@ def hint_table() -> str:
 
 def damage_table(*, every: int = TENTH) -> str:
     """A row for each kind of damage."""
-    rows = [f"| damage | texts | {' | '.join(EVIDENCE)} |", "| --- |" + " --- |" * (len(EVIDENCE) + 1)]
+    rows = [
+        f"| damage | texts | {' | '.join(EVIDENCE)} |",
+        "| --- |" + " --- |" * (len(EVIDENCE) + 1),
+    ]
     for kind in DAMAGE:
         found, many = of_damage(kind, texts=corpus.texts(every=every))
-        rows.append(f"| {kind} | {many} | {' | '.join(f'{found[name] / many:.1%}' for name in EVIDENCE)} |")
+        rows.append(
+            f"| {kind} | {many} | {' | '.join(f'{found[name] / many:.1%}' for name in EVIDENCE)} |"
+        )
     return "\n".join(rows)
 
 
@@ -101,7 +116,10 @@ def of_damage(kind: str, *, texts: Iterable[tuple[str, int, str]]) -> tuple[Coun
 def tables(text: str) -> dict[str, list[list[str]]]:
     """The rows of the two tables in a page."""
     return {
-        name: [[cell.strip() for cell in row.strip("|").split("|")] for row in found.strip().splitlines()[2:]]
+        name: [
+            [cell.strip() for cell in row.strip("|").split("|")]
+            for row in found.strip().splitlines()[2:]
+        ]
         for name, found in re.findall(r"<!-- rates: (\w+) -->\n(.*?)<!-- end -->", text, re.DOTALL)
     }
 

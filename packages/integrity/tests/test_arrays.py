@@ -63,12 +63,23 @@ def test_an_array_of_any_layout_comes_as_it_is(met: Any, kind: str, readonly: bo
         (np.array([object(), None]), "of dtype object holds addresses"),
         (np.array([(1, None)], dtype=[("a", "i4"), ("b", "O")]), "holds addresses"),
         ((ctypes.c_void_p * 2)(1, 2), "holds addresses"),
-        (np.array(["2020-01-01"], dtype="M8[D]"), r'give array.view\("i8"\), and view what comes as datetime64\[D\]'),
+        (
+            np.array(["2020-01-01"], dtype="M8[D]"),
+            r'give array.view\("i8"\), and view what comes as datetime64\[D\]',
+        ),
         (np.ma.masked_array([1, 2], mask=[0, 1]), "has a mask, which is not among its bytes"),
         ([1, 2], "a message is a buffer, and builtins.list is not"),
         (None, "a message is a buffer, and builtins.NoneType is not"),
     ],
-    ids=["objects", "an object among fields", "addresses of C", "dates", "masked", "list", "nothing"],
+    ids=[
+        "objects",
+        "an object among fields",
+        "addresses of C",
+        "dates",
+        "masked",
+        "list",
+        "nothing",
+    ],
 )
 def test_what_its_bytes_do_not_tell_is_refused(met: Any, given: Any, words: str) -> None:
     """Addresses would come as numbers, and a mask not at all; the next message goes as ever."""
@@ -98,7 +109,9 @@ class Way:
         came = self.sent.popleft()
         assert len(came) == tensor.nbytes
         if came:
-            tensor.detach().reshape(-1).view(torch.uint8).copy_(torch.frombuffer(bytearray(came), dtype=torch.uint8))
+            tensor.detach().reshape(-1).view(torch.uint8).copy_(
+                torch.frombuffer(bytearray(came), dtype=torch.uint8)
+            )
 
 
 @pytest.fixture
@@ -135,7 +148,9 @@ def tensors(count: int) -> dict[str, Any]:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("count", [5, TOGETHER])
-def test_a_tensor_of_any_layout_comes_as_it_is(two: tuple[TorchTensors, TorchTensors], count: int) -> None:
+def test_a_tensor_of_any_layout_comes_as_it_is(
+    two: tuple[TorchTensors, TorchTensors], count: int
+) -> None:
     """Strides, views that conjugate or negate, gradients and any dtype, of few elements and of many."""
     import torch
 
@@ -150,12 +165,20 @@ def test_a_tensor_of_any_layout_comes_as_it_is(two: tuple[TorchTensors, TorchTen
 @pytest.mark.slow
 @pytest.mark.filterwarnings("ignore:Sparse CSR")
 @pytest.mark.parametrize("count", [5, TOGETHER])
-def test_a_tensor_without_its_elements_in_memory_is_refused(two: tuple[TorchTensors, TorchTensors], count: int) -> None:
+def test_a_tensor_without_its_elements_in_memory_is_refused(
+    two: tuple[TorchTensors, TorchTensors], count: int
+) -> None:
     """Neither sent nor filled, and the next one goes as ever: nothing was said of those."""
     import torch
 
     plain = torch.ones(count, 2)
-    for odd in (plain.to_sparse(), plain.to_sparse_csr(), plain.to("meta"), plain.to_mkldnn(), plain.tolist()):
+    for odd in (
+        plain.to_sparse(),
+        plain.to_sparse_csr(),
+        plain.to("meta"),
+        plain.to_mkldnn(),
+        plain.tolist(),
+    ):
         with pytest.raises(Misused, match="cannot be sent: "):
             two[0].send(odd, to=1)
         with pytest.raises(Misused, match="filled"):
@@ -169,13 +192,21 @@ def test_a_tensor_without_its_elements_in_memory_is_refused(two: tuple[TorchTens
 
 @pytest.mark.slow
 @pytest.mark.parametrize("count", [6, TOGETHER])
-def test_who_takes_a_tensor_for_another_kind_is_told(two: tuple[TorchTensors, TorchTensors], count: int) -> None:
+def test_who_takes_a_tensor_for_another_kind_is_told(
+    two: tuple[TorchTensors, TorchTensors], count: int
+) -> None:
     """As many bytes of another dtype or shape would pass as good numbers."""
     import torch
 
     for into, words in (
-        (torch.zeros(count, dtype=torch.float16), "sent as torch.bfloat16 and taken as torch.float16"),
-        (torch.zeros(count // 2, 2, dtype=torch.bfloat16), r"sent in another shape than \(\d+, 2\)"),
+        (
+            torch.zeros(count, dtype=torch.float16),
+            "sent as torch.bfloat16 and taken as torch.float16",
+        ),
+        (
+            torch.zeros(count // 2, 2, dtype=torch.bfloat16),
+            r"sent in another shape than \(\d+, 2\)",
+        ),
     ):
         two[0].send(torch.ones(count, dtype=torch.bfloat16), to=1)
         with pytest.raises(Misused, match=words):

@@ -16,7 +16,9 @@ from rankproof_integrity import (
 
 
 def tokens(stream: str = "3", maker: int = 1, epoch: int = 0) -> BareTokens:
-    return BareTokens(tokens=TokenValidator(vocabulary=1000), maker=maker, stream=stream, epoch=epoch)
+    return BareTokens(
+        tokens=TokenValidator(vocabulary=1000), maker=maker, stream=stream, epoch=epoch
+    )
 
 
 def test_both_ends_hold_the_same_ids_and_a_chunk_is_what_was_sent() -> None:
@@ -25,9 +27,16 @@ def test_both_ends_hold_the_same_ids_and_a_chunk_is_what_was_sent() -> None:
     for at, token in enumerate([7, 999, 0, 40]):
         made = here.made(token)
         chunk = chunk_of(made)
-        assert (chunk.token_id, chunk.sequence_position, chunk.source_device_rank, chunk.stream) == (token, at, 1, "3")
+        assert (
+            chunk.token_id,
+            chunk.sequence_position,
+            chunk.source_device_rank,
+            chunk.stream,
+        ) == (token, at, 1, "3")
         assert made == chunk_bytes(
-            EnhancedTokenChunk.sealed(token_id=token, sequence_position=at, source_device_rank=1, stream="3")
+            EnhancedTokenChunk.sealed(
+                token_id=token, sequence_position=at, source_device_rank=1, stream="3"
+            )
         )
         assert there.taken(memoryview(made)) == token
     assert there.sequence.ids == [7, 999, 0, 40]
@@ -69,7 +78,9 @@ def test_one_that_is_lost_doubled_or_of_no_vocabulary_is_said() -> None:
     """A gap, a copy and an id out of range, at either end."""
     here, there = tokens(), tokens()
     first, second = here.made(1), here.made(2)
-    with pytest.raises(OutOfStep, match="position 0 from rank 1 cannot stand: position 1 came: position 0 did not"):
+    with pytest.raises(
+        OutOfStep, match="position 0 from rank 1 cannot stand: position 1 came: position 0 did not"
+    ):
         there.taken(second)
     assert there.taken(first) == 1
     with pytest.raises(OutOfStep, match="position 0 came again"):

@@ -41,7 +41,9 @@ class Group(RuleBasedStateMachine):
         self.told: dict[tuple[str, int], dict[int, bool]] = {}
 
     def begun(self, rank: int) -> DistributedBarrier:
-        return DistributedBarrier(membership=Membership(store=self.store, rank=rank, world_size=SIZE))
+        return DistributedBarrier(
+            membership=Membership(store=self.store, rank=rank, world_size=SIZE)
+        )
 
     def of(self, rank: int) -> DistributedBarrier:
         if rank not in self.barriers:
@@ -65,7 +67,9 @@ class Group(RuleBasedStateMachine):
         told[rank] = opened
         assert len(set(told.values())) == 1, "open for some, broken for others"
         if opened:
-            assert {(view.name, number, other) for other in range(SIZE)} <= self.arrived, "through early"
+            assert {(view.name, number, other) for other in range(SIZE)} <= self.arrived, (
+                "through early"
+            )
             assert barrier.sequence == number + 1
 
     @staticmethod
@@ -112,7 +116,9 @@ class Group(RuleBasedStateMachine):
 def test_no_order_of_events_lets_a_rank_through_early_or_twice(pytestconfig: Any) -> None:
     """A rank that is through was joined by all, is through once, and each number is open for all or broken for all."""
     examples = 5000 if pytestconfig.getoption("--soak") else 40
-    run_state_machine_as_test(Group, settings=settings(max_examples=examples, stateful_step_count=40, deadline=None))
+    run_state_machine_as_test(
+        Group, settings=settings(max_examples=examples, stateful_step_count=40, deadline=None)
+    )
 
 
 def test_a_rank_that_begins_while_another_looks_opens_nothing() -> None:
@@ -147,7 +153,9 @@ def test_every_store_keeps_what_a_barrier_needs(tmp_path: Path) -> None:
         assert store.get("a/b") == b"1"
         assert [store.add("n", 1), store.add("n", 2)] == [1, 3]
         assert store.get("n") == b"3"
-        assert [store.claim("c", b"mine"), store.claim("c", b"yours"), store.get("c")] == [b"mine"] * 3
+        assert [store.claim("c", b"mine"), store.claim("c", b"yours"), store.get("c")] == [
+            b"mine"
+        ] * 3
         store.delete("c")
         store.delete("never there")
         assert store.get("c") is None
@@ -165,7 +173,10 @@ print([barrier.wait(timeout=30).sequence for _ in range(20)])
 def test_processes_meet_in_a_folder(tmp_path: Path) -> None:
     """Three processes pass twenty barriers over files, and leave no more than the last of them behind."""
     command = [sys.executable, "-c", RANK, str(tmp_path)]
-    ranks = [subprocess.Popen([*command, str(rank)], stdout=subprocess.PIPE, text=True) for rank in range(3)]
+    ranks = [
+        subprocess.Popen([*command, str(rank)], stdout=subprocess.PIPE, text=True)
+        for rank in range(3)
+    ]
     assert [rank.communicate()[0] for rank in ranks] == [f"{list(range(20))}\n"] * 3
     assert len([path for path in tmp_path.iterdir() if "barrier" in path.name]) == 4
 
@@ -173,8 +184,13 @@ def test_processes_meet_in_a_folder(tmp_path: Path) -> None:
 def test_who_is_missing_is_named_and_hears_of_it() -> None:
     """A rank that waits in vain names the missing one, which, coming late, is told that it is broken and by whom."""
     store = MemoryStore()
-    barriers = [DistributedBarrier(membership=Membership(store=store, rank=rank, world_size=2)) for rank in range(2)]
-    with pytest.raises(BarrierBroken, match=r"number 0 of 'world' is broken for all: rank 1 did not arrive") as caught:
+    barriers = [
+        DistributedBarrier(membership=Membership(store=store, rank=rank, world_size=2))
+        for rank in range(2)
+    ]
+    with pytest.raises(
+        BarrierBroken, match=r"number 0 of 'world' is broken for all: rank 1 did not arrive"
+    ) as caught:
         barriers[0].wait(timeout=0.01, retry_count=1)
     assert caught.value.missing == (1,)
     with pytest.raises(BarrierBroken, match=r"said by rank 0"):
@@ -189,7 +205,8 @@ def test_a_rank_that_begins_again_is_not_counted_for_its_former_self() -> None:
     """It waits where nobody else is; the others hear that it began again, and meet it after renewing."""
     store = MemoryStore()
     first, second = (
-        DistributedBarrier(membership=Membership(store=store, rank=rank, world_size=2)) for rank in range(2)
+        DistributedBarrier(membership=Membership(store=store, rank=rank, world_size=2))
+        for rank in range(2)
     )
     assert first.arrive()
     assert second.arrive()

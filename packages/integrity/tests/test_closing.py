@@ -48,12 +48,16 @@ def test_what_a_peer_that_closed_had_not_taken_is_named(pair: Callable[..., tupl
     b.close()
     with pytest.raises(MessageLost, match="it closed after sending 0"):
         a.receive(source="b")
-    with pytest.raises(MessageLost, match=r"message 3 to b is lost: b has closed .*messages 1 to 2 had come") as caught:
+    with pytest.raises(
+        MessageLost, match=r"message 3 to b is lost: b has closed .*messages 1 to 2 had come"
+    ) as caught:
         a.send(b"too late", to="b")
     assert caught.value.sequence == 1
 
 
-def test_who_closes_while_a_connection_is_broken_tells_its_peer_first(pair: Callable[..., tuple]) -> None:
+def test_who_closes_while_a_connection_is_broken_tells_its_peer_first(
+    pair: Callable[..., tuple],
+) -> None:
     """What was taken is acknowledged over the next connection: its sender does not call it lost."""
     a, b, way = pair()
     b.send(b"taken", to="a")
@@ -73,7 +77,9 @@ def test_who_closes_while_a_connection_is_broken_tells_its_peer_first(pair: Call
 
 def test_who_says_goodbye_over_datagrams_answers_still(tmp_path: Path) -> None:
     """A peer whose message was taken, and whose acknowledgements were lost, is answered after the goodbye."""
-    ends = {name: socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) for name in ("a", "b", "near", "far")}
+    ends = {
+        name: socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) for name in ("a", "b", "near", "far")
+    }
     for name, end in ends.items():
         end.bind(str(tmp_path / name))
     stop, lost = threading.Event(), []
@@ -156,7 +162,9 @@ def test_both_may_close_at_once(tmp_path: Path, often: Callable[..., range]) -> 
         b.receive(source="a")
         ready = threading.Barrier(2)
 
-        def close(transport: ReliableMessageTransport, to: str, ready: threading.Barrier = ready) -> None:
+        def close(
+            transport: ReliableMessageTransport, to: str, ready: threading.Barrier = ready
+        ) -> None:
             transport.send(b"last", to=to)
             ready.wait()
             transport.close()
@@ -170,7 +178,9 @@ def test_both_may_close_at_once(tmp_path: Path, often: Callable[..., range]) -> 
 
 
 @pytest.mark.slow
-def test_a_flush_is_answered_whatever_the_other_end_does(tmp_path: Path, often: Callable[..., range]) -> None:
+def test_a_flush_is_answered_whatever_the_other_end_does(
+    tmp_path: Path, often: Callable[..., range]
+) -> None:
     """Whether its callers poll, have just been or come no more, a peer answers who waits: long before its own time."""
     limits = Limits(silence=40, deadline=40)  # of itself it would acknowledge after 10 seconds
     with (
@@ -226,7 +236,9 @@ def test_several_may_close_at_once(pair: Callable[..., tuple], often: Callable[.
         b.send(b"last", to="a")
         found: list[BaseException | bool] = []
 
-        def close(b: ReliableMessageTransport = b, found: list[BaseException | bool] = found) -> None:
+        def close(
+            b: ReliableMessageTransport = b, found: list[BaseException | bool] = found
+        ) -> None:
             try:
                 b.close()
                 found.append(b._closed)
@@ -320,5 +332,7 @@ finally:
 def test_a_signals_handler_may_close(turns: int, leaves: str, said: str) -> None:
     """Its thread is in the midst of a receive, which ends after the handler only: neither waits for the other."""
     program = CLOSES_IN_A_HANDLER.replace("TURNS", str(turns)).replace("LEAVES", leaves)
-    found = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=60, check=True)
+    found = subprocess.run(
+        [sys.executable, "-c", program], capture_output=True, text=True, timeout=60, check=True
+    )
     assert (found.stdout, found.stderr) == (f"{said}b'last'\n1\n", "")

@@ -22,10 +22,14 @@ from two_nodes import LIMITS, OTHER, OverAStream, Side, TwoNodes
 
 
 @pytest.mark.parametrize("machine", [TwoNodes, OverAStream])
-def test_whatever_happens_on_the_wire_messages_come_once_and_in_order(machine: Any, pytestconfig: Any) -> None:
+def test_whatever_happens_on_the_wire_messages_come_once_and_in_order(
+    machine: Any, pytestconfig: Any
+) -> None:
     """Loss, copies, another order, damage, cuts, restarts and renewals never give a message twice or out of order."""
     examples = 2000 if pytestconfig.getoption("--soak") else 25
-    run_state_machine_as_test(machine, settings=settings(max_examples=examples, stateful_step_count=60, deadline=None))
+    run_state_machine_as_test(
+        machine, settings=settings(max_examples=examples, stateful_step_count=60, deadline=None)
+    )
 
 
 def met(*, ordered: bool) -> TwoNodes:
@@ -157,7 +161,9 @@ def test_what_was_said_between_former_selves_is_not_taken(again: str) -> None:
 def test_each_bit_of_a_frame_counts_over_a_stream() -> None:
     """Whatever single bit of a frame is flipped on a stream: its payload is not given, and the next frame is whole."""
     payload = bytes(range(24))
-    whole = frame.packed(kind=frame.Kind.DATA, epoch=1, toward=1, length=len(payload), payload_digest=digest(payload))
+    whole = frame.packed(
+        kind=frame.Kind.DATA, epoch=1, toward=1, length=len(payload), payload_digest=digest(payload)
+    )
     whole += payload
     for bit in range(8 * len(whole)):
         changed = bytearray(whole)

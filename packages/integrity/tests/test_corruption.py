@@ -10,7 +10,12 @@ import pytest
 import corpus
 import rates
 from damage import DAMAGE, clean, damaged, decode, encode, spell
-from rankproof_integrity.corruption import CorruptionDetector, CorruptionSeverity, CorruptionType, Verdict
+from rankproof_integrity.corruption import (
+    CorruptionDetector,
+    CorruptionSeverity,
+    CorruptionType,
+    Verdict,
+)
 from rankproof_integrity.encoding import EncodingValidator
 from rankproof_integrity.hints import HEURISTICS
 from rankproof_integrity.problem import Misused
@@ -29,7 +34,10 @@ def test_no_clean_text_is_called_corrupt(pytestconfig: pytest.Config) -> None:
         report = rates.WITH_ALL.analyze_output(
             text, raw=text.encode(), ids=ids, sent_ids=ids, sent_digest=rates.digest_of(ids)
         )
-        assert (report.verdict, report.compared[-1]) == (Verdict.INTACT, "ids, digest of those that were sent"), (
+        assert (report.verdict, report.compared[-1]) == (
+            Verdict.INTACT,
+            "ids, digest of those that were sent",
+        ), (
             kind,
             number,
         )
@@ -63,7 +71,11 @@ def test_what_is_published_of_each_damage_is_what_is_seen() -> None:
         assert many >= 6
         for name, said in zip(rates.EVIDENCE, row[2:], strict=True):
             if said in {"100.0%", "0.0%"}:
-                assert (row[0], name, found[name]) == (row[0], name, many if said == "100.0%" else 0)
+                assert (row[0], name, found[name]) == (
+                    row[0],
+                    name,
+                    many if said == "100.0%" else 0,
+                )
         assert row[-1] == "100.0%"
 
 
@@ -75,7 +87,10 @@ def test_what_is_published_of_each_damage_is_what_is_seen() -> None:
         ("NUL bytes", {CorruptionType.NUL_BYTES}),
         ("repeated n-gram in the text", {CorruptionType.REPEATED_TEXT}),
         ("repeated n-gram in the ids", {CorruptionType.REPEATED_IDS}),
-        ("ids of a larger vocabulary", {CorruptionType.WRONG_VOCABULARY, CorruptionType.IDS_DIFFER}),
+        (
+            "ids of a larger vocabulary",
+            {CorruptionType.WRONG_VOCABULARY, CorruptionType.IDS_DIFFER},
+        ),
         ("a token that was lost", {CorruptionType.MISSING_IDS}),
         ("two tokens in the other order", {CorruptionType.REORDERED_IDS}),
     ],
@@ -136,7 +151,10 @@ def test_chunks_are_held_against_their_checksums_and_their_text() -> None:
     ids = encode(TEXT)
     chunks = [
         EnhancedTokenChunk.sealed(
-            token_id=one, sequence_position=at, source_device_rank=1, text=TEXT if at == len(ids) - 1 else ""
+            token_id=one,
+            sequence_position=at,
+            source_device_rank=1,
+            text=TEXT if at == len(ids) - 1 else "",
         )
         for at, one in enumerate(ids)
     ]
@@ -155,12 +173,17 @@ def test_ids_without_a_spelling_are_corrupt_and_not_a_crash() -> None:
     """What a damaged id does to the tokenizer's own table is an answer, also where nobody told the vocabulary."""
     report = rates.WITH_IDS.analyze_output("text", ids=[20, 2**40])
     assert [one.corruption_type for one in report.corruptions] == [CorruptionType.WRONG_VOCABULARY]
-    assert EncodingValidator(token_bytes=spell).feed_token(2**40, "x").error_type is ValidationError.UNASSIGNED
+    assert (
+        EncodingValidator(token_bytes=spell).feed_token(2**40, "x").error_type
+        is ValidationError.UNASSIGNED
+    )
 
 
 def test_agreement_on_nothing_is_not_agreement() -> None:
     """Of an output without text, bytes and ids the verdict is undecided, whatever was asked for."""
-    report = rates.WITH_ALL.analyze_output("", raw=b"", ids=[], sent_ids=[], sent_digest=rates.digest_of([]))
+    report = rates.WITH_ALL.analyze_output(
+        "", raw=b"", ids=[], sent_ids=[], sent_digest=rates.digest_of([])
+    )
     assert report.verdict is Verdict.UNDECIDED
     assert rates.WITH_ALL.analyze_output("", ids=[], sent_ids=[20]).verdict is Verdict.CORRUPT
 

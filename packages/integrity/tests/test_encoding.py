@@ -81,8 +81,15 @@ def test_one_changed_character_is_found(text: str, data: st.DataObject, by_bytes
     other = data.draw(st.characters().filter(lambda one: one != text[at]))
     ids = clean(text).ids
     wrong = text[:at] + other + text[at + 1 :]
-    validator = EncodingValidator(token_bytes=spell) if by_bytes else EncodingValidator(decode=decode, interval=4)
-    results = [validator.feed_token(one, wrong if one_at == len(ids) - 1 else "") for one_at, one in enumerate(ids)]
+    validator = (
+        EncodingValidator(token_bytes=spell)
+        if by_bytes
+        else EncodingValidator(decode=decode, interval=4)
+    )
+    results = [
+        validator.feed_token(one, wrong if one_at == len(ids) - 1 else "")
+        for one_at, one in enumerate(ids)
+    ]
     results.append(validator.finish())
     first = next(result for result in results if not result.is_valid)
     assert first.position == at
@@ -106,7 +113,10 @@ def test_half_of_a_surrogate_pair_is_not_text() -> None:
     """What no UTF-8 can hold is named with its place, alone and beside ids."""
     assert validate_text("aé\ud800").position == 2
     assert validate_text("aé😀").is_valid
-    assert EncodingValidator(decode=decode).feed_token(5, "\udfff").error_type is ValidationError.NOT_UTF8
+    assert (
+        EncodingValidator(decode=decode).feed_token(5, "\udfff").error_type
+        is ValidationError.NOT_UTF8
+    )
 
 
 def test_two_ways_to_spell_are_one_too_many() -> None:

@@ -33,7 +33,9 @@ class Bent(MemoryStore):
             host, port = value.decode()[1:-1].split(",")
             way = Crossing((host.strip('" '), int(port)))
             way.flip_at += sorted(self._chance.randrange(4_000) for _ in range(6))
-            way.cut_after += sorted((self._chance.randrange(2_000, 9_000) for _ in range(4)), reverse=True)
+            way.cut_after += sorted(
+                (self._chance.randrange(2_000, 9_000) for _ in range(4)), reverse=True
+            )
             self._held.callback(way.close)
             self.ways.append(way)
             value = f'["{way.address[0]}", {way.address[1]}]'.encode()
@@ -46,7 +48,8 @@ def ranks(count: int, seed: int) -> Iterator[tuple[list[DeviceCommunicationManag
     with ExitStack() as held:
         store = Bent(held, random.Random(seed))
         lines = [
-            DeviceCommunicationManager(store=store, rank=rank, world_size=count, limits=QUICK) for rank in range(count)
+            DeviceCommunicationManager(store=store, rank=rank, world_size=count, limits=QUICK)
+            for rank in range(count)
         ]
         yield lines, store
         closing = [threading.Thread(target=one.close, daemon=True) for one in lines]
@@ -82,8 +85,12 @@ def together(works: list[Callable[[], None]]) -> None:
 def test_one_forward_one_backward() -> None:
     """Four stages, twelve microbatches in the schedule of PipeDream: the gradients are those of one device."""
     stages, batches, width = 4, 12, 300
-    weights = [np.random.default_rng(at).standard_normal(width).astype("f4") for at in range(stages)]
-    inputs = [np.random.default_rng(100 + at).standard_normal(width).astype("f4") for at in range(batches)]
+    weights = [
+        np.random.default_rng(at).standard_normal(width).astype("f4") for at in range(stages)
+    ]
+    inputs = [
+        np.random.default_rng(100 + at).standard_normal(width).astype("f4") for at in range(batches)
+    ]
 
     def whole() -> list[Any]:
         found = [np.zeros(width, "f4") for _ in range(stages)]
@@ -104,14 +111,20 @@ def test_one_forward_one_backward() -> None:
         fresh = iter(inputs)
 
         def forward() -> None:
-            given = next(fresh) if at == 0 else np.frombuffer(lines.receive(source=at - 1).data, "f4")
+            given = (
+                next(fresh) if at == 0 else np.frombuffer(lines.receive(source=at - 1).data, "f4")
+            )
             kept.append(given)
             if at < stages - 1:
                 lines.send(given * weights[at], to=at + 1)
 
         def backward() -> None:
             last = at == stages - 1
-            gradient = np.ones(width, "f4") if last else np.frombuffer(lines.receive(source=at + 1).data, "f4")
+            gradient = (
+                np.ones(width, "f4")
+                if last
+                else np.frombuffer(lines.receive(source=at + 1).data, "f4")
+            )
             found[at] += gradient * kept.popleft()
             if at:
                 lines.send(gradient * weights[at], to=at - 1)

@@ -67,9 +67,13 @@ class Deciding(RuleBasedStateMachine):
         else:
             assert rank in decision.participants
         assert self.read.setdefault(place, decision) == decision, "all read the same"
-        assert set(decision.participants) <= self.answered[place], "who did not answer takes no part"
+        assert set(decision.participants) <= self.answered[place], (
+            "who did not answer takes no part"
+        )
         assert sorted((*decision.participants, *decision.missing)) == list(range(SIZE))
-        assert decision.mode is Mode.SINGLE or not decision.missing, "many devices again only with every rank"
+        assert decision.mode is Mode.SINGLE or not decision.missing, (
+            "many devices again only with every rank"
+        )
         assert decision.mode is Mode.DISTRIBUTED or decision.device in decision.participants, (
             "nobody waits for who is gone"
         )
@@ -84,7 +88,10 @@ class Deciding(RuleBasedStateMachine):
     def begin_again(self, rank: int) -> None:
         before = self.ranks[rank]
         self.ranks[rank] = after = FallbackCoordinator(self.store, rank=rank, size=SIZE)
-        assert (after.generation, len(after.decisions)) >= (before.generation, len(before.decisions))
+        assert (after.generation, len(after.decisions)) >= (
+            before.generation,
+            len(before.decisions),
+        )
 
     @invariant()
     def nobody_is_in_another_mode_than_was_decided(self) -> None:
@@ -94,12 +101,20 @@ class Deciding(RuleBasedStateMachine):
 
     @staticmethod
     def ready(one: FallbackCoordinator) -> str:
-        return f"ready/{one.rank}" if one.mode is Mode.DISTRIBUTED else one._return(f"ready/{one.rank}")
+        return (
+            f"ready/{one.rank}"
+            if one.mode is Mode.DISTRIBUTED
+            else one._return(f"ready/{one.rank}")
+        )
 
 
-Deciding.TestCase.settings = settings(max_examples=settings().max_examples // 2, stateful_step_count=20)
+Deciding.TestCase.settings = settings(
+    max_examples=settings().max_examples // 2, stateful_step_count=20
+)
 TestDeciding = Deciding.TestCase
-TestDeciding.__doc__ = "In any interleaving there is one decision for each proposal, and nobody acts on another."
+TestDeciding.__doc__ = (
+    "In any interleaving there is one decision for each proposal, and nobody acts on another."
+)
 
 
 def test_all_ranks_go_over_at_the_same_token() -> None:
@@ -191,12 +206,16 @@ def test_where_the_device_is_killed_another_takes_its_place(tmp_path: Path) -> N
     ranks = [Rank(tmp_path, rank) for rank in range(3)]
     try:
         assert [rank.hear() for rank in ranks] == ["distributed"] * 3
-        FallbackCoordinator(FolderStore(tmp_path), rank=1, size=3).propose("digests differ", position=12)
+        FallbackCoordinator(FolderStore(tmp_path), rank=1, size=3).propose(
+            "digests differ", position=12
+        )
         for rank in ranks:
             rank.tell("agree 60")
         assert [rank.hear() for rank in ranks] == ["single 10 0"] * 3
         ranks[0].end()
-        FallbackCoordinator(FolderStore(tmp_path), rank=2, size=3).request_return("rank 0 does not answer")
+        FallbackCoordinator(FolderStore(tmp_path), rank=2, size=3).request_return(
+            "rank 0 does not answer"
+        )
         for rank in ranks[1:]:
             rank.tell("return 0.5")
         assert [rank.hear() for rank in ranks[1:]] == ["single 11 1 0"] * 2
@@ -210,7 +229,9 @@ def test_where_the_device_is_killed_another_takes_its_place(tmp_path: Path) -> N
 
 def binomial_at_most(successes: int, trials: int, rate: float) -> float:
     """Probability of at most so many successes in independent trials."""
-    ways = (math.comb(trials, k) * rate**k * (1 - rate) ** (trials - k) for k in range(successes + 1))
+    ways = (
+        math.comb(trials, k) * rate**k * (1 - rate) ** (trials - k) for k in range(successes + 1)
+    )
     return math.fsum(ways)
 
 
@@ -230,6 +251,11 @@ def test_failures_count_within_the_window_alone() -> None:
     spread = FallbackThreshold(acceptable=1e-3, window=1000)
     assert not any(spread.failed(token=at * 112) for at in range(100))
     assert spread.failed(token=20_000, failure=FailureClass.CATASTROPHIC)
-    for wrong in ({"acceptable": 0.0}, {"window": 0}, {"error": 1.0}, {"acceptable": 0.9, "window": 2}):
+    for wrong in (
+        {"acceptable": 0.0},
+        {"window": 0},
+        {"error": 1.0},
+        {"acceptable": 0.9, "window": 2},
+    ):
         with pytest.raises(Misused):
             FallbackThreshold(**wrong)

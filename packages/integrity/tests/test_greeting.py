@@ -9,7 +9,14 @@ from collections.abc import Callable, Iterator
 import pytest
 
 from crossing import QUICK
-from rankproof_integrity import Limits, MessageLate, MessageLost, Misused, ReliableMessageTransport, TransferFailed
+from rankproof_integrity import (
+    Limits,
+    MessageLate,
+    MessageLost,
+    Misused,
+    ReliableMessageTransport,
+    TransferFailed,
+)
 from rankproof_integrity.greeting import greeting_of
 
 Make = Callable[..., ReliableMessageTransport]
@@ -19,7 +26,9 @@ Make = Callable[..., ReliableMessageTransport]
 def make() -> Iterator[Make]:
     made: list[ReliableMessageTransport] = []
 
-    def one(node: str, *, epoch: int | None = None, limits: Limits = QUICK) -> ReliableMessageTransport:
+    def one(
+        node: str, *, epoch: int | None = None, limits: Limits = QUICK
+    ) -> ReliableMessageTransport:
         made.append(ReliableMessageTransport(node=node, epoch=epoch, limits=limits))
         return made[-1]
 
@@ -97,7 +106,8 @@ def test_who_connects_under_an_old_epoch_is_told_both(make: Make) -> None:
     before = make("b", epoch=5)
     before.connect("a", address)
     with pytest.raises(
-        MessageLost, match="b began under epoch 5, and a has met its epoch 9: each start takes a greater"
+        MessageLost,
+        match="b began under epoch 5, and a has met its epoch 9: each start takes a greater",
     ):
         before.receive(source="a")
     now.send(b"2", to="a")
@@ -127,7 +137,9 @@ SMALL = Limits(message=1000, silence=0.5, shortest=0.02)
 
 
 @pytest.mark.parametrize("whose", ["a", "b"])
-def test_a_message_that_one_of_both_does_not_take_is_refused_at_once(make: Make, whose: str) -> None:
+def test_a_message_that_one_of_both_does_not_take_is_refused_at_once(
+    make: Make, whose: str
+) -> None:
     """Whichever has the lower limit, with the size, the limit and what to set; the next message goes."""
     a, b = (make(name, limits=SMALL if name == whose else QUICK) for name in "ab")
     a.expect("b")
@@ -136,7 +148,10 @@ def test_a_message_that_one_of_both_does_not_take_is_refused_at_once(make: Make,
     a.receive(source="b")
     b.flush(to="a")
     limit = r"what a takes \(b: 268435456\)" if whose == "a" else "what b may send"
-    words = rf"message 1 of 1001 bytes for a is longer than 1000, which is {limit}: send it in parts, or give both "
+    words = (
+        rf"message 1 of 1001 bytes for a is longer than 1000, which is {limit}: send it in parts,"
+        r" or give both "
+    )
     for given in (bytes(1001), bytearray(1001)):
         with pytest.raises(Misused, match=words + r"Limits\(message=1001\) or more"):
             b.send(given, to="a")
@@ -145,7 +160,9 @@ def test_a_message_that_one_of_both_does_not_take_is_refused_at_once(make: Make,
     assert b.health("a").counted["connections"] == 1
 
 
-def test_a_message_that_is_found_too_long_when_the_peer_is_met_is_one_error_at_both_ends(make: Make) -> None:
+def test_a_message_that_is_found_too_long_when_the_peer_is_met_is_one_error_at_both_ends(
+    make: Make,
+) -> None:
     """It was offered before anybody could know, is not sent once, and the error names it; then both begin anew."""
     a, b = make("a", limits=SMALL), make("b")
     address = a.listen(("127.0.0.1", 0))
@@ -167,7 +184,8 @@ def test_a_message_that_is_found_too_long_when_the_peer_is_met_is_one_error_at_b
 
 
 @pytest.mark.parametrize(
-    "payload", [b"", b"\n\n\n\n", b"b\na\n" + b"9" * 60_000, b"b\na\n-1", b"b\na\n\xb2", b"\xff\n\xff\n\xff"]
+    "payload",
+    [b"", b"\n\n\n\n", b"b\na\n" + b"9" * 60_000, b"b\na\n-1", b"b\na\n\xb2", b"\xff\n\xff\n\xff"],
 )
 def test_whatever_a_greeting_says_is_read(payload: bytes) -> None:
     """Somebody else may have made it: it has two names at most, and a number where it has one."""

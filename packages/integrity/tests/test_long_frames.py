@@ -49,7 +49,9 @@ def met() -> tuple[Line, socket.socket]:
     """A line of a's, and the bare socket of b, whom it has met."""
     here, peer = socket.socketpair()
     monitor = NetworkHealthMonitor()
-    conversation = Conversation(node="a", peer="b", epoch=7, limits=SOON, monitor=monitor, ordered=True)
+    conversation = Conversation(
+        node="a", peer="b", epoch=7, limits=SOON, monitor=monitor, ordered=True
+    )
     line = Line(conversation, attendant=Nobody(), wire=StreamWire(here, longest=2**30))
     peer.sendall(packed(Kind.HELLO, b"b\na", sequence=2**20))
     line.attend(ready=True)
@@ -61,7 +63,9 @@ def met() -> tuple[Line, socket.socket]:
 def test_who_reads_a_long_frame_says_so_before_it_is_whole() -> None:
     """A sender that never pauses keeps a reader busy, and hears of it: else it would take the connection for dead."""
     line, peer = met()
-    thread = threading.Thread(target=peer.sendall, args=(packed(Kind.DATA, bytes(LENGTH)),), daemon=True)
+    thread = threading.Thread(
+        target=peer.sendall, args=(packed(Kind.DATA, bytes(LENGTH)),), daemon=True
+    )
     thread.start()
     found = line.until(lambda now: line.conversation.take(now=now), deadline=time.monotonic() + 60)
     thread.join(60)
@@ -102,7 +106,9 @@ def test_who_waits_for_weeks_waits(seconds: float) -> None:
     line, peer = met()
     peer.sendall(packed(Kind.DATA, b"soon"))
     assert line.conversation.take(now=time.monotonic()) is None
-    found = line.until(lambda now: line.conversation.take(now=now), deadline=time.monotonic() + seconds)
+    found = line.until(
+        lambda now: line.conversation.take(now=now), deadline=time.monotonic() + seconds
+    )
     assert found is not None
     line.close()
     peer.close()

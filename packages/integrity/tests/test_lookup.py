@@ -85,7 +85,9 @@ def test_a_store_that_is_gone_is_named_in_the_error() -> None:
 
     b.connect("a", gone)
     b.send(b"x", to="a")
-    with pytest.raises(MessageLost, match="where the peer listens is not known: RuntimeError: no store"):
+    with pytest.raises(
+        MessageLost, match="where the peer listens is not known: RuntimeError: no store"
+    ):
         b.flush(to="a", timeout=10)
     with contextlib.suppress(MessageLost):
         b.close()
@@ -134,7 +136,12 @@ def test_a_rank_that_renewed_a_line_is_known_again_after_its_restart() -> None:
 def test_an_address_that_others_cannot_use_is_refused() -> None:
     """All addresses of a host, told to another host, would be its own."""
     with pytest.raises(Misused, match=r"nobody can connect to '0\.0\.0\.0'"):
-        DeviceCommunicationManager(store=MemoryStore(), rank=0, world_size=1, address=("0.0.0.0", 0))  # noqa: S104
+        DeviceCommunicationManager(
+            store=MemoryStore(),
+            rank=0,
+            world_size=1,
+            address=("0.0.0.0", 0),  # noqa: S104
+        )
 
 
 def test_a_rank_that_cannot_begin_keeps_nothing_open() -> None:
@@ -154,7 +161,9 @@ def test_a_rank_that_cannot_begin_keeps_nothing_open() -> None:
         with pytest.raises(OSError, match="the store is not there"):
             DeviceCommunicationManager(store=Gone(), rank=1, world_size=3)
         with pytest.raises(OSError, match="assign"):
-            DeviceCommunicationManager(store=MemoryStore(), rank=0, world_size=3, address=("203.0.113.7", 1))
+            DeviceCommunicationManager(
+                store=MemoryStore(), rank=0, world_size=3, address=("203.0.113.7", 1)
+            )
         with pytest.raises(Misused, match="greater than 0 and less"):
             ReliableMessageTransport(node="a", epoch=0)
     assert open_now() == before
@@ -179,9 +188,21 @@ def test_a_host_with_several_addresses_is_tried_at_each(monkeypatch: pytest.Monk
 
 
 @pytest.mark.parametrize(
-    "odd", ["127.0.0.1:4000", "host:0", "", ("127.0.0.1", "4000"), ("127.0.0.1",), ("a", 2**16), b"path", None]
+    "odd",
+    [
+        "127.0.0.1:4000",
+        "host:0",
+        "",
+        ("127.0.0.1", "4000"),
+        ("127.0.0.1",),
+        ("a", 2**16),
+        b"path",
+        None,
+    ],
 )
-def test_what_is_no_address_is_refused(odd: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_is_no_address_is_refused(
+    odd: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """A host and a port in one text would be a file of that name, at which nobody listens."""
     monkeypatch.chdir(tmp_path)
     with ReliableMessageTransport(node="a", limits=QUICK) as a:

@@ -40,7 +40,9 @@ def test_messages_go_in_the_order_in_which_they_are_awaited(pair: Callable[..., 
     a, b, _ = pair()
 
     async def send() -> list[int]:
-        told = await asyncio.gather(*(b.send_with_validation(b"%d" % number, "a") for number in range(COUNT)))
+        told = await asyncio.gather(
+            *(b.send_with_validation(b"%d" % number, "a") for number in range(COUNT))
+        )
         return [one.sequence for one in told]
 
     numbers: list[int] = []
@@ -106,7 +108,9 @@ def late(words: str) -> MessageLate:
     return MessageLate(words, peer="b")
 
 
-@pytest.mark.parametrize("error", [late("of the first"), MessageLost("of before", peer="b")], ids=["late", "lost"])
+@pytest.mark.parametrize(
+    "error", [late("of the first"), MessageLost("of before", peer="b")], ids=["late", "lost"]
+)
 def test_what_became_of_one_who_was_cancelled_is_nobodys_error(error: Exception) -> None:
     """Its time was not the next one's, and what was wrong then may be right by now."""
     calls, go = LoopCalls(), threading.Event()
@@ -134,7 +138,9 @@ def test_what_became_of_one_who_was_cancelled_is_nobodys_error(error: Exception)
     calls.close()
 
 
-def test_what_came_before_a_conversation_began_anew_is_given_to_nobody(pair: Callable[..., tuple]) -> None:
+def test_what_came_before_a_conversation_began_anew_is_given_to_nobody(
+    pair: Callable[..., tuple],
+) -> None:
     """It was of the last, and its number is that of another one now."""
     a, b, _ = pair()
 
@@ -176,7 +182,10 @@ def test_who_no_longer_waits_for_others_holds_up_nobody(what: str) -> None:
     store = MemoryStore()
     ranks = [Membership(store=store, rank=rank, world_size=2) for rank in range(2)]
     barriers = [DistributedBarrier(membership=one) for one in ranks]
-    stages = [TokenStreamSynchronizer(store=store, stream="x", stage=stage, stages=2) for stage in range(2)]
+    stages = [
+        TokenStreamSynchronizer(store=store, stream="x", stage=stage, stages=2)
+        for stage in range(2)
+    ]
 
     async def wait() -> None:
         for _ in range(2):
@@ -226,7 +235,9 @@ CLOSE
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("close", ["a.close(timeout=0.1); b.close(timeout=0.1)", ""], ids=["closed", "not closed"])
+@pytest.mark.parametrize(
+    "close", ["a.close(timeout=0.1); b.close(timeout=0.1)", ""], ids=["closed", "not closed"]
+)
 def test_a_loop_that_ends_leaves_no_noise_and_holds_up_nobody(close: str) -> None:
     """Nothing on stderr of tasks, loops and exceptions nobody retrieved; the process ends long before calls do."""
     found = subprocess.run(

@@ -46,7 +46,9 @@ assert sum(one.name == "integrity-attendant" for one in threading.enumerate()) =
 
 @pytest.mark.slow
 @pytest.mark.parametrize(("deadline", "memory"), [(20, "freed"), (2, "short")])
-def test_a_message_for_which_there_is_no_memory_is_sent_again_or_named(deadline: float, memory: str) -> None:
+def test_a_message_for_which_there_is_no_memory_is_sent_again_or_named(
+    deadline: float, memory: str
+) -> None:
     """Once there is memory it comes, whole and once; else both ends hear of one message that is lost."""
     command = [sys.executable, "-c", PROGRAM, str(deadline), memory]
     ended = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)

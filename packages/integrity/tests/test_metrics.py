@@ -28,7 +28,9 @@ from rankproof_integrity.validation import RecoveryAction
 
 # What the format allows, from its specification: no more, so that a line that is off is not read kindly.
 LABEL = r'[a-zA-Z_][a-zA-Z0-9_]*="(?:[^"\\\n]|\\\\|\\"|\\n)*"'
-LINE = re.compile(rf"(?P<name>[a-zA-Z_:][a-zA-Z0-9_:]*)(?:\{{(?P<labels>{LABEL}(?:,{LABEL})*)\}})? (?P<value>\S+)")
+LINE = re.compile(
+    rf"(?P<name>[a-zA-Z_:][a-zA-Z0-9_:]*)(?:\{{(?P<labels>{LABEL}(?:,{LABEL})*)\}})? (?P<value>\S+)"
+)
 
 
 def read(text: str) -> tuple[dict[str, str], dict[tuple[str, tuple[tuple[str, str], ...]], float]]:
@@ -48,7 +50,8 @@ def read(text: str) -> tuple[dict[str, str], dict[tuple[str, tuple[tuple[str, st
         assert match is not None, line
         found = re.findall(r'(\w+)="((?:[^"\\]|\\.)*)"', match["labels"] or "")
         unescaped = tuple(
-            (name, re.sub(r"\\(.)", lambda one: "\n" if one[1] == "n" else one[1], value)) for name, value in found
+            (name, re.sub(r"\\(.)", lambda one: "\n" if one[1] == "n" else one[1], value))
+            for name, value in found
         )
         assert next(reversed(types)) == re.sub("_(bucket|sum|count)$", "", match["name"])
         assert (match["name"], unescaped) not in values
@@ -61,7 +64,9 @@ def read(text: str) -> tuple[dict[str, str], dict[tuple[str, tuple[tuple[str, st
     st.lists(st.tuples(st.text(max_size=8), st.floats(0, 1e6, allow_nan=False)), max_size=12),
     st.lists(st.floats(0, 20), max_size=20),
 )
-def test_what_is_counted_is_what_is_written(counts: list[tuple[str, float]], times: list[float]) -> None:
+def test_what_is_counted_is_what_is_written(
+    counts: list[tuple[str, float]], times: list[float]
+) -> None:
     """Any label, and any number, comes back from the text; a histogram's buckets grow to its count."""
     metrics = Metrics()
     for error, by in counts:
@@ -74,7 +79,9 @@ def test_what_is_counted_is_what_is_written(counts: list[tuple[str, float]], tim
         total = sum(by for one, by in counts if one == error)
         assert values["integrity_failures_total", (("error", error),)] == pytest.approx(total)
     if times:
-        buckets = [values["integrity_token_seconds_bucket", (("le", repr(end)),)] for end in BUCKETS]
+        buckets = [
+            values["integrity_token_seconds_bucket", (("le", repr(end)),)] for end in BUCKETS
+        ]
         assert buckets == [sum(seconds <= end for seconds in times) for end in BUCKETS]
         assert values["integrity_token_seconds_bucket", (("le", "+Inf"),)] == len(times)
         assert values["integrity_token_seconds_count", ()] == len(times)
@@ -105,13 +112,18 @@ def test_a_name_that_nothing_counts_is_refused() -> None:
 def test_each_part_counts_what_it_does() -> None:
     """Attempts, decisions, levels, and how late a thread found a failure are there after they happened."""
     metrics = Metrics()
-    manager = RecoveryManager(actions={RecoveryAction.FALL_BACK: lambda mode, number: 1 / 0}, metrics=metrics)  # noqa: ARG005
+    manager = RecoveryManager(
+        actions={RecoveryAction.FALL_BACK: lambda _mode, _number: 1 / 0},
+        metrics=metrics,
+    )
     manager.recover_from_corruption(FailureMode(failure=FailureClass.CATASTROPHIC, position=0))
     group = FallbackCoordinator(MemoryStore(), rank=0, size=1, metrics=metrics)
     group.propose("alone", position=0)
     group.agree(position=0, timeout=0)
     chunk = EnhancedTokenChunk(token_id=1, sequence_position=0, source_device_rank=0)
-    validator = StreamValidator(tokens=TokenValidator(vocabulary=5), strictness=AdaptiveStrictness(), metrics=metrics)
+    validator = StreamValidator(
+        tokens=TokenValidator(vocabulary=5), strictness=AdaptiveStrictness(), metrics=metrics
+    )
     with ValidationBeside(validator.check, metrics=metrics) as beside:
         beside.offer(chunk)
     samples = {(one.name, one.labels): one for one in metrics.samples()}
@@ -145,7 +157,9 @@ def test_threads_count_together() -> None:
     assert samples["integrity_check_seconds"].count == 2000
 
 
-@pytest.mark.skipif(find_spec("opentelemetry") is not None, reason="OpenTelemetry is here: the next test reads it")
+@pytest.mark.skipif(
+    find_spec("opentelemetry") is not None, reason="OpenTelemetry is here: the next test reads it"
+)
 def test_without_opentelemetry_a_sentence_says_what_to_install() -> None:
     """It is an option: what is missing is said, with what needs nothing."""
     with pytest.raises(Misused, match="pip install opentelemetry-api"):
@@ -167,7 +181,12 @@ def test_opentelemetry_reads_what_was_counted() -> None:
         for scope in resource.scope_metrics:
             for metric in scope.metrics:
                 for point in metric.data.data_points:
-                    found[metric.name] = SimpleNamespace(value=point.value, labels=dict(point.attributes))
+                    found[metric.name] = SimpleNamespace(
+                        value=point.value, labels=dict(point.attributes)
+                    )
     assert found["integrity_failures_total"] == SimpleNamespace(value=3, labels={"error": "gap"})
     assert found["integrity_level"].value == 2
-    assert (found["integrity_token_seconds_sum"].value, found["integrity_token_seconds_count"].value) == (0.25, 1)
+    assert (
+        found["integrity_token_seconds_sum"].value,
+        found["integrity_token_seconds_count"].value,
+    ) == (0.25, 1)

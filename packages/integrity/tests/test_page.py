@@ -44,7 +44,9 @@ def alone() -> list[int]:
 @pytest.mark.parametrize("wrong", [None, 4])
 def test_the_lines_for_engine_authors_run(tmp_path: Path, wrong: int | None) -> None:
     """Three stages give the tokens of one device; where the last gives an id of no vocabulary, the first raises."""
-    block, *_ = re.findall(r"^```python\n(.*?)^```", PAGE.read_text(encoding="utf-8"), re.MULTILINE | re.DOTALL)
+    block, *_ = re.findall(
+        r"^```python\n(.*?)^```", PAGE.read_text(encoding="utf-8"), re.MULTILINE | re.DOTALL
+    )
     tokens: list[int] = []
     raised: dict[int, BaseException] = {}
     made: list[int] = []
@@ -67,7 +69,10 @@ def test_the_lines_for_engine_authors_run(tmp_path: Path, wrong: int | None) -> 
             "size": SIZE,
         }
         try:
-            exec(block, names | {"layers": layers, "embed": embedding, "choose": choose, "spell": spell})  # noqa: S102
+            exec(  # noqa: S102
+                block,
+                names | {"layers": layers, "embed": embedding, "choose": choose, "spell": spell},
+            )
         # Told to the test, which is in another thread.
         except BaseException as error:  # noqa: BLE001
             raised[rank] = error

@@ -22,7 +22,10 @@ from rankproof_integrity import (
 )
 
 RAISED = [
-    *(kind("words", peer="b", sequence=3, epoch=7) for kind in (TransferFailed, MessageCorrupt, MessageLate)),
+    *(
+        kind("words", peer="b", sequence=3, epoch=7)
+        for kind in (TransferFailed, MessageCorrupt, MessageLate)
+    ),
     *(kind("words", peer="b", sequence=None, epoch=7) for kind in (MessageLost, PeerRestarted)),
     BarrierBroken("words", missing=(1, 2)),
     OutOfStep("words"),
@@ -35,10 +38,16 @@ def test_an_error_reaches_another_process_whole(error: IntegrityError) -> None:
     """By multiprocessing or a future: an error that cannot be read there is another error, or ends a pool."""
     for made in (pickle.loads(pickle.dumps(error)), copy.copy(error)):  # noqa: S301 - our own bytes
         assert type(made) is type(error)
-        assert (str(made), made.__dict__, made.failure) == (str(error), error.__dict__, error.failure)
+        assert (str(made), made.__dict__, made.failure) == (
+            str(error),
+            error.__dict__,
+            error.failure,
+        )
 
 
-def test_an_error_that_is_raised_again_and_again_keeps_nobodys_frames(pair: Callable[..., tuple]) -> None:
+def test_an_error_that_is_raised_again_and_again_keeps_nobodys_frames(
+    pair: Callable[..., tuple],
+) -> None:
     """Each call gets one of its own: as long at the hundredth call as at the first."""
     a, b, _ = pair()
     b.send(b"x", to="a")
@@ -46,7 +55,11 @@ def test_an_error_that_is_raised_again_and_again_keeps_nobodys_frames(pair: Call
     line = a._lines["b"]
     with line._lock:
         line.conversation._give_up("somebody has to")
-    for call in (lambda: a.receive(source="b"), lambda: a.send(b"x", to="b"), lambda: a.flush(to="b")):
+    for call in (
+        lambda: a.receive(source="b"),
+        lambda: a.send(b"x", to="b"),
+        lambda: a.flush(to="b"),
+    ):
         lengths = set()
         for _ in range(20):
             with pytest.raises(MessageLost, match="somebody has to") as caught:

@@ -30,9 +30,15 @@ def test_an_address_that_others_reach_is_refused(host: str) -> None:
 @pytest.mark.parametrize("host", EVERYWHERE)
 def test_who_accepts_strangers_gets_a_warning(host: str, caplog: pytest.LogCaptureFixture) -> None:
     """The address and what it means are logged."""
-    with ReliableMessageTransport(node="a") as transport, caplog.at_level(logging.WARNING, "rankproof_integrity"):
+    with (
+        ReliableMessageTransport(node="a") as transport,
+        caplog.at_level(logging.WARNING, "rankproof_integrity"),
+    ):
         _, port = transport.listen((host, 0), insecure=True)
-    assert f"port {port} can be reached from other machines, and peers are not authenticated" in caplog.text
+    assert (
+        f"port {port} can be reached from other machines, and peers are not authenticated"
+        in caplog.text
+    )
 
 
 @pytest.mark.parametrize("host", HERE)
@@ -44,7 +50,9 @@ def test_loopback_is_silent(host: str, caplog: pytest.LogCaptureFixture) -> None
     assert caplog.text == ""
 
 
-def test_a_socket_in_the_file_system_is_silent(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+def test_a_socket_in_the_file_system_is_silent(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
     """No other machine reaches it."""
     with ReliableMessageTransport(node="a") as transport:
         transport.listen(str(tmp_path / "a"))

@@ -22,7 +22,9 @@ class Recovering(RuleBasedStateMachine):
     """Failures of every class at a few places, and actions that work or do not, by chance."""
 
     @initialize(
-        budget=st.integers(1, 12), actions=st.sets(st.sampled_from(STEPS), min_size=1), works=st.lists(st.booleans())
+        budget=st.integers(1, 12),
+        actions=st.sets(st.sampled_from(STEPS), min_size=1),
+        works=st.lists(st.booleans()),
     )
     def begin(self, budget: int, actions: set[RecoveryAction], works: list[bool]) -> None:
         self.budget, self.able, self.works = budget, actions, works
@@ -49,11 +51,17 @@ class Recovering(RuleBasedStateMachine):
     def fail(self, position: int, failure: FailureClass) -> None:
         before, spent = len(self.called), self.tried[position, failure]
         plan = [step for step in PLAN[failure] if step in self.able]
-        result = self.manager.recover_from_corruption(FailureMode(failure=failure, position=position))
+        result = self.manager.recover_from_corruption(
+            FailureMode(failure=failure, position=position)
+        )
         made = [name for name, _ in self.called[before:]]
-        assert made == plan[spent : spent + len(made)], "in the order of the plan, from where it was left"
+        assert made == plan[spent : spent + len(made)], (
+            "in the order of the plan, from where it was left"
+        )
         assert [one.action for one in result.attempts] == made
-        assert [one.outcome for one in result.attempts[:-1]] == [Outcome.FAILED] * max(0, len(made) - 1)
+        assert [one.outcome for one in result.attempts[:-1]] == [Outcome.FAILED] * max(
+            0, len(made) - 1
+        )
         assert result.recovered is (bool(made) and result.attempts[-1].outcome is Outcome.RECOVERED)
         self.tried[position, failure] += len(made)
         if not result.recovered:
@@ -73,7 +81,9 @@ class Recovering(RuleBasedStateMachine):
         assert self.manager.left == self.budget - len(self.called)
 
 
-Recovering.TestCase.settings = settings(max_examples=settings().max_examples // 2, stateful_step_count=8)
+Recovering.TestCase.settings = settings(
+    max_examples=settings().max_examples // 2, stateful_step_count=8
+)
 TestRecovering = Recovering.TestCase
 TestRecovering.__doc__ = (
     "Whatever fails, and whatever helps: in the order of the plan, bounded, and all of it recorded."
@@ -108,8 +118,12 @@ def test_an_interrupted_attempt_is_recorded_and_counted() -> None:
     manager = RecoveryManager(actions={RecoveryAction.FALL_BACK: interrupted})
     with pytest.raises(KeyboardInterrupt):
         manager.recover_from_corruption(FailureMode(failure=FailureClass.CATASTROPHIC, position=0))
-    assert [(one.outcome, one.words) for one in manager.attempts] == [(Outcome.FAILED, "interrupted")]
-    assert not manager.recover_from_corruption(FailureMode(failure=FailureClass.CATASTROPHIC, position=0)).recovered
+    assert [(one.outcome, one.words) for one in manager.attempts] == [
+        (Outcome.FAILED, "interrupted")
+    ]
+    assert not manager.recover_from_corruption(
+        FailureMode(failure=FailureClass.CATASTROPHIC, position=0)
+    ).recovered
 
 
 def test_no_recovery_begins_inside_of_another() -> None:
@@ -119,7 +133,9 @@ def test_no_recovery_begins_inside_of_another() -> None:
     def again(mode: FailureMode, number: int) -> None:
         manager.recover_from_corruption(mode)
 
-    manager = RecoveryManager(actions={RecoveryAction.RESTART_STAGE: again, RecoveryAction.FALL_BACK: working})
+    manager = RecoveryManager(
+        actions={RecoveryAction.RESTART_STAGE: again, RecoveryAction.FALL_BACK: working}
+    )
     assert manager.reinitialize_pipeline([1], position=3)
     assert [one.outcome for one in manager.attempts] == [Outcome.FAILED, Outcome.RECOVERED]
     assert "inside of a recovery" in manager.attempts[0].words

@@ -18,7 +18,11 @@ IDS = st.lists(st.integers(-(2**63), 2**63 - 1), min_size=1, max_size=40)
 
 def chunk(token_id: int, position: int, *, epoch: int = 0, stream: str = "") -> EnhancedTokenChunk:
     return EnhancedTokenChunk.sealed(
-        token_id=token_id, sequence_position=position, source_device_rank=0, epoch=epoch, stream=stream
+        token_id=token_id,
+        sequence_position=position,
+        source_device_rank=0,
+        epoch=epoch,
+        stream=stream,
     )
 
 
@@ -30,7 +34,9 @@ def holding(ids: list[int], stream: str = "") -> SequenceIntegrityChecker:
 
 
 @given(IDS, st.data())
-def test_any_order_of_arrival_ends_in_order_or_names_what_is_missing(ids: list[int], data: st.DataObject) -> None:
+def test_any_order_of_arrival_ends_in_order_or_names_what_is_missing(
+    ids: list[int], data: st.DataObject
+) -> None:
     """Chunks lost, doubled and mixed: what is taken is a prefix of what was sent, and all else is named."""
     positions = data.draw(st.lists(st.integers(0, len(ids) - 1), max_size=80))
     receiver = SequenceIntegrityChecker()
@@ -43,7 +49,10 @@ def test_any_order_of_arrival_ends_in_order_or_names_what_is_missing(ids: list[i
         elif position > due:
             assert (result.error_type, result.position) == (ValidationError.GAP, due)
         else:
-            assert (result.error_type, result.suggested_action) == (ValidationError.DUPLICATE, RecoveryAction.DISCARD)
+            assert (result.error_type, result.suggested_action) == (
+                ValidationError.DUPLICATE,
+                RecoveryAction.DISCARD,
+            )
     assert receiver.digest == holding(ids).digest_at(receiver.position)
     agreed = receiver.agree(length=len(ids), digest=holding(ids).digest)
     assert agreed.is_valid is (receiver.position == len(ids))
@@ -62,7 +71,9 @@ def test_the_first_difference_is_found_by_halves(here: list[int], there: list[in
         return other.digest_at(length)
 
     least = min(len(here), len(there))
-    first = next((at for at in range(least) if here[at] != there[at]), None if here == there else least)
+    first = next(
+        (at for at in range(least) if here[at] != there[at]), None if here == there else least
+    )
     assert holding(here).first_difference(ask, length=len(there)) == first
     assert len(asked) <= 3 + least.bit_length()
 

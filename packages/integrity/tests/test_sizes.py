@@ -15,7 +15,13 @@ from crossing import QUICK
 from rankproof_integrity import Limits, ReliableMessageTransport, frame, wire
 
 BOUNDS = (0, wire.SCRATCH, wire.CHUNK, wire.STRETCH)
-NEAR = sorted({max(0, at + by) for at in BOUNDS for by in (-frame.SIZE - 1, -frame.SIZE, -1, 0, 1, frame.SIZE)})
+NEAR = sorted(
+    {
+        max(0, at + by)
+        for at in BOUNDS
+        for by in (-frame.SIZE - 1, -frame.SIZE, -1, 0, 1, frame.SIZE)
+    }
+)
 SIZES = st.sampled_from(NEAR) | st.integers(0, 2000) | st.integers(0, 2**20)
 NOISE = random.Random(18).randbytes(max(NEAR) + 4096)
 
@@ -28,7 +34,9 @@ def exchanged(a: ReliableMessageTransport, b: ReliableMessageTransport, sizes: l
         for message in messages:
             one.send(message, to=to)
 
-    threads = [threading.Thread(target=send, args=pair, daemon=True) for pair in ((a, "b"), (b, "a"))]
+    threads = [
+        threading.Thread(target=send, args=pair, daemon=True) for pair in ((a, "b"), (b, "a"))
+    ]
     for thread in threads:
         thread.start()
     for message in messages:

@@ -59,7 +59,12 @@ def token_of(kind: str, byte: str) -> int | None:
 def held(kind: str, ids: list[int]) -> str:
     """The text of ids without a character that is not complete."""
     return next(
-        (text for end in range(len(ids), 0, -1) if not (text := decode(kind, ids[:end])).endswith(REPLACEMENT)), ""
+        (
+            text
+            for end in range(len(ids), 0, -1)
+            if not (text := decode(kind, ids[:end])).endswith(REPLACEMENT)
+        ),
+        "",
     )
 
 
@@ -75,7 +80,11 @@ def test_no_cut_of_a_clean_stream_is_accused(kind: str, pytestconfig: pytest.Con
                 so_far, end = ids[: at + 1], one.feed_token(token, part)
                 assert (end.words, one.finish(cut=True).words) == ("", ""), (so_far, text)
                 whole = decode(kind, so_far)
-                outputs = {text, whole, *([text + REPLACEMENT] if whole.endswith(REPLACEMENT) else [])}
+                outputs = {
+                    text,
+                    whole,
+                    *([text + REPLACEMENT] if whole.endswith(REPLACEMENT) else []),
+                }
                 for output in outputs:
                     report = found.analyze_output(output, ids=so_far, cut=True)
                     assert report.verdict is Verdict.INTACT, (so_far, output, report.corruptions)
@@ -116,14 +125,32 @@ def test_what_a_detokenizer_holds_back_at_a_cut_is_not_missed(kind: str) -> None
             report = found.analyze_output(came, ids=so_far, cut=True)
             assert report.verdict is Verdict.INTACT, (so_far, came, report.corruptions)
             if came:
-                assert found.analyze_output(came[:-1], ids=so_far, cut=True).verdict is Verdict.CORRUPT, (so_far, came)
+                assert (
+                    found.analyze_output(came[:-1], ids=so_far, cut=True).verdict is Verdict.CORRUPT
+                ), (so_far, came)
 
 
 @pytest.mark.parametrize("kind", [*FALLBACK, "byte-level BPE"])
-def test_whatever_bytes_are_spelled_no_cut_is_accused(kind: str, pytestconfig: pytest.Config) -> None:
+def test_whatever_bytes_are_spelled_no_cut_is_accused(
+    kind: str, pytestconfig: pytest.Config
+) -> None:
     """Words, rare characters, special tokens and lone bytes in any order: no cut of what is streamed is accused."""
     chance, found = random.Random(f"any {kind}"), detector(kind)
-    pieces = ("語", "龍", "é", REPLACEMENT, " ", "a", "the", "\n", "👩\u200d🚀", "\0", "語龍語", "<|middle|>", "</s>")
+    pieces = (
+        "語",
+        "龍",
+        "é",
+        REPLACEMENT,
+        " ",
+        "a",
+        "the",
+        "\n",
+        "👩\u200d🚀",
+        "\0",
+        "語龍語",
+        "<|middle|>",
+        "</s>",
+    )
     of_bytes = [token_of(kind, name) for name in ("FF", "E6", "97", "41", "0A", "C3", "F0", "80")]
     lone = [one for one in of_bytes if one is not None]
     for _ in range(2_000 if pytestconfig.getoption("--soak") else 40):
@@ -159,14 +186,18 @@ def test_damage_in_the_same_streams_is_found(kind: str, pytestconfig: pytest.Con
                         assert report.verdict is Verdict.CORRUPT, (cut, ids, changed)
                         tried += 1
             if text[at:].strip(REPLACEMENT):
-                assert found.analyze_output(text[:at], ids=ids, cut=True).verdict is Verdict.CORRUPT, text[:at]
+                assert (
+                    found.analyze_output(text[:at], ids=ids, cut=True).verdict is Verdict.CORRUPT
+                ), text[:at]
         whole, names = decode(kind, ids), [tokenizer(kind).id_to_token(one) for one in ids]
         for at in range(len(ids) - 1):
             swapped = [*ids[:at], ids[at + 1], ids[at], *ids[at + 2 :]]
             # The bytes of a U+FFFD in another order are no character, and U+FFFD is what a decoder may write for them.
             seen = not OF_REPLACEMENT.issuperset(names[at : at + 2])
             if seen and not whole.endswith(REPLACEMENT) and decode(kind, swapped) != whole:
-                assert found.analyze_output(text, ids=swapped, cut=True).verdict is Verdict.CORRUPT, (at, ids)
+                assert (
+                    found.analyze_output(text, ids=swapped, cut=True).verdict is Verdict.CORRUPT
+                ), (at, ids)
                 tried += 1
     assert tried > 50
 
@@ -196,17 +227,22 @@ def test_the_smallest_case_is_valid(kind: str) -> None:
     text = ("日本語" * 40)[:85]
     assert detector(kind).analyze_output(text, ids=ids[:256], cut=True).verdict is Verdict.INTACT
     assert detector(kind).analyze_output(text, ids=ids[:256]).verdict is Verdict.CORRUPT
-    assert detector(kind).analyze_output(text[:-1], ids=ids[:256], cut=True).verdict is Verdict.CORRUPT
+    assert (
+        detector(kind).analyze_output(text[:-1], ids=ids[:256], cut=True).verdict is Verdict.CORRUPT
+    )
 
 
 @pytest.mark.parametrize("kind", FALLBACK)
-def test_bytes_of_the_model_that_are_no_character_are_not_corruption(kind: str, pytestconfig: pytest.Config) -> None:
+def test_bytes_of_the_model_that_are_no_character_are_not_corruption(
+    kind: str, pytestconfig: pytest.Config
+) -> None:
     """A model may spell any bytes: what a detokenizer streams of them is clean; the rest is compared with the ids."""
     chance, found = random.Random(kind), detector(kind)
     many = 400 if pytestconfig.getoption("--soak") else 12
     for _ in range(many):
         pieces = [
-            chance.choice(("日".encode(), "é".encode(), b"\xff", b"\xe6", b"\n", b"A", b"\x97")) for _ in range(9)
+            chance.choice(("日".encode(), "é".encode(), b"\xff", b"\xe6", b"\n", b"A", b"\x97"))
+            for _ in range(9)
         ]
         middle = [tokenizer(kind).token_to_id(BYTES[byte]) for byte in b"".join(pieces)]
         words = [tokenizer(kind).token_to_id(word) for word in ("a", "the", "in")]
@@ -216,9 +252,14 @@ def test_bytes_of_the_model_that_are_no_character_are_not_corruption(kind: str, 
             streamed += part
             assert one.feed_token(token, part).is_valid, (ids, streamed)
         assert one.finish().is_valid, (ids, streamed)
-        by_bytes = decode(kind, [words[0]]) + b"".join(pieces).decode(errors="replace") + streamed[-5:]
+        by_bytes = (
+            decode(kind, [words[0]]) + b"".join(pieces).decode(errors="replace") + streamed[-5:]
+        )
         if streamed.endswith("thein") and decode(kind, ids).endswith("thein"):
-            assert found.analyze_output(by_bytes, ids=ids).verdict is Verdict.INTACT, (ids, by_bytes)
+            assert found.analyze_output(by_bytes, ids=ids).verdict is Verdict.INTACT, (
+                ids,
+                by_bytes,
+            )
             for wrong in (by_bytes[:-1], by_bytes[:-1] + "m", "b" + by_bytes[1:]):
                 assert found.analyze_output(wrong, ids=ids).verdict is Verdict.CORRUPT, (ids, wrong)
 
@@ -229,7 +270,12 @@ def test_a_stream_that_begins_inside_a_character_is_clean(kind: str) -> None:
     ids = [tokenizer(kind).token_to_id(f"<0x{byte:02X}>") for byte in "日本語の文".encode()][1:]
     for text in (f"{REPLACEMENT}本語の文", f"{REPLACEMENT * 2}本語の文", decode(kind, ids)):
         assert detector(kind).analyze_output(text, ids=ids, cut=True).verdict is Verdict.INTACT
-    for text in ("本語の文", f"{REPLACEMENT}本話の文", f"{REPLACEMENT}本の文", f"{REPLACEMENT}本語の"):
+    for text in (
+        "本語の文",
+        f"{REPLACEMENT}本話の文",
+        f"{REPLACEMENT}本の文",
+        f"{REPLACEMENT}本語の",
+    ):
         assert detector(kind).analyze_output(text, ids=ids, cut=True).verdict is Verdict.CORRUPT
 
 
@@ -237,7 +283,10 @@ def test_a_replacement_for_half_a_character_is_clean_only_at_the_cut() -> None:
     """By the bytes of ids too: U+FFFD at the end of a cut stream is right, and in the middle of a character is not."""
     raw = "ok 龍 龍".encode()
     for end in range(1, len(raw) + 1):
-        one, complete = EncodingValidator(token_bytes=lambda byte: bytes([byte])), raw[:end].decode(errors="ignore")
+        one, complete = (
+            EncodingValidator(token_bytes=lambda byte: bytes([byte])),
+            raw[:end].decode(errors="ignore"),
+        )
         cut_inside = len(complete.encode()) < end
         text, before = complete + REPLACEMENT * cut_inside, complete
         for at, byte in enumerate(raw[:end]):
@@ -249,7 +298,9 @@ def test_a_replacement_for_half_a_character_is_clean_only_at_the_cut() -> None:
             report = found.analyze_output(output, raw=raw[:end], ids=list(raw[:end]), cut=True)
             assert report.verdict is Verdict.INTACT
         one = EncodingValidator(token_bytes=lambda byte: bytes([byte]))
-        results = [one.feed_token(byte, text if at == end - 1 else "") for at, byte in enumerate(raw)]
+        results = [
+            one.feed_token(byte, text if at == end - 1 else "") for at, byte in enumerate(raw)
+        ]
         assert results[-1].is_valid is not cut_inside
 
 

@@ -24,7 +24,9 @@ LIMITS = Limits(window=2000, message=600)
 
 def joined() -> Conversation:
     """A node that knows its peer, has sent two messages and taken three."""
-    talk = Conversation(node="a", peer="b", epoch=5, limits=LIMITS, monitor=NetworkHealthMonitor(), ordered=True)
+    talk = Conversation(
+        node="a", peer="b", epoch=5, limits=LIMITS, monitor=NetworkHealthMonitor(), ordered=True
+    )
     talk.begin(now=1.0)
     talk.came(header(Kind.HELLO, 2000, b"b\na"), memoryview(b"b\na"), now=1.0)
     talk.offer(b"first", now=1.0)
@@ -38,7 +40,9 @@ def joined() -> Conversation:
 
 def header(kind: Kind, sequence: int, payload: bytes, **other: int) -> Header:
     fields = {"flags": 0, "epoch": 7, "toward": 5, "acknowledged": 0, "taken": 0, **other}
-    return Header(kind=kind, length=len(payload), sequence=sequence, digest=digest(payload), **fields)
+    return Header(
+        kind=kind, length=len(payload), sequence=sequence, digest=digest(payload), **fields
+    )
 
 
 def drained(talk: Conversation, now: float = 1.2) -> list[bytes]:
@@ -51,16 +55,44 @@ def drained(talk: Conversation, now: float = 1.2) -> list[bytes]:
 def left(talk: Conversation) -> Any:
     """All that shows of a conversation."""
     out, come = talk.outgoing, talk.incoming
-    counts = (out.acknowledged, out.taken, out.offered, out.messages, out.untaken, out.unacknowledged)
-    came = (come.arrived, come.taken, come.messages, come.ended, sorted(come.early), len(come.waiting))
+    counts = (
+        out.acknowledged,
+        out.taken,
+        out.offered,
+        out.messages,
+        out.untaken,
+        out.unacknowledged,
+    )
+    came = (
+        come.arrived,
+        come.taken,
+        come.messages,
+        come.ended,
+        sorted(come.early),
+        len(come.waiting),
+    )
     late = 1.2 + LIMITS.unhurried
-    return counts, came, talk.counters, str(talk.problem), talk.due, drained(talk), drained(talk, late)
+    return (
+        counts,
+        came,
+        talk.counters,
+        str(talk.problem),
+        talk.due,
+        drained(talk),
+        drained(talk, late),
+    )
 
 
 CAME = {
     "the next": (header(Kind.DATA, 3, b"next"), b"next"),
-    "the next, which says what came": (header(Kind.DATA, 3, b"next", acknowledged=2, taken=1), b"next"),
-    "one that says more than was sent": (header(Kind.DATA, 3, b"next", acknowledged=9, taken=9), b"next"),
+    "the next, which says what came": (
+        header(Kind.DATA, 3, b"next", acknowledged=2, taken=1),
+        b"next",
+    ),
+    "one that says more than was sent": (
+        header(Kind.DATA, 3, b"next", acknowledged=9, taken=9),
+        b"next",
+    ),
     "an empty one": (header(Kind.DATA, 3, b""), b""),
     "a copy": (header(Kind.DATA, 2, b"x"), b"x"),
     "one too early": (header(Kind.DATA, 4, b"early"), b"early"),
@@ -89,7 +121,9 @@ BEFORE = {
 
 @pytest.mark.parametrize("before", BEFORE)
 @pytest.mark.parametrize("came", CAME)
-def test_what_comes_by_itself_leaves_what_it_leaves_by_the_general_way(before: str, came: str) -> None:
+def test_what_comes_by_itself_leaves_what_it_leaves_by_the_general_way(
+    before: str, came: str
+) -> None:
     """Whatever frame comes after whatever other: the same messages, counts, answers and errors by both ways."""
     straight, general = joined(), joined()
     for talk in (straight, general):
@@ -128,15 +162,27 @@ STATES = {
     "no connection": parted,
     "a new connection": anew,
     "a question that is due": lambda talk: talk.hurry(),
-    "one that is asked for again": lambda talk: talk.came(header(Kind.AGAIN, 1, b"", flags=1), b"", now=1.15),
-    "a greeting that waits for its answer": lambda talk: talk.came(
-        header(Kind.HELLO, 2000, b"b\na", flags=frame.UNHEARD, toward=5), memoryview(b"b\na"), now=1.15
+    "one that is asked for again": lambda talk: talk.came(
+        header(Kind.AGAIN, 1, b"", flags=1), b"", now=1.15
     ),
-    "one that is missing": lambda talk: talk.came(header(Kind.DATA, 5, b"early"), memoryview(b"early"), now=1.15),
-    "a question that was asked": lambda talk: talk.came(header(Kind.ACK, 3, b"", flags=frame.ASKS), b"", now=1.15),
-    "a goodbye of the peer": lambda talk: talk.came(header(Kind.BYE, 3, b""), memoryview(b""), now=1.15),
+    "a greeting that waits for its answer": lambda talk: talk.came(
+        header(Kind.HELLO, 2000, b"b\na", flags=frame.UNHEARD, toward=5),
+        memoryview(b"b\na"),
+        now=1.15,
+    ),
+    "one that is missing": lambda talk: talk.came(
+        header(Kind.DATA, 5, b"early"), memoryview(b"early"), now=1.15
+    ),
+    "a question that was asked": lambda talk: talk.came(
+        header(Kind.ACK, 3, b"", flags=frame.ASKS), b"", now=1.15
+    ),
+    "a goodbye of the peer": lambda talk: talk.came(
+        header(Kind.BYE, 3, b""), memoryview(b""), now=1.15
+    ),
     "an error": lambda talk: talk.came(header(Kind.FAIL, 0, b"why"), memoryview(b"why"), now=1.15),
-    "three that fill the window": lambda talk: [talk.offer(bytes(550), now=1.15) for _ in range(3)] and drained(talk),
+    "three that fill the window": lambda talk: (
+        [talk.offer(bytes(550), now=1.15) for _ in range(3)] and drained(talk)
+    ),
 }
 
 
@@ -164,7 +210,9 @@ def test_what_goes_at_once_leaves_what_it_leaves_by_the_general_way(state: str, 
 
 
 def whole(payload: bytes) -> bytes:
-    said = frame.packed(kind=Kind.DATA, epoch=7, toward=5, length=len(payload), payload_digest=digest(payload))
+    said = frame.packed(
+        kind=Kind.DATA, epoch=7, toward=5, length=len(payload), payload_digest=digest(payload)
+    )
     return said + payload
 
 
@@ -238,7 +286,10 @@ def in_turn() -> Iterator[tuple[Line, Attends, socket.socket]]:
     for number in range(3, 10):
         assert line.send(b"x") is not None
         far.sendall(frame.packed(kind=Kind.DATA, epoch=7, toward=5, sequence=number))
-        assert line.until(lambda now: line.conversation.take(now=now), deadline=time.monotonic() + 60) is not None
+        assert (
+            line.until(lambda now: line.conversation.take(now=now), deadline=time.monotonic() + 60)
+            is not None
+        )
     try:
         yield line, attends, far
     finally:

@@ -43,7 +43,9 @@ def talk(address: tuple[str, int], said: bytes) -> bytes:
     ],
     ids=["silence", "HTTP", "TLS", "endless headers", "2 GiB announced", "no greeting"],
 )
-def test_a_stranger_is_told_nothing_and_disturbs_nobody(pair: Callable[..., tuple], said: bytes) -> None:
+def test_a_stranger_is_told_nothing_and_disturbs_nobody(
+    pair: Callable[..., tuple], said: bytes
+) -> None:
     """Whatever he says, the connection is closed on him; the peers' own is the one it was."""
     a, b, way = pair()
     b.send(b"before", to="a")
@@ -99,7 +101,9 @@ def test_a_full_table_of_descriptors_is_waited_for(monkeypatch: pytest.MonkeyPat
         b.send(b"before", to="a")
         assert a.receive(source="b").data == b"before"
         stranger = held.enter_context(socket.socket())
-        resource.setrlimit(resource.RLIMIT_NOFILE, (len(list(Path("/proc/self/fd").iterdir())) + 8, hard))
+        resource.setrlimit(
+            resource.RLIMIT_NOFILE, (len(list(Path("/proc/self/fd").iterdir())) + 8, hard)
+        )
         try:
             with contextlib.suppress(OSError):
                 while True:

@@ -55,7 +55,9 @@ def test_a_whole_stream_is_valid_at_every_level(level: Level) -> None:
     one = validator(level)
     assert all(one.check(chunk).is_valid for chunk in stream())
     end = one.finish(held=(len(IDS), digest_of(IDS)))
-    assert end.status is (ValidationStatus.UNCHECKED if level is Level.OFF else ValidationStatus.VALID)
+    assert end.status is (
+        ValidationStatus.UNCHECKED if level is Level.OFF else ValidationStatus.VALID
+    )
     assert one.sequence.position == (0 if level is Level.OFF else len(IDS))
 
 
@@ -67,7 +69,9 @@ def test_texts_that_nothing_is_compared_with_are_not_called_valid() -> None:
         assert one.finish().error_type is error
 
 
-@pytest.mark.parametrize("wrong", [{"token_id": 2**70}, {"token_id": 1.5}, {"sequence_position": -1}, {"text": None}])
+@pytest.mark.parametrize(
+    "wrong", [{"token_id": 2**70}, {"token_id": 1.5}, {"sequence_position": -1}, {"text": None}]
+)
 def test_what_cannot_be_a_chunk_is_an_answer_and_not_an_error(wrong: dict[str, object]) -> None:
     """An id that is not an integer of 64 bits, a place before the first, a text that is none: not intact, and named."""
     chunk = dataclasses.replace(stream()[0], **wrong)  # type: ignore[arg-type]
@@ -99,7 +103,9 @@ def test_a_wrong_text_is_seen_at_full_alone(at: int) -> None:
     chunks[at] = EnhancedTokenChunk.sealed(text=chunks[at].text + "\ufffd", **fields)
     full, light = validator(Level.FULL), validator(Level.LIGHT)
     results = [full.check(chunk) for chunk in chunks]
-    assert next(one.error_type for one in results if not one.is_valid) is ValidationError.TEXT_DIFFERS
+    assert (
+        next(one.error_type for one in results if not one.is_valid) is ValidationError.TEXT_DIFFERS
+    )
     assert full.finish().error_type is ValidationError.TEXT_DIFFERS
     assert full.decoded_again(TEXT).is_valid
     assert full.finish().is_valid
@@ -138,11 +144,15 @@ def test_a_stream_without_its_end_is_unfinished() -> None:
 
 def test_ids_that_this_vocabulary_lacks_are_not_taken() -> None:
     """A chunk that its maker made so: only the vocabulary tells."""
-    one = StreamValidator(tokens=TokenValidator(vocabulary=10, special={2: Place.LAST}), level=Level.LIGHT)
+    one = StreamValidator(
+        tokens=TokenValidator(vocabulary=10, special={2: Place.LAST}), level=Level.LIGHT
+    )
     wrong = EnhancedTokenChunk.sealed(token_id=10, sequence_position=0, source_device_rank=0)
     assert one.check(wrong).error_type is ValidationError.OUT_OF_VOCABULARY
     assert one.sequence.position == 0
-    assert one.check(EnhancedTokenChunk.sealed(token_id=2, sequence_position=0, source_device_rank=0)).is_valid
+    assert one.check(
+        EnhancedTokenChunk.sealed(token_id=2, sequence_position=0, source_device_rank=0)
+    ).is_valid
     assert one.finish().is_valid
 
 
@@ -161,7 +171,9 @@ def test_strictness_rises_at_a_failure_and_compares_what_came_before() -> None:
 
 
 @given(st.lists(st.booleans() | st.integers(1, 5000), max_size=40), st.sampled_from(Level))
-def test_the_level_never_falls_before_enough_clean_tokens(steps: list[bool | int], floor: Level) -> None:
+def test_the_level_never_falls_before_enough_clean_tokens(
+    steps: list[bool | int], floor: Level
+) -> None:
     """After a failure the level is full for at least as many clean tokens as rule out its rate; the floor is kept."""
     strictness = AdaptiveStrictness(floor=floor)
     assert strictness.enough == 2995
@@ -281,7 +293,9 @@ def test_a_stream_that_is_validated_beside_says_where_it_was_not() -> None:
         assert one.check(chunk).is_valid
     one.passed_over(Behind(first=3, last=5, since=0.0))
     assert all(one.check(chunk).is_valid for chunk in chunks[6:])
-    assert one.check(dataclasses.replace(chunks[7], token_id=1)).error_type is ValidationError.CHECKSUM
+    assert (
+        one.check(dataclasses.replace(chunks[7], token_id=1)).error_type is ValidationError.CHECKSUM
+    )
     result = one.finish(held=(len(IDS), digest_of(IDS)))
     assert (result.error_type, result.position) == (ValidationError.NOT_LOOKED_AT, 3)
     values = {sample.name: sample.value for sample in metrics.samples()}

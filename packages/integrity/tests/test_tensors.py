@@ -103,20 +103,29 @@ def ranks(program: str, *arguments: str, environments: list[dict[str, str]]) -> 
 def the_third_is_refused(lines: list[str]) -> None:
     """Three tensors of four come as they were sent, and the one that was struck is named in one error."""
     assert [*lines[:2], lines[3]] == ["0 True", "1 True", "3 True"]
-    assert lines[2].startswith("tensor 2 from rank 0 to rank 1 changed on its way: 4000 bytes came with digest ")
+    assert lines[2].startswith(
+        "tensor 2 from rank 0 to rank 1 changed on its way: 4000 bytes came with digest "
+    )
     assert len(lines) == 4
 
 
 def test_a_tensor_that_changed_over_gloo_is_named(tmp_path: Path) -> None:
     """Of tensors of several shapes and dtypes, the one with a flipped bit is one clear error; the others pass."""
-    the_third_is_refused(ranks(GLOO, str(tmp_path / "meet"), environments=[{"GLOO_SOCKET_IFNAME": "lo"}] * 2))
+    the_third_is_refused(
+        ranks(GLOO, str(tmp_path / "meet"), environments=[{"GLOO_SOCKET_IFNAME": "lo"}] * 2)
+    )
 
 
 def test_an_array_that_changed_over_a_ring_is_named(tmp_path: Path) -> None:
     """The same over MLX's ring."""
     pytest.importorskip("mlx.core")
-    with socket.create_server(("127.0.0.1", 0)) as one, socket.create_server(("127.0.0.1", 0)) as other:
+    with (
+        socket.create_server(("127.0.0.1", 0)) as one,
+        socket.create_server(("127.0.0.1", 0)) as other,
+    ):
         hosts = [[f"127.0.0.1:{end.getsockname()[1]}"] for end in (one, other)]
     (tmp_path / "hosts.json").write_text(json.dumps(hosts))
     about = {"MLX_HOSTFILE": str(tmp_path / "hosts.json")}
-    the_third_is_refused(ranks(RING, environments=[about | {"MLX_RANK": str(rank)} for rank in range(2)]))
+    the_third_is_refused(
+        ranks(RING, environments=[about | {"MLX_RANK": str(rank)} for rank in range(2)])
+    )

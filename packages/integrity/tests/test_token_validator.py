@@ -18,7 +18,9 @@ from rankproof_integrity.validation import VALID, ValidationError
 BEGIN, END, PAD, HOLE = 0, 1, 2, 7
 PLACES = {BEGIN: Place.FIRST, END: Place.LAST, PAD: Place.NOWHERE}
 VALIDATOR = TokenValidator(vocabulary=100, unassigned=[HOLE], special=PLACES, longest=50)
-IDS = st.lists(st.integers(-3, 110) | st.sampled_from([BEGIN, END, PAD, HOLE, 2**31, -(2**63)]), max_size=60)
+IDS = st.lists(
+    st.integers(-3, 110) | st.sampled_from([BEGIN, END, PAD, HOLE, 2**31, -(2**63)]), max_size=60
+)
 
 
 def expected(ids: list[int], start: int) -> list[tuple[int, ValidationError]]:
@@ -64,7 +66,11 @@ def test_arrays_of_each_library_are_taken() -> None:
     """Tensors of torch and of MLX are judged like lists; one of floats, or of two dimensions, is refused."""
     torch = pytest.importorskip("torch")
     mlx = pytest.importorskip("mlx.core")
-    for array in (torch.tensor([5, 99, 100]), mlx.array([5, 99, 100]), np.array([5, 99, 100], dtype=np.uint16)):
+    for array in (
+        torch.tensor([5, 99, 100]),
+        mlx.array([5, 99, 100]),
+        np.array([5, 99, 100], dtype=np.uint16),
+    ):
         (failure,) = VALIDATOR.validate_ids(array).failures
         assert (failure.position, failure.error_type) == (2, ValidationError.OUT_OF_VOCABULARY)
     assert VALIDATOR.validate_id(torch.tensor(99)) is VALID
@@ -82,7 +88,9 @@ def test_a_chunk_behind_the_last_one_is_named() -> None:
         for at, one in enumerate(ids)
     ]
     result = VALIDATOR.validate_sequence(chunks)
-    assert [(one.position, one.error_type) for one in result.failures] == [(3, ValidationError.AFTER_END)]
+    assert [(one.position, one.error_type) for one in result.failures] == [
+        (3, ValidationError.AFTER_END)
+    ]
     assert VALIDATOR.validate_sequence(chunks[:3]).is_valid
     assert not VALIDATOR.validate_sequence([]).is_valid
 
@@ -95,7 +103,8 @@ def test_a_tokenizers_own_ids_are_its_vocabulary() -> None:
 
 
 @pytest.mark.parametrize(
-    "wrong", [{"vocabulary": 0}, {"vocabulary": 5, "unassigned": [5]}, {"vocabulary": 5, "longest": 0}]
+    "wrong",
+    [{"vocabulary": 0}, {"vocabulary": 5, "unassigned": [5]}, {"vocabulary": 5, "longest": 0}],
 )
 def test_a_vocabulary_that_cannot_be_is_refused(wrong: dict[str, Any]) -> None:
     """A validator that could find nothing, or knows of ids that are not there, is a slip of whoever makes it."""

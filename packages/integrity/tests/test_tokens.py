@@ -33,7 +33,14 @@ from rankproof_integrity.tensors import _Seals
 
 def chunk(position: int = 0, **others: object) -> EnhancedTokenChunk:
     return EnhancedTokenChunk.sealed(
-        **{"token_id": 7, "text": "é", "stream": "s", "sequence_position": position, "source_device_rank": 0} | others
+        **{
+            "token_id": 7,
+            "text": "é",
+            "stream": "s",
+            "sequence_position": position,
+            "source_device_rank": 0,
+        }
+        | others
     )
 
 
@@ -42,8 +49,16 @@ def test_every_name_of_the_design_is_there() -> None:
     assert all(getattr(rankproof_integrity, name) for name in rankproof_integrity.__all__)
 
 
-@given(st.integers(-(2**63), 2**63 - 1), st.text(), st.text(), st.none() | st.text(), st.integers(0, 2**64 - 1))
-def test_a_token_comes_as_it_was_sent(token: int, text: str, stream: str, reason: str | None, position: int) -> None:
+@given(
+    st.integers(-(2**63), 2**63 - 1),
+    st.text(),
+    st.text(),
+    st.none() | st.text(),
+    st.integers(0, 2**64 - 1),
+)
+def test_a_token_comes_as_it_was_sent(
+    token: int, text: str, stream: str, reason: str | None, position: int
+) -> None:
     """Any token survives being bytes, with its checksum."""
     sent = chunk(position, token_id=token, text=text, stream=stream, finish_reason=reason)
     came = chunk_of(chunk_bytes(sent))
@@ -67,7 +82,9 @@ def test_another_token_is_not_the_one_that_was_sent() -> None:
     """A token that is whole in itself but is not the one that was sent is told apart, and by which field."""
     validator = TokenTransferValidator()
     assert not validator.validate_transfer(chunk(), chunk(token_id=8))
-    assert validator.difference(chunk(), chunk(token_id=8)) == "token_id was sent as 7 and came as 8"
+    assert (
+        validator.difference(chunk(), chunk(token_id=8)) == "token_id was sent as 7 and came as 8"
+    )
     forged = dataclasses.replace(chunk(), text="e")
     assert not validator.validate_transfer(forged, forged)
 
@@ -78,7 +95,11 @@ def test_each_bit_of_a_frame_counts() -> None:
     for _ in range(2000):
         payload = chance.randbytes(chance.randrange(300))
         header = frame.packed(
-            kind=frame.Kind.DATA, epoch=1, toward=2, length=len(payload), payload_digest=digest(payload)
+            kind=frame.Kind.DATA,
+            epoch=1,
+            toward=2,
+            length=len(payload),
+            payload_digest=digest(payload),
         )
         data = bytearray(header + payload)
         clean = frame.parsed(data)
@@ -113,14 +134,19 @@ def test_the_first_disorder_is_said(tokens: list[EnhancedTokenChunk], words: str
 def test_a_stage_waits_for_the_one_before_and_for_the_last() -> None:
     """A stage goes on when the one before has handed on, and nobody is too far behind; who is behind is said."""
     store = MemoryStore()
-    first, last = (TokenStreamSynchronizer(store=store, stream="s", stage=n, stages=2, lead=2) for n in range(2))
+    first, last = (
+        TokenStreamSynchronizer(store=store, stream="s", stage=n, stages=2, lead=2)
+        for n in range(2)
+    )
     assert last.look().waits_for == (0,)
     first.handed_on(0)
     assert last.look().may_go_on
     first.handed_on(1)
     found = first.look()
     assert (found.may_go_on, found.waits_for, found.behind) == (False, (1,), {1: 2})
-    with pytest.raises(MessageLate, match="stage 0 of stream 's' waits at position 2 for stage 1 at 0"):
+    with pytest.raises(
+        MessageLate, match="stage 0 of stream 's' waits at position 2 for stage 1 at 0"
+    ):
         first.wait(timeout=0.01)
     with pytest.raises(OutOfStep, match="handed on position 3, and the next one is 0"):
         last.handed_on(3)
@@ -164,7 +190,9 @@ def test_a_seal_holds_for_its_tensor_alone() -> None:
     with pytest.raises(MessageCorrupt, match="tensor 1 from rank 0 to rank 1 changed on its way"):
         receiver.check(other, seals[1], form=5, of=None, source=0)
     with pytest.raises(MessageCorrupt, match="seal of tensor 2"):
-        receiver.check(data, [*seals[2][:3], seals[2][3] ^ 1, *seals[2][4:]], form=5, of=None, source=0)
+        receiver.check(
+            data, [*seals[2][:3], seals[2][3] ^ 1, *seals[2][4:]], form=5, of=None, source=0
+        )
     with pytest.raises(OutOfStep, match="tensor 0 of epoch 3 came"):
         receiver.check(data, seals[0], form=5, of=None, source=0)
     with pytest.raises(OutOfStep, match="epoch 4"):

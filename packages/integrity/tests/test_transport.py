@@ -84,12 +84,16 @@ def test_messages_pass_flips_and_resets_unchanged_and_in_order(pair: Callable[..
     assert found[1]["made_anew"] == b.health("a").counted["connections"] - 1 >= 1
 
 
-def test_by_the_names_of_the_design_who_sends_waits_until_it_is_there(pair: Callable[..., tuple]) -> None:
+def test_by_the_names_of_the_design_who_sends_waits_until_it_is_there(
+    pair: Callable[..., tuple],
+) -> None:
     """`send_with_validation` says when the peer has a message whose digest it checked; a clean link mended nothing."""
     a, b, _ = pair()
 
     async def both() -> tuple[TransferResult, ValidatedMessage]:
-        return await asyncio.gather(b.send_with_validation(b"token", "a"), a.receive_with_validation("b"))
+        return await asyncio.gather(
+            b.send_with_validation(b"token", "a"), a.receive_with_validation("b")
+        )
 
     told, came = asyncio.run(both())
     assert (told.peer, told.sequence, told.sent_again, bytes(came.data)) == ("a", 0, 0, b"token")
@@ -104,7 +108,9 @@ def test_a_stalled_connection_is_made_anew(pair: Callable[..., tuple]) -> None:
     assert a.receive(source="b").data == b"before"
     way.held.clear()
     b.send(b"during", to="a")
-    with pytest.raises(MessageLate, match=r"message 1 from b did not come within 1\.5 s .*nothing was heard"):
+    with pytest.raises(
+        MessageLate, match=r"message 1 from b did not come within 1\.5 s .*nothing was heard"
+    ):
         a.receive(source="b", timeout=1.5)
     way.held.set()
     assert a.receive(source="b").data == b"during"
@@ -120,7 +126,9 @@ def process_is_there(a: ReliableMessageTransport) -> bool:
 
 
 @pytest.mark.slow
-def test_a_peer_that_is_gone_is_one_error_that_names_the_message(echo: Callable[..., subprocess.Popen]) -> None:
+def test_a_peer_that_is_gone_is_one_error_that_names_the_message(
+    echo: Callable[..., subprocess.Popen],
+) -> None:
     """A killed peer that never comes back: the first message that it did not take is named, with what was tried."""
     limits = Limits(deadline=1, silence=0.3, shortest=0.02)
     a = ReliableMessageTransport(node="a", limits=limits)
@@ -132,7 +140,9 @@ def test_a_peer_that_is_gone_is_one_error_that_names_the_message(echo: Callable[
     process.kill()
     process.wait()
     a.send(b"y", to="b")
-    with pytest.raises(MessageLost, match=r"message 1 to b is lost: not acknowledged within 1 s \(sent") as caught:
+    with pytest.raises(
+        MessageLost, match=r"message 1 to b is lost: not acknowledged within 1 s \(sent"
+    ) as caught:
         a.flush(to="b", timeout=10)
     with pytest.raises(MessageLost, match=r"message 1 to b is lost"):
         a.close()
@@ -140,7 +150,9 @@ def test_a_peer_that_is_gone_is_one_error_that_names_the_message(echo: Callable[
 
 
 @pytest.mark.slow
-def test_a_peer_that_begins_again_is_said_and_can_be_renewed(echo: Callable[..., subprocess.Popen]) -> None:
+def test_a_peer_that_begins_again_is_said_and_can_be_renewed(
+    echo: Callable[..., subprocess.Popen],
+) -> None:
     """After a kill and a new start the error says what the old one may not have had; renewed, numbers begin at 0."""
     with ReliableMessageTransport(node="a", limits=QUICK) as a:
         address = a.listen(("127.0.0.1", 0))
@@ -154,7 +166,9 @@ def test_a_peer_that_begins_again_is_said_and_can_be_renewed(echo: Callable[...,
         process.kill()
         process.wait()
         echo(address)
-        with pytest.raises(PeerRestarted, match=r"messages 3 to 3 had been sent .*renew\('b'\)") as caught:
+        with pytest.raises(
+            PeerRestarted, match=r"messages 3 to 3 had been sent .*renew\('b'\)"
+        ) as caught:
             a.receive(source="b")
         assert caught.value.sequence == 3
         a.renew("b")
@@ -185,14 +199,18 @@ def test_who_takes_nothing_holds_its_sender_back(pair: Callable[..., tuple]) -> 
     sent = 9
     for _ in range(sent):
         b.send(bytes(10_000), to="a")
-    with pytest.raises(MessageLate, match="message 9 to a was not sent: a has not taken messages 0 to 8"):
+    with pytest.raises(
+        MessageLate, match="message 9 to a was not sent: a has not taken messages 0 to 8"
+    ):
         b.send(bytes(10_000), to="a", timeout=0.3)
     assert [a.receive(source="b").sequence for _ in range(sent)] == list(range(sent))
     assert b.send(b"", to="a") == sent
 
 
 @pytest.mark.slow
-def test_datagrams_that_are_lost_doubled_and_reordered_become_messages(often: Callable[..., range]) -> None:
+def test_datagrams_that_are_lost_doubled_and_reordered_become_messages(
+    often: Callable[..., range],
+) -> None:
     """Over a way that loses, doubles and reorders datagrams, messages of many datagrams come once and in order."""
     for seed in often(1, soak=20):
         over_a_bad_way(seed)
@@ -339,16 +357,24 @@ def test_messages_that_come_by_turns_take_the_straight_path(pair: Callable[..., 
     for transport, other in ((a, "b"), (b, "a")):
         transport.flush(to=other)
         counted_there = transport.health(other).counted
-        assert (counted_there["damaged"], counted_there["duplicates"], counted_there["sent_again"]) == (0, 0, 0)
+        assert (
+            counted_there["damaged"],
+            counted_there["duplicates"],
+            counted_there["sent_again"],
+        ) == (0, 0, 0)
         assert counted_there["received"] >= 200
 
 
-def test_a_frame_that_is_not_whole_when_it_is_read_is_waited_for(pair: Callable[..., tuple]) -> None:
+def test_a_frame_that_is_not_whole_when_it_is_read_is_waited_for(
+    pair: Callable[..., tuple],
+) -> None:
     """Whatever a read gives (a part, one frame, two and a part), messages come whole; none is kept back."""
     a, b, _ = pair()
     sizes = [1, 40_000, 10, 10, 300_000, 5, 32_768 - 64, 32_768, 7]
     for round_ in range(6):
-        thread = threading.Thread(target=lambda: [b.send(bytes([size % 251]) * size, to="a") for size in sizes])
+        thread = threading.Thread(
+            target=lambda: [b.send(bytes([size % 251]) * size, to="a") for size in sizes]
+        )
         thread.start()
         assert [len(a.receive(source="b", timeout=20).data) for _ in sizes] == sizes, round_
         thread.join()

@@ -86,7 +86,9 @@ class TwoNodes(RuleBasedStateMachine):
         if header is None and self.ordered:
             self.cut()
         elif header is not None and self.ordered and self.straight:
-            message, _ = talk.passed(header, payload if frame.holds(header, payload) else None, now=self.now)
+            message, _ = talk.passed(
+                header, payload if frame.holds(header, payload) else None, now=self.now
+            )
             if message is not None:
                 self.given(node, message)
         elif header is None or not frame.holds(header, payload):
@@ -221,7 +223,11 @@ class TwoNodes(RuleBasedStateMachine):
                 # What came before the first that is named was given; nothing after the last was sent.
                 assert given >= problem.sequence
                 assert side.talk.outgoing.untaken[1] == len(side.sent) - 1
-            assert side.talk.outgoing.taken <= side.talk.outgoing.acknowledged <= side.talk.outgoing.offered, node
+            assert (
+                side.talk.outgoing.taken
+                <= side.talk.outgoing.acknowledged
+                <= side.talk.outgoing.offered
+            ), node
 
     def teardown(self) -> None:
         """Without further faults all that was sent is given, or there is an error that says why not."""

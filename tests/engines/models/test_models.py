@@ -58,8 +58,14 @@ def test_a_file_of_ours_is_read_by_the_library(tmp_path: Path) -> None:
 def test_two_three_and_four_ranks_are_legal(name: str) -> None:
     """All that is split is divisible by 12, and there is a layer for each of four ranks."""
     config = MODELS[name].config()
-    sizes = [config.get(key, 12) for key in ("num_key_value_heads", "n_head", "num_local_experts", "num_experts")]
-    sizes += [config.get(key, 12) for key in ("hidden_size", "n_embd", "intermediate_size", "moe_intermediate_size")]
+    sizes = [
+        config.get(key, 12)
+        for key in ("num_key_value_heads", "n_head", "num_local_experts", "num_experts")
+    ]
+    sizes += [
+        config.get(key, 12)
+        for key in ("hidden_size", "n_embd", "intermediate_size", "moe_intermediate_size")
+    ]
     assert {size % 12 for size in (*sizes, SIZE, HEADS, KV_HEADS, EXPERTS)} == {0}
     assert config.get("num_hidden_layers", config.get("n_layer")) >= 4
 
@@ -100,7 +106,9 @@ def test_makers_at_the_same_time_agree(tmp_path: Path) -> None:
         "print(cached('gpt2', cache=pathlib.Path(sys.argv[1])))"
     )
     makers = [
-        subprocess.Popen([sys.executable, "-c", code, str(tmp_path)], stdout=subprocess.PIPE, text=True)
+        subprocess.Popen(
+            [sys.executable, "-c", code, str(tmp_path)], stdout=subprocess.PIPE, text=True
+        )
         for _ in range(4)
     ]
     places = {maker.communicate()[0].strip() for maker in makers}
@@ -165,7 +173,9 @@ def test_both_tokenizers_are_one(tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
-def test_the_command_lists_makes_and_describes(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_command_lists_makes_and_describes(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     """`rankproof models` does the three, and says what it cannot do."""
     from harness.cli import main
 
@@ -178,7 +188,9 @@ def test_the_command_lists_makes_and_describes(tmp_path: Path, capsys: pytest.Ca
     assert "trying mlx-pipeline with the files of made (engine 6 of 6)" in printed.err
     told = json.loads(printed.out)
     assert told["sha256"] == DIGESTS["llama"]
-    assert told["engines"]["mlx-pipeline"]["2"].endswith("has no pipeline for llama; take mlx-tensor")
+    assert told["engines"]["mlx-pipeline"]["2"].endswith(
+        "has no pipeline for llama; take mlx-tensor"
+    )
     assert main(["models", "make", "lama", "--out", str(tmp_path / "other")]) == 64
     assert main(["models", "describe", str(tmp_path)]) == 64
     assert "no config.json" in capsys.readouterr().err

@@ -10,7 +10,16 @@ from typing import Any
 import pytest
 
 from harness.engines.models import MODELS, ModelError, files, write
-from harness.engines.models.recall.table import ANSWER, FILLER, KEYS, LONGEST_FILLER, asked, key_of, prompt_of, value_of
+from harness.engines.models.recall.table import (
+    ANSWER,
+    FILLER,
+    KEYS,
+    LONGEST_FILLER,
+    asked,
+    key_of,
+    prompt_of,
+    value_of,
+)
 
 SMALLEST = 5.0
 
@@ -18,12 +27,16 @@ SMALLEST = 5.0
 def test_every_answer_is_one_keys_own() -> None:
     """Keys and values are all different, and filler holds none of a key's tokens."""
     assert len({key_of(number) for number in range(KEYS)}) == KEYS
-    assert [asked(value_of(number)) for number in range(KEYS)] == [[number] for number in range(KEYS)]
+    assert [asked(value_of(number)) for number in range(KEYS)] == [
+        [number] for number in range(KEYS)
+    ]
     assert not set(FILLER) & {token for number in range(KEYS) for token in key_of(number)}
     assert len(prompt_of(7, filler=4)) == len(prompt_of(7)) + 4
 
 
-def test_weights_that_are_not_the_pinned_ones_are_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_weights_that_are_not_the_pinned_ones_are_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """One changed byte of the weights, or of what they are packed in, and no model is made of them."""
     path, digest = MODELS["recall"].pinned or (tmp_path, "")
     packed = bytearray(path.read_bytes())
@@ -50,9 +63,14 @@ def test_every_key_is_known_by_a_margin(tmp_path: Path, dtype: str) -> None:
     auto: Any = AutoModelForCausalLM
     model = auto.from_pretrained(write("recall", tmp_path / "recall"), dtype=getattr(torch, dtype))
     for filler in (0, LONGEST_FILLER):
-        ids = torch.tensor([[*prompt_of(number, filler=filler), *value_of(number)] for number in range(KEYS)])
+        ids = torch.tensor(
+            [[*prompt_of(number, filler=filler), *value_of(number)] for number in range(KEYS)]
+        )
         with torch.no_grad():
             logits = model(ids[:, :-1]).logits[:, -ANSWER:].float()
         wanted = ids[:, -ANSWER:, None]
-        right, others = logits.gather(-1, wanted)[..., 0], logits.scatter(-1, wanted, float("-inf")).amax(-1)
+        right, others = (
+            logits.gather(-1, wanted)[..., 0],
+            logits.scatter(-1, wanted, float("-inf")).amax(-1),
+        )
         assert float((right - others).min()) > SMALLEST

@@ -15,8 +15,18 @@ def exchange(context, *, size=65536, steps=4):
         for rank, found in enumerate(gathered):
             meant = pattern(rank, step, size)
             if found != meant:
-                places = [place for place in range(min(len(found), len(meant))) if found[place] != meant[place]]
-                wrong.append({"rank": rank, "first": places[0] if places else len(found), "count": len(places)})
+                places = [
+                    place
+                    for place in range(min(len(found), len(meant)))
+                    if found[place] != meant[place]
+                ]
+                wrong.append(
+                    {
+                        "rank": rank,
+                        "first": places[0] if places else len(found),
+                        "count": len(places),
+                    }
+                )
         context.emit("step.end", step=step, wrong=wrong)
 
 

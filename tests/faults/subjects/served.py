@@ -51,7 +51,11 @@ def ask():
         asked = b"ask %d" % RANK
         channel.sendall(asked)
         found = receive(channel, LENGTH)
-    emit("answer", right=found == answer(asked), wrong=sum(a != b for a, b in zip(found, answer(asked), strict=True)))
+    emit(
+        "answer",
+        right=found == answer(asked),
+        wrong=sum(a != b for a, b in zip(found, answer(asked), strict=True)),
+    )
 
 
 def main():

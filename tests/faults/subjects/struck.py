@@ -24,7 +24,13 @@ def stay(context):
 def report(context):
     """Report numbers, ids and a text, and then once more."""
     for _ in range(2):
-        context.emit("door", loss=[0.0, 1.5, [2.5, -3.0]], ids={"a": [1, 2], "b": [3]}, text="déjà vu", nothing=None)
+        context.emit(
+            "door",
+            loss=[0.0, 1.5, [2.5, -3.0]],
+            ids={"a": [1, 2], "b": [3]},
+            text="déjà vu",
+            nothing=None,
+        )
     context.emit("after")
 
 
@@ -92,7 +98,9 @@ def store(context, *, own="home"):
     context.emit("door")
     context.emit("after", told=_stored(context, own))
     until = time.monotonic() + 0.5
-    while {(told := _stored(context, own))["own"], told["shared"]} != {"done"} and time.monotonic() < until:
+    while {(told := _stored(context, own))["own"], told["shared"]} != {
+        "done"
+    } and time.monotonic() < until:
         pass
     context.emit("later", told=told)
 

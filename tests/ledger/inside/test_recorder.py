@@ -17,7 +17,9 @@ from harness.ledger.inside.book import OPEN, STARTED
 from harness.ledger.inside.recorder import module_of, recorder_of
 from harness.world.control.recorder import compiled
 
-pytestmark = pytest.mark.skipif(not compiled(), reason="there is no compiler, or no header of Python's")
+pytestmark = pytest.mark.skipif(
+    not compiled(), reason="there is no compiler, or no header of Python's"
+)
 AT = 64
 FLOAT, INT = object(), object()
 
@@ -29,7 +31,9 @@ class Kept:
         self.map = mmap.mmap(-1, AT + SLOTS * RECORD.size)
         self.numbers, self.index = itertools.count(1), itertools.count(1)
         self.passed: dict[int, bool] = {}
-        found = recorder_of(module_of(compiled()), (self.map, self.numbers, self.passed, AT, SLOTS, RECORD.size))
+        found = recorder_of(
+            module_of(compiled()), (self.map, self.numbers, self.passed, AT, SLOTS, RECORD.size)
+        )
         assert found is not None
         self.recorder, self.ranks = found, {0: 0, 1: 1}
         self.members: dict[Any, Any] = {"group": self.ranks}
@@ -42,7 +46,13 @@ class Kept:
         self.operation.remember(self.frame, self.given(), OPEN, AT, self.index, self.known)
 
     def given(
-        self, *, shape: Any = (2, 3), dtype: Any = FLOAT, group: Any = "group", peer: Any = 1, tag: Any = 7
+        self,
+        *,
+        shape: Any = (2, 3),
+        dtype: Any = FLOAT,
+        group: Any = "group",
+        peer: Any = 1,
+        tag: Any = 7,
     ) -> Any:
         return [SimpleNamespace(shape=shape, dtype=dtype)], group, peer, tag
 
@@ -68,7 +78,15 @@ def test_a_call_that_was_met_is_written_with_a_time_index_and_number_of_its_own(
 @pytest.mark.parametrize(
     "other",
     [
-        *({"shape": (3, 2)}, {"shape": (6,)}, {"dtype": INT}, {"peer": 0}, {"tag": 8}, {"tag": 2**80}, {"tag": "7"}),
+        *(
+            {"shape": (3, 2)},
+            {"shape": (6,)},
+            {"dtype": INT},
+            {"peer": 0},
+            {"tag": 8},
+            {"tag": 2**80},
+            {"tag": "7"},
+        ),
         {"group": "another"},
     ],
 )
@@ -114,7 +132,9 @@ def library() -> Iterator[None]:
     yield
 
 
-def test_without_a_compiler_python_writes_alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_without_a_compiler_python_writes_alone(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """It is compiled once, found again where there is no compiler, and what was not made for this is not loaded."""
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
     made = compiled.__wrapped__()

@@ -26,14 +26,17 @@ def sides(found: Agreement) -> list[tuple[int, str, int]]:
     told = []
     for side in (found.difference.one, found.difference.other):
         shown = side.call or side.last
-        told.append((side.rank, shown.operation if shown else "", shown.index if side.call and shown else 0))
+        told.append(
+            (side.rank, shown.operation if shown else "", shown.index if side.call and shown else 0)
+        )
     return told
 
 
 def test_the_same_calls_agree_and_are_counted() -> None:
     """Every call of every rank was held against another rank's."""
     found = of(
-        [call(), call("barrier"), send(1), receive(1, tag=2)], [call(), call("barrier"), receive(0), send(0, tag=2)]
+        [call(), call("barrier"), send(1), receive(1, tag=2)],
+        [call(), call("barrier"), receive(0), send(0, tag=2)],
     )
     assert (found.difference, found.matched) == (None, {0: 4, 1: 4})
 
@@ -51,7 +54,10 @@ def test_the_same_calls_agree_and_are_counted() -> None:
 def test_what_has_to_be_alike_is_compared(other: dict[str, Any]) -> None:
     """Operation, type, number of elements, reduction and root: each alone is a difference."""
     same = [call(), call(reduction="sum", peer=0)]
-    found = of([*same, call(reduction="sum", peer=0)], [*same, call(**{"reduction": "sum", "peer": 0, **other})])
+    found = of(
+        [*same, call(reduction="sum", peer=0)],
+        [*same, call(**{"reduction": "sum", "peer": 0, **other})],
+    )
     assert [side[0] for side in sides(found)] == [0, 1]
     assert found.difference is not None
     assert (found.difference.ranks, found.matched) == ((0, 1), {0: 2, 1: 2})
@@ -105,14 +111,20 @@ def test_the_first_difference_is_told() -> None:
 
 def test_groups_are_told_apart_by_name_and_members() -> None:
     """Calls in two groups may come in another order on another rank; the same name with other members is another."""
-    assert of([call(), call("barrier", group=PAIR)], [call("barrier", group=PAIR), call()]).difference is None
+    assert (
+        of([call(), call("barrier", group=PAIR)], [call("barrier", group=PAIR), call()]).difference
+        is None
+    )
     found = of([call(group=PAIR)], [call(group=replace(PAIR, ranks=(1, 0)))])
     assert found.difference is not None
 
 
 def test_sends_and_receives_belong_together_in_order() -> None:
     """By source, destination and tag; each end that has no other is a difference, and so is another type or size."""
-    assert of([send(1, tag=1), send(1, tag=2)], [receive(0, tag=2), receive(0, tag=1)]).difference is None
+    assert (
+        of([send(1, tag=1), send(1, tag=2)], [receive(0, tag=2), receive(0, tag=1)]).difference
+        is None
+    )
     assert sides(of([send(1)], [])) == [(0, "send", 1), (1, "", 0)]
     assert sides(of([], [receive(0)])) == [(1, "recv", 1), (0, "", 0)]
     assert sides(of([send(1, tag=1)], [receive(0, tag=2)])) == [(0, "send", 1), (1, "recv", 0)]
@@ -145,7 +157,9 @@ def test_of_full_ledgers_what_both_hold_is_compared() -> None:
     found = agree({0: whole, 1: last(ledger(1, *whole.calls[:6], call("broadcast")), kept=3)})
     assert sides(found) == [(0, "barrier", 7), (1, "broadcast", 7)]
     # Of the group it holds nothing any more: nobody knows how many calls there were.
-    full = last(ledger(1, *[call() for _ in range(7)], send(1, group=Group("torch", "2", (1,)))), kept=1)
+    full = last(
+        ledger(1, *[call() for _ in range(7)], send(1, group=Group("torch", "2", (1,)))), kept=1
+    )
     assert agree({0: whole, 1: full}).matched[0] == 0
 
 
@@ -165,5 +179,7 @@ def test_a_record_that_was_cut_off_is_not_a_call_that_was_not_made() -> None:
     assert cut.torn == 1
     assert agree({0: whole, 1: cut}) == Agreement(difference=None, matched={0: 3, 1: 3})
     assert agree({0: whole, 1: replace(cut, calls=kept[:3])}).difference is None
-    found = agree({0: whole, 1: replace(cut, calls=(kept[0], replace(kept[2], operation="broadcast")))})
+    found = agree(
+        {0: whole, 1: replace(cut, calls=(kept[0], replace(kept[2], operation="broadcast")))}
+    )
     assert sides(found) == [(0, "all_reduce", 3), (1, "broadcast", 3)]

@@ -49,8 +49,14 @@ def added(
         for number, given in enumerate(totals, start=1):
             (values,) = given.values()
             parts.append(of_sum(number, "sent", values[rank]))
-            parts.append(of_sum(number, "received", (result or {}).get((rank, number), sum(values)), size=300.0))
-        calls = [call(group=THREE, **{"reduction": "sum", "dtype": "float32", **rest}) for _ in totals]
+            parts.append(
+                of_sum(
+                    number, "received", (result or {}).get((rank, number), sum(values)), size=300.0
+                )
+            )
+        calls = [
+            call(group=THREE, **{"reduction": "sum", "dtype": "float32", **rest}) for _ in totals
+        ]
         found.append(digested(ledger(rank, *calls, size=3), *parts))
     return found
 
@@ -59,9 +65,15 @@ def test_what_arrived_as_it_was_sent_is_counted() -> None:
     """A send, a broadcast, a gather and a sum: every call of every rank was held against the other end."""
     pair = [
         digested(
-            ledger(0, send(1), call("broadcast", peer=1)), part(1, "sent", 5, whom=1), part(2, "received", 6, whom=1)
+            ledger(0, send(1), call("broadcast", peer=1)),
+            part(1, "sent", 5, whom=1),
+            part(2, "received", 6, whom=1),
         ),
-        digested(ledger(1, receive(0), call("broadcast", peer=1)), part(1, "received", 5, whom=0), part(2, "sent", 6)),
+        digested(
+            ledger(1, receive(0), call("broadcast", peer=1)),
+            part(1, "received", 5, whom=0),
+            part(2, "sent", 6),
+        ),
     ]
     assert of(*pair) == Transfers(damage=None, compared={0: 2, 1: 2}, left={0: 0, 1: 0})
     assert of(*gathered([1, 2, 3], [4, 5, 6])).compared == {0: 2, 1: 2, 2: 2}
@@ -72,7 +84,11 @@ def test_a_payload_of_the_call_before_is_named() -> None:
     """Both ranks, both calls, and what came instead; what follows is compared all the same."""
     sends, receives = [send(1), send(1), send(1)], [receive(0), receive(0), receive(0)]
     sender = [part(number, "sent", 40 + number, whom=1) for number in (1, 2, 3)]
-    got = [part(1, "received", 41, whom=0), part(2, "received", 41, whom=0), part(3, "received", 43, whom=0)]
+    got = [
+        part(1, "received", 41, whom=0),
+        part(2, "received", 41, whom=0),
+        part(3, "received", 43, whom=0),
+    ]
     found = of(digested(ledger(0, *sends), *sender), digested(ledger(1, *receives), *got))
     assert found.damage is not None
     assert (found.damage.ranks, found.damage.sender, found.damage.receiver) == ((0, 1), 0, 1)
@@ -82,8 +98,14 @@ def test_a_payload_of_the_call_before_is_named() -> None:
 
 def test_swapped_receives_of_one_shape_are_named() -> None:
     """Two messages of one channel that came in the other order: each got what belongs to the other call."""
-    sender = digested(ledger(0, send(1), send(1)), part(1, "sent", 1, whom=1), part(2, "sent", 2, whom=1))
-    taker = digested(ledger(1, receive(0), receive(0)), part(1, "received", 2, whom=0), part(2, "received", 1, whom=0))
+    sender = digested(
+        ledger(0, send(1), send(1)), part(1, "sent", 1, whom=1), part(2, "sent", 2, whom=1)
+    )
+    taker = digested(
+        ledger(1, receive(0), receive(0)),
+        part(1, "received", 2, whom=0),
+        part(2, "received", 1, whom=0),
+    )
     found = of(sender, taker).damage
     assert found is not None
     assert (found.received.index, found.like) == (1, "what rank 0 sent in send #2 at step.py:9")
@@ -98,7 +120,9 @@ def test_swapped_receives_of_one_shape_are_named() -> None:
         ({(0, 2, 1): 99, (2, 2, 1): 98}, (0, 1)),  # all others, each otherwise
     ],
 )
-def test_who_is_to_blame_for_a_part(got: dict[tuple[int, int, int], int], ranks: tuple[int, ...]) -> None:
+def test_who_is_to_blame_for_a_part(
+    got: dict[tuple[int, int, int], int], ranks: tuple[int, ...]
+) -> None:
     """The rank that gave it, where every other got the same wrong thing, or it has it wrong itself; else both ends."""
     found = of(*gathered([1, 2, 3], [4, 5, 6], got=got)).damage
     assert found is not None
@@ -114,7 +138,9 @@ def test_who_is_to_blame_for_a_part(got: dict[tuple[int, int, int], int], ranks:
         (32.7, (0, 1, 2), ""),
     ],
 )
-def test_a_sum_that_is_not_one_is_found_and_explained(result: float, ranks: tuple[int, ...], like: str) -> None:
+def test_a_sum_that_is_not_one_is_found_and_explained(
+    result: float, ranks: tuple[int, ...], like: str
+) -> None:
     """A lost part, one that is there twice, and that of the call before are named; of another sum all ranks are."""
     calls: list[dict[int, list[float]]] = [{0: [5.0, 26.0, 9.0]}, {0: [2.0, 20.0, 9.0]}]
     found = of(*added(*calls, result={(rank, 2): result for rank in range(3)})).damage
@@ -148,15 +174,22 @@ def test_no_order_of_additions_is_an_alarm(dtype: str) -> None:
         weights = [1.0 / (1 + index // 8) for index in range(count)]
         given = [[keep(chance.gauss(0, scale)) for _ in range(count)] for _ in range(3)]
         order = chance.sample(range(3), 3)
-        sums = [keep(keep(given[order[0]][at] + given[order[1]][at]) + given[order[2]][at]) for at in range(count)]
+        sums = [
+            keep(keep(given[order[0]][at] + given[order[1]][at]) + given[order[2]][at])
+            for at in range(count)
+        ]
 
         def sketch(values: list[float], weights: list[float] = weights) -> Sketch:
             pairs = list(zip(weights, values, strict=True))
-            return Sketch(total=sum(w * v for w, v in pairs), size=sum(w * abs(v) for w, v in pairs))
+            return Sketch(
+                total=sum(w * v for w, v in pairs), size=sum(w * abs(v) for w, v in pairs)
+            )
 
         ledgers = []
         for rank in range(3):
-            one = ledger(rank, call(group=THREE, reduction="sum", dtype=dtype, elements=count), size=3)
+            one = ledger(
+                rank, call(group=THREE, reduction="sum", dtype=dtype, elements=count), size=3
+            )
             sent = part(1, "sent", 7, sketch=sketch(given[rank]))
             ledgers.append(digested(one, sent, part(1, "received", 7, sketch=sketch(sums))))
         assert of(*ledgers).damage is None
@@ -187,7 +220,8 @@ def test_a_maximum_is_held_against_what_the_others_got() -> None:
     def results(*digests: int) -> list[Ledger]:
         calls = [ledger(rank, call(group=THREE, reduction="max"), size=3) for rank in range(3)]
         return [
-            digested(one, part(1, "sent", rank), part(1, "received", digests[rank])) for rank, one in enumerate(calls)
+            digested(one, part(1, "sent", rank), part(1, "received", digests[rank]))
+            for rank, one in enumerate(calls)
         ]
 
     assert of(*results(5, 5, 5)).damage is None
@@ -199,12 +233,20 @@ def test_a_maximum_is_held_against_what_the_others_got() -> None:
 def test_what_nobody_knows_is_not_compared() -> None:
     """A missing end or part, a product, values that are not finite, and what follows a step out of line are left."""
     whole = gathered([1, 2, 3])
-    torn = [replace(one, parts=one.parts[:-1]) if rank == 2 else one for rank, one in enumerate(whole)]
-    assert (of(*torn).compared, of(*torn).left) == (dict.fromkeys(range(3), 0), dict.fromkeys(range(3), 1))
-    assert of(*[digested(replace(one, parts=())) for one in whole]).left == dict.fromkeys(range(3), 1)
+    torn = [
+        replace(one, parts=one.parts[:-1]) if rank == 2 else one for rank, one in enumerate(whole)
+    ]
+    assert (of(*torn).compared, of(*torn).left) == (
+        dict.fromkeys(range(3), 0),
+        dict.fromkeys(range(3), 1),
+    )
+    assert of(*[digested(replace(one, parts=())) for one in whole]).left == dict.fromkeys(
+        range(3), 1
+    )
     assert of(*added({0: [1, 2, 3]}, reduction="product")).left == dict.fromkeys(range(3), 1)
     bare = [
-        replace(one, parts=tuple(replace(part, sketch=None) for part in one.parts)) for one in added({0: [1, 2, 3]})
+        replace(one, parts=tuple(replace(part, sketch=None) for part in one.parts))
+        for one in added({0: [1, 2, 3]})
     ]
     assert of(*bare).left == dict.fromkeys(range(3), 1)
     stepped = [*whole[:2], digested(ledger(2, call("barrier", group=THREE), size=3))]

@@ -18,7 +18,9 @@ LOOKED_AT = 4096  # of what a node is asked for; files are longer
 class Local:
     """A relay that is called and not sent."""
 
-    def __init__(self, relay: Relay, *, number: int, spoil: Spoil | None, lost_at: int | None) -> None:
+    def __init__(
+        self, relay: Relay, *, number: int, spoil: Spoil | None, lost_at: int | None
+    ) -> None:
         self._relay = relay
         self._number = number
         self._spoil = spoil
@@ -71,7 +73,10 @@ class LocalCluster:
         pass
 
     def places(self) -> list[Place]:
-        return [Place(id=str(number), name=f"secret-host-{number}", cores=2) for number in range(self.count)]
+        return [
+            Place(id=str(number), name=f"secret-host-{number}", cores=2)
+            for number in range(self.count)
+        ]
 
     def start(self, place: Place, program: str, **more: Any) -> Local:
         relay = Relay(program, **more)

@@ -15,7 +15,13 @@ from harness.run.farm.node import Node, frame
 from harness.world.control.capture import Capture
 from harness.world.machines.agent import HEAD
 
-ABOUT: dict[str, JSON] = {"cell": "ranks=2", "arm": "candidate", "trial": 3, "seed": "77", "node": 1}
+ABOUT: dict[str, JSON] = {
+    "cell": "ranks=2",
+    "arm": "candidate",
+    "trial": 3,
+    "seed": "77",
+    "node": 1,
+}
 LIST = b'{"thing": "1.0"}\n'
 
 
@@ -27,10 +33,14 @@ def left(**about: JSON) -> Capture:
         Event(ns=2, by="rank", rank=0, pid=9, name="subject.loaded", values=loaded),
         Event(ns=3, by="harness", name="world.end"),
     )
-    return Capture(events=events, logs={0: b"said"}, stacks={1: b"stood"}, loaded={sha256(LIST): LIST})
+    return Capture(
+        events=events, logs={0: b"said"}, stacks={1: b"stood"}, loaded={sha256(LIST): LIST}
+    )
 
 
-def taken(capture: Capture, change: Callable[[list[list[JSON]], bytes], tuple[object, bytes]]) -> Capture:
+def taken(
+    capture: Capture, change: Callable[[list[list[JSON]], bytes], tuple[object, bytes]]
+) -> Capture:
     """What control takes of what a node packed and then changed."""
     listing, content = pack(capture, known=())
     return take(*change(listing, content), about=ABOUT, size=2, known={})
@@ -62,10 +72,16 @@ LIES: dict[str, tuple[Callable[[list[list[JSON]], bytes], tuple[object, bytes]],
     ),
     "rank": (lambda files, all_: ([*files, ["rank-2.log", 0]], all_), "does not have: rank-2.log"),
     "twice": (lambda files, all_: ([*files, files[1]], all_ + b"said"), "it sent rank-0.log twice"),
-    "giant": (lambda files, all_: ([*files, ["rank-1.log", 2**20]], all_ + bytes(2**20)), "at most 524288 are taken"),
+    "giant": (
+        lambda files, all_: ([*files, ["rank-1.log", 2**20]], all_ + bytes(2**20)),
+        "at most 524288 are taken",
+    ),
     "more": (lambda files, all_: (files, all_ + b"x"), "and its list says"),
     "less": (lambda files, all_: (files, all_[:-1]), "and its list says"),
-    "negative": (lambda files, all_: ([*files, ["rank-1.log", -1]], all_), "its list of files is not one"),
+    "negative": (
+        lambda files, all_: ([*files, ["rank-1.log", -1]], all_),
+        "its list of files is not one",
+    ),
     "no list": (lambda _files, _all: ("files", b""), "no events.jsonl"),
     "list of another digest": (
         lambda files, all_: ([*files, [f"loaded/{'0' * 64}", 1]], all_ + b"x"),
@@ -75,7 +91,10 @@ LIES: dict[str, tuple[Callable[[list[list[JSON]], bytes], tuple[object, bytes]],
         lambda files, all_: (files[:-1], all_[: -len(LIST)]),
         "did not send what its ranks loaded",
     ),
-    "cut events": (lambda _files, all_: ([["events.jsonl", 20]], all_[:20]), "its events cannot be read"),
+    "cut events": (
+        lambda _files, all_: ([["events.jsonl", 20]], all_[:20]),
+        "its events cannot be read",
+    ),
 }
 
 
@@ -97,10 +116,19 @@ def test_another_trial_is_refused(key: str) -> None:
 def test_artefacts_are_refused() -> None:
     """What ranks keep is not fetched: the run says so, and does not pass over it."""
     capture = left()
-    found = Event(ns=2, by="harness", rank=0, name="artefact.found", values={"artefact": "sum", "stored": True})
+    found = Event(
+        ns=2,
+        by="harness",
+        rank=0,
+        name="artefact.found",
+        values={"artefact": "sum", "stored": True},
+    )
     events = (*capture.events[:2], found, capture.events[2])
     with pytest.raises(AnswerRefused, match="not fetched from nodes"):
-        taken(Capture(events=events, logs={}, stacks={}, loaded=capture.loaded), lambda files, all_: (files, all_))
+        taken(
+            Capture(events=events, logs={}, stacks={}, loaded=capture.loaded),
+            lambda files, all_: (files, all_),
+        )
 
 
 class Sends:

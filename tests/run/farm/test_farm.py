@@ -26,18 +26,27 @@ from tests.run.farm.cluster import LocalCluster
 
 pytestmark = [
     pytest.mark.whole,
-    pytest.mark.skipif(not sys.platform.startswith("linux"), reason="our process on a node is a subreaper"),
+    pytest.mark.skipif(
+        not sys.platform.startswith("linux"), reason="our process on a node is a subreaper"
+    ),
 ]
 # Rank 1 of the control fails; and more trials than one node makes before the other has begun.
-MANY = SCENARIO.replace("trials: {candidate: 5, control: 2", "trials: {candidate: 12, control: 3, max_voids: 1")
+MANY = SCENARIO.replace(
+    "trials: {candidate: 5, control: 2", "trials: {candidate: 12, control: 3, max_voids: 1"
+)
 
 
 @pytest.fixture
 def farmed(tmp_path: Path, scenario: Callable[..., Path]) -> Callable[..., Ran]:
     """Run a scenario on nodes, in this process, with a key and a home of the test's."""
 
-    def run(cluster: LocalCluster | None, *more: str, text: str = MANY, subject: str = SUBJECT) -> Ran:
-        folder, results = scenario({"scenario.yaml": text, "subject.py": subject}), tmp_path / "results"
+    def run(
+        cluster: LocalCluster | None, *more: str, text: str = MANY, subject: str = SUBJECT
+    ) -> Ran:
+        folder, results = (
+            scenario({"scenario.yaml": text, "subject.py": subject}),
+            tmp_path / "results",
+        )
         out, err = io.StringIO(), io.StringIO()
         on = ["--on", "ray"] if cluster is not None else []
         with (
@@ -60,12 +69,17 @@ def shape(record: Record) -> object:
     """What has to be the same wherever trials are made."""
     cell = record.judgement.cells[0]
     return cell.verdict, [
-        [(one.index, one.seed, one.outcome, [failure.check for failure in one.failures]) for one in tally.trials]
+        [
+            (one.index, one.seed, one.outcome, [failure.check for failure in one.failures])
+            for one in tally.trials
+        ]
         for tally in cell.arms.values()
     ]
 
 
-def test_a_farmed_run_is_the_local_one(farmed: Callable[..., Ran], rankproof: Callable[..., Ran]) -> None:
+def test_a_farmed_run_is_the_local_one(
+    farmed: Callable[..., Ran], rankproof: Callable[..., Ran]
+) -> None:
     """Seeds, outcomes, verdict and counts are those of a local run; it verifies, and names no host unless asked to."""
     there = farmed(LocalCluster())
     assert there.code == 0, there.out + there.err
@@ -74,7 +88,9 @@ def test_a_farmed_run_is_the_local_one(farmed: Callable[..., Ran], rankproof: Ca
     assert record.run.farm is not None
     assert [node.lost for node in record.run.farm.nodes] == [None, None]
     assert {one.node for one in record.judgement.cells[0].arms["candidate"].trials} == {0, 1}
-    assert all(b"secret-host" not in path.read_bytes() for path in folder.rglob("*") if path.is_file())
+    assert all(
+        b"secret-host" not in path.read_bytes() for path in folder.rglob("*") if path.is_file()
+    )
     signer = there.out.rpartition("--signer ")[2].split()[0]
     assert rankproof("verify", str(folder / "report.md"), "--signer", signer).code == 0
     assert "on one of 2 nodes of a Ray cluster" in (folder / "report.md").read_text()
@@ -113,7 +129,9 @@ def meet(context, *, broken):
 def test_our_process_gone_from_a_living_node_is_a_failure(farmed: Callable[..., Ran]) -> None:
     """A rank that ends what serves it does not void its trial: where its node is there, the trial failed."""
     ran = farmed(
-        LocalCluster(count=2), subject=ENDS, text=MANY.replace("candidate: 12, control: 3", "candidate: 1, control: 1")
+        LocalCluster(count=2),
+        subject=ENDS,
+        text=MANY.replace("candidate: 12, control: 3", "candidate: 1, control: 1"),
     )
     tally = ran.record.judgement.cells[0].arms["candidate"]
     assert (ran.code, tally.failed, tally.voids) == (1, 1, 0), ran.out + ran.err
@@ -129,14 +147,19 @@ def test_a_node_that_is_not_believed_ends_the_run(farmed: Callable[..., Ran]) ->
     """A node that sends what it was not asked for is named with the reason, and nothing is signed."""
     ran = farmed(LocalCluster(count=1, spoil=other_seed))
     assert ran.code == 2
-    assert "node 0 is not believed: it sent another trial than it was asked for: its seed is" in ran.err
+    assert (
+        "node 0 is not believed: it sent another trial than it was asked for: its seed is"
+        in ran.err
+    )
     assert not (ran.results / "latest").exists()
 
 
 def test_an_agent_ends_without_control(tmp_path: Path) -> None:
     """Our process on a node ends by itself when nothing has come for as long as its lease, and leaves no folder."""
     with patch.dict(os.environ, environment(tmp_path)), patch("tempfile.tempdir", str(tmp_path)):
-        relay = Relay(PROGRAM, arguments=["1.0"], code=cargo.own_code(), interpreter=sys.executable, beat=BEAT)
+        relay = Relay(
+            PROGRAM, arguments=["1.0"], code=cargo.own_code(), interpreter=sys.executable, beat=BEAT
+        )
         relay.write(frame({"ask": "facts", "order": 1}), 0)
         assert relay.read(60.0)  # it is there
     left = b"x"

@@ -22,7 +22,10 @@ def test_a_file_that_a_rank_changes_or_removes(tmp_path: Path, name: str, gone: 
         (model / folder / "config.json").write_text("{}")
     readme.write_text("read me")
     paths = {"model": model, "readme": readme}
-    inputs = {called: ResolvedInput(path=path, facts=InputFacts.model_construct()) for called, path in paths.items()}
+    inputs = {
+        called: ResolvedInput(path=path, facts=InputFacts.model_construct())
+        for called, path in paths.items()
+    }
     before = stands(inputs)
     assert stands(inputs) == before
     assert len(before) == 4

@@ -24,7 +24,9 @@ def test_what_is_not_farmed_is_refused(name: str) -> None:
     """What a node cannot do yet as it is done here is refused with the reason, before anything runs."""
     before, after, why = CHANGED[name]
     assert before in SCENARIO
-    scenario = parse_scenario(SCENARIO.replace(before, after, 1).encode(), name="scenario.yaml", overrides=[])
+    scenario = parse_scenario(
+        SCENARIO.replace(before, after, 1).encode(), name="scenario.yaml", overrides=[]
+    )
     assert why in (refusal(scenario, environments=()) or "")
 
 
@@ -42,7 +44,10 @@ def test_a_node_of_another_lock_is_refused() -> None:
     first = next(one for one in here.packages if one.name == "pydantic")
     changes: dict[str, tuple[dict[str, JSON], str]] = {
         "wheel": ({"record": "0" * 64}, "from another wheel: install from the same lock there"),
-        "version": ({"version": "1.0"}, f"pydantic 1.0 for {first.version}: install from the same lock there"),
+        "version": (
+            {"version": "1.0"},
+            f"pydantic 1.0 for {first.version}: install from the same lock there",
+        ),
     }
     for change, why in changes.values():
         packages = [one.model_copy(update=change) if one is first else one for one in here.packages]

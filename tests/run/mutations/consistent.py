@@ -22,7 +22,10 @@ def another_value_in_an_event(copy: Copy) -> None:
 
 @refused()
 def a_trial_invented_after_another(copy: Copy) -> None:
-    made = sorted(copy.trials(0, "candidate"), key=lambda path: int(read(path)[-1]["ns"] - read(path)[0]["ns"]))
+    made = sorted(
+        copy.trials(0, "candidate"),
+        key=lambda path: int(read(path)[-1]["ns"] - read(path)[0]["ns"]),
+    )
     events, first = jittered(read(made[0]), copy.dice), read(made[-1])[0]
     put_over(made[-1], other_pids(shifted(events, first["ns"] - events[0]["ns"])))
 
@@ -46,7 +49,10 @@ def a_log_removed(copy: Copy) -> None:
 
 @refused()
 def another_commit(copy: Copy) -> None:
-    forge.facts(copy.folder, source={"commit": "1" * 40, "tree": "2" * 40, "dirty": False, "why_unknown": ""})
+    forge.facts(
+        copy.folder,
+        source={"commit": "1" * 40, "tree": "2" * 40, "dirty": False, "why_unknown": ""},
+    )
 
 
 @refused()

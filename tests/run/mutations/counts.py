@@ -62,7 +62,11 @@ def a_trial_called_void(copy: Copy) -> None:
     path = copy.any()
     first, *rest = read(path)
     ranks = [event for event in rest if event["by"] != "rank"]
-    error = {**rest[-1], "name": "harness.error", "values": {"type": "OSError", "message": "port taken"}}
+    error = {
+        **rest[-1],
+        "name": "harness.error",
+        "values": {"type": "OSError", "message": "port taken"},
+    }
     write(path, [first, *ranks[:-1], error, ranks[-1]])
 
 
@@ -84,7 +88,12 @@ def a_trial_beside_those_that_count(copy: Copy) -> None:
 def call_skipped(copy: Copy, code: SkipCode, why: str, *, both: bool = False) -> None:
     cells = copy.facts["cells"]
     for index in range(len(cells)) if both else range(1, len(cells)):
-        cells[index] = {"id": CELLS[index], "skipped": {"code": code, "text": why}, "candidate": 0, "control": 0}
+        cells[index] = {
+            "id": CELLS[index],
+            "skipped": {"code": code, "text": why},
+            "candidate": 0,
+            "control": 0,
+        }
         copy.remove(index)
     forge.facts(copy.folder, cells=cells)
 
@@ -96,12 +105,18 @@ def a_cell_called_skipped_for_its_backend(copy: Copy) -> None:
 
 @refused(RefusalWord.SKIP_CONTRADICTED, removes=True)
 def a_cell_called_skipped_for_another_backend(copy: Copy) -> None:
-    call_skipped(copy, SkipCode.CELL_GPUS, "backend nccl: nccl needs a GPU per rank: 2 ranks, no NVIDIA GPUs here")
+    call_skipped(
+        copy,
+        SkipCode.CELL_GPUS,
+        "backend nccl: nccl needs a GPU per rank: 2 ranks, no NVIDIA GPUs here",
+    )
 
 
 @refused(RefusalWord.SKIP_CONTRADICTED, removes=True)
 def a_cell_called_skipped_for_memory(copy: Copy) -> None:
-    call_skipped(copy, SkipCode.MACHINE_MEMORY, "needs 640.0 GiB of memory, this machine has 24.0 GiB")
+    call_skipped(
+        copy, SkipCode.MACHINE_MEMORY, "needs 640.0 GiB of memory, this machine has 24.0 GiB"
+    )
 
 
 @refused(RefusalWord.SKIP_CONTRADICTED, removes=True)

@@ -63,7 +63,9 @@ def one_rank_copied_over_the_other(copy: Copy) -> None:
     said = [event for event in events if (event["by"], event["rank"]) == ("rank", 0)]
     twins = [{**event, "rank": 1, "pid": pid} for event in said]
     for twin in twins:
-        twin["values"] = {key: 1 if key == "rank" else value for key, value in twin["values"].items()}
+        twin["values"] = {
+            key: 1 if key == "rank" else value for key, value in twin["values"].items()
+        }
     kept = [event for event in events if (event["by"], event["rank"]) != ("rank", 1)]
     write(path, sorted([*kept, *twins], key=lambda event: int(event["ns"])))
 
@@ -127,7 +129,9 @@ def bodies_of_the_arms_swapped(copy: Copy) -> None:
 @refused(RefusalWord.EVENTS_OF_ANOTHER_TRIAL)
 def the_arms_relabelled(copy: Copy) -> None:
     for cell in range(2):
-        for one, other in zip(copy.trials(cell, "candidate"), copy.trials(cell, "control"), strict=False):
+        for one, other in zip(
+            copy.trials(cell, "candidate"), copy.trials(cell, "control"), strict=False
+        ):
             first, second = read(one), read(other)
             for path, events, arm in ((one, second, "candidate"), (other, first, "control")):
                 values = {**read(path)[0]["values"], "arm": arm}
@@ -160,13 +164,21 @@ def another_moment_in_a_first_line(copy: Copy) -> None:
 def another_pid_in_an_event(copy: Copy) -> None:
     path = copy.any()
     events = read(path)
-    write(path, [{**event, "pid": event["pid"] + 1} if event["name"] == "met" else event for event in events])
+    write(
+        path,
+        [
+            {**event, "pid": event["pid"] + 1} if event["name"] == "met" else event
+            for event in events
+        ],
+    )
 
 
 @refused(RefusalWord.EVENTS_OF_ANOTHER_TRIAL)
 def another_backend_in_a_trial(copy: Copy) -> None:
     path = copy.any()
-    path.write_text(path.read_text().replace('{"backend":"none","rank"', '{"backend":"gloo","rank"'))
+    path.write_text(
+        path.read_text().replace('{"backend":"none","rank"', '{"backend":"gloo","rank"')
+    )
 
 
 @refused(RefusalWord.EVENTS_OF_ANOTHER_TRIAL)

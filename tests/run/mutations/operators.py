@@ -76,7 +76,9 @@ class Copy:
 
     def two(self) -> tuple[Path, Path]:
         """Two trials of the candidate."""
-        one, other = self.dice.sample(sorted(self.folder.glob("evidence/*/candidate-*/events.jsonl")), 2)
+        one, other = self.dice.sample(
+            sorted(self.folder.glob("evidence/*/candidate-*/events.jsonl")), 2
+        )
         return one, other
 
     @property
@@ -118,7 +120,9 @@ class Operator:
 OPERATORS: list[Operator] = []
 
 
-def refused(*words: str, removes: bool = False, on_record: bool = False) -> Callable[[Change], Change]:
+def refused(
+    *words: str, removes: bool = False, on_record: bool = False
+) -> Callable[[Change], Change]:
     """Register an operator, refused by one of these words; without any it makes what nothing can tell from a run."""
 
     def register(change: Change) -> Change:

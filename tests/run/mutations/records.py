@@ -18,12 +18,16 @@ def cell_of(record: Any) -> Any:
 
 @refused(DIFFERENT, on_record=True)
 def a_control_trial_that_did_not_fail(copy: Copy) -> None:
-    forge.record(copy.folder, lambda record: cell_of(record)["control"]["trials"][0].update(outcome="pass"))
+    forge.record(
+        copy.folder, lambda record: cell_of(record)["control"]["trials"][0].update(outcome="pass")
+    )
 
 
 @refused(DIFFERENT, on_record=True)
 def another_seed_in_the_record(copy: Copy) -> None:
-    forge.record(copy.folder, lambda record: cell_of(record)["candidate"]["trials"][0].update(seed="1"))
+    forge.record(
+        copy.folder, lambda record: cell_of(record)["candidate"]["trials"][0].update(seed="1")
+    )
 
 
 @refused(DIFFERENT, on_record=True)
@@ -33,7 +37,9 @@ def a_tighter_bound_in_the_record(copy: Copy) -> None:
 
 @refused(DIFFERENT, on_record=True)
 def a_shorter_trial_in_the_record(copy: Copy) -> None:
-    forge.record(copy.folder, lambda record: cell_of(record)["candidate"]["trials"][0].update(ms=0.0))
+    forge.record(
+        copy.folder, lambda record: cell_of(record)["candidate"]["trials"][0].update(ms=0.0)
+    )
 
 
 @refused(DIFFERENT, on_record=True)

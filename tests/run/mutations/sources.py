@@ -16,7 +16,9 @@ from tests.run.mutations.operators import (
 @refused(RefusalWord.EVENTS_OF_ANOTHER_TRIAL)
 def a_weaker_bound_in_the_scenario(copy: Copy) -> None:
     path = copy.folder / forge.SCENARIO_PATH
-    path.write_text(re.sub("failure_rate_below: [0-9]+%", "failure_rate_below: 99%", path.read_text()))
+    path.write_text(
+        re.sub("failure_rate_below: [0-9]+%", "failure_rate_below: 99%", path.read_text())
+    )
 
 
 @refused(RefusalWord.EVENTS_OF_ANOTHER_TRIAL)

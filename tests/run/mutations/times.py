@@ -35,7 +35,10 @@ def an_event_after_its_world(copy: Copy) -> None:
     path = copy.any()
     events = read(path)
     late = next(event for event in events if event["name"] == "met")
-    write(path, [*(event for event in events if event is not late), {**late, "ns": events[-1]["ns"] + 1}])
+    write(
+        path,
+        [*(event for event in events if event is not late), {**late, "ns": events[-1]["ns"] + 1}],
+    )
 
 
 @refused(RefusalWord.EVENTS_OUT_OF_TIME)

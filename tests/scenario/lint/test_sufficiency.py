@@ -43,7 +43,11 @@ def notes(tmp_path: Any) -> Any:
         role: str = "role: claim",
         error: str = "error: OSError, message: full, ",
     ) -> list[tuple[str, str, str]]:
-        text = SCENARIO.replace("ERROR", error).replace("CANDIDATE", str(candidate)).replace("CONTROL", str(control))
+        text = (
+            SCENARIO.replace("ERROR", error)
+            .replace("CANDIDATE", str(candidate))
+            .replace("CONTROL", str(control))
+        )
         (tmp_path / "scenario.yaml").write_text(text.replace("SHARE", share).replace("ROLE", role))
         try:
             found = load_scenario(tmp_path).notes
@@ -55,7 +59,9 @@ def notes(tmp_path: Any) -> Any:
 
 
 @given(st.integers(1, 60), st.integers(1, 60), st.data())
-def test_the_chance_is_fishers_exact_test(candidate: int, control: int, data: st.DataObject) -> None:
+def test_the_chance_is_fishers_exact_test(
+    candidate: int, control: int, data: st.DataObject
+) -> None:
     """One term in logarithms is what the verdict adds up in whole numbers."""
     failed = data.draw(st.integers(1, control))
     assert chance(candidate=candidate, control=control, failed=failed) == pytest.approx(
@@ -75,7 +81,11 @@ def test_trials_needed_are_59_and_299() -> None:
     """59 clean trials put the rate below 5 %, 299 below 1 %, and one trial less does not."""
     for below, count in ((0.05, 59), (0.01, 299), (0.5, 5)):
         assert trials_needed(below=below, confidence=0.95) == count
-        assert upper_bound(0, count, confidence=0.95) < below <= upper_bound(0, count - 1, confidence=0.95)
+        assert (
+            upper_bound(0, count, confidence=0.95)
+            < below
+            <= upper_bound(0, count - 1, confidence=0.95)
+        )
 
 
 def test_a_bound_at_the_limit_is_not_below_it() -> None:
@@ -83,7 +93,9 @@ def test_a_bound_at_the_limit_is_not_below_it() -> None:
     assert trials_needed(below=0.5, confidence=0.5) == 2
 
 
-@pytest.mark.parametrize(("rate", "candidate"), [(1.0, 3), (1.0, 59), (0.5, 8), (0.2, 59), (0.2, 20)])
+@pytest.mark.parametrize(
+    ("rate", "candidate"), [(1.0, 3), (1.0, 59), (0.5, 8), (0.2, 59), (0.2, 20)]
+)
 def test_it_is_the_least_number_that_fisher_tells_apart(rate: float, candidate: int) -> None:
     """The number is that of the exact test."""
     needed = control_trials_needed(Share(every=False, at_least=rate), candidate=candidate)
@@ -144,9 +156,13 @@ def test_who_does_not_mean_to_pass_is_not_advised(role: str, said: int, notes: A
         ("code: 3, ", None),
     ],
 )
-def test_a_control_that_may_fail_by_a_slip_is_refused(end: str, key: str | None, notes: Any) -> None:
+def test_a_control_that_may_fail_by_a_slip_is_refused(
+    end: str, key: str | None, notes: Any
+) -> None:
     """A rank ends by a slip as well: a check of its end counts only with the end that is the bug, and one of it."""
     found = notes(candidate=59, control=5, share="every", error=end)
     # Without an end, a rank that returns and never emits the event still counts.
     told = "error" if end else "note"
-    assert [(kind, where) for kind, where, _ in found] == [(told, f"subject.control.{key}")] * (key is not None)
+    assert [(kind, where) for kind, where, _ in found] == [(told, f"subject.control.{key}")] * (
+        key is not None
+    )

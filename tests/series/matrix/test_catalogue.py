@@ -29,7 +29,9 @@ def test_every_kind_of_check_is_needed_on_every_backend() -> None:
     """A check that no cell can do without could be one that never fails; a new kind without a cell is found here."""
     lacking = plan.unused(plan.chosen(only=[], backends=[], sample=False))
     # Of machines: scenarios/host-lost has a control that it alone sees.
-    assert [kind for kind in lacking if kind.partition(" ")[0] not in checks.KINDS.plugins] == ["host-lost"]
+    assert [kind for kind in lacking if kind.partition(" ")[0] not in checks.KINDS.plugins] == [
+        "host-lost"
+    ]
 
 
 def test_cases_are_told_apart_and_leave_no_backend_out_without_a_reason() -> None:
@@ -47,7 +49,9 @@ def test_what_a_case_demands_can_come_true(case: object) -> None:
     (case,) = [one for one in CASES if one is case]
     backend = case.backends[-1]
     (part,) = plan.parts([(case, backend)], seeds=2, seed="1")
-    scenario = parse_scenario(case.scenario(backend, trials=part.trials, seed=part.seed), name=case.name)
+    scenario = parse_scenario(
+        case.scenario(backend, trials=part.trials, seed=part.seed), name=case.name
+    )
     assert unlike(part, scenario) == ""
     (fault,) = scenario.faults
     assert fault.kind == case.kind
@@ -64,7 +68,9 @@ def test_the_sample_is_eight_cells_of_every_effect() -> None:
     """Sentinels are cells of the catalogue, half of them on each backend, and every effect is among them."""
     assert len(SENTINELS) == 8
     assert SENTINELS <= CELLS
-    assert {case.does for case in CASES for name, _ in SENTINELS if case.name == name} == set(EFFECTS)
+    assert {case.does for case in CASES for name, _ in SENTINELS if case.name == name} == set(
+        EFFECTS
+    )
     assert sorted(backend for _, backend in SENTINELS) == ["gloo"] * 4 + ["mlx-ring"] * 4
 
 

@@ -12,7 +12,15 @@ from harness.record.model import RecordError, read_model
 from harness.scenario import Scenario, parse_scenario
 from harness.series.matrix import Matrix, plan
 from harness.series.matrix.catalogue import CASES
-from harness.series.matrix.facts import FORMAT, STANDARD, MatrixFacts, MatrixPart, flaw, other_code, unlike
+from harness.series.matrix.facts import (
+    FORMAT,
+    STANDARD,
+    MatrixFacts,
+    MatrixPart,
+    flaw,
+    other_code,
+    unlike,
+)
 from harness.series.matrix.facts import PATH as FACTS
 from harness.series.matrix.ground import HANG
 from harness.series.matrix.record import assemble, counted
@@ -46,7 +54,9 @@ def facts(*only: str, seeds: int = SEEDS) -> MatrixFacts:
 def scenario_of(part: MatrixPart) -> Scenario:
     case = plan.case_of(part)
     assert case is not None
-    return parse_scenario(case.scenario(part.backend, trials=part.trials, seed=part.seed), name=part.name)
+    return parse_scenario(
+        case.scenario(part.backend, trials=part.trials, seed=part.seed), name=part.name
+    )
 
 
 def without(honest: MatrixFacts, gone: Callable[[MatrixPart], bool]) -> MatrixFacts:
@@ -55,18 +65,28 @@ def without(honest: MatrixFacts, gone: Callable[[MatrixPart], bool]) -> MatrixFa
 
 def told_otherwise(honest: MatrixFacts, **update: Any) -> MatrixFacts:
     """The same with another word about each of its parts."""
-    return honest.model_copy(update={"parts": [part.model_copy(update=update) for part in honest.parts]})
+    return honest.model_copy(
+        update={"parts": [part.model_copy(update=update) for part in honest.parts]}
+    )
 
 
 def trial(part: MatrixPart, *, proved: bool = True) -> Trial:
     """One in which all was seen as it must be, and the fault is proved or not."""
-    strike = Strike(fault="struck", rank=1, struck=True, undone=False, proved=proved, description="", lines=[])
+    strike = Strike(
+        fault="struck", rank=1, struck=True, undone=False, proved=proved, description="", lines=[]
+    )
     failures = [
         Failure(check=name, ranks=ranks, reasons=[part.says.get(name, "")])
         for name, ranks in part.sees.items()
         if name != HANG
     ]
-    about: dict[str, Any] = {"index": 0, "seed": "0", "evidence": "", "ms": 1.0, "strikes": [strike]}
+    about: dict[str, Any] = {
+        "index": 0,
+        "seed": "0",
+        "evidence": "",
+        "ms": 1.0,
+        "strikes": [strike],
+    }
     return Trial(**about, outcome="fail", failures=failures, as_stated=True)
 
 
@@ -79,18 +99,30 @@ def test_what_an_honest_plan_says_of_itself_agrees() -> None:
 def test_a_case_left_out_is_refused_or_told() -> None:
     """Of this very code it is refused; whoever names other code is told what this version would have made."""
     short = without(facts("kill/plain", "exit", seeds=1), lambda part: part.kind == "kill")
-    assert "would have planned otherwise: it lacks kill-gloo-00, kill-mlx-ring-00" in refusal(Matrix(), short)
+    assert "would have planned otherwise: it lacks kill-gloo-00, kill-mlx-ring-00" in refusal(
+        Matrix(), short
+    )
     other = short.model_copy(update={"code": "0" * 64})
-    assert (refusal(Matrix(), other), Matrix().other_plan(other)) == ("", "it lacks kill-gloo-00, kill-mlx-ring-00")
+    assert (refusal(Matrix(), other), Matrix().other_plan(other)) == (
+        "",
+        "it lacks kill-gloo-00, kill-mlx-ring-00",
+    )
     honest = facts("kill", seeds=1)
-    assert "it lacks exit-gloo-00" in refusal(Matrix(), honest.model_copy(update={"only": ["kill", "exit"]}))
-    assert "which checks no case needs" in refusal(Matrix(), honest.model_copy(update={"unused": []}))
+    assert "it lacks exit-gloo-00" in refusal(
+        Matrix(), honest.model_copy(update={"only": ["kill", "exit"]})
+    )
+    assert "which checks no case needs" in refusal(
+        Matrix(), honest.model_copy(update={"unused": []})
+    )
 
 
 @pytest.mark.parametrize(
     ("update", "why"),
     [
-        ({"sees": {"all-finished": [0, 1, 2]}, "says": {}}, "what has to see it, which begins with struck-finishes"),
+        (
+            {"sees": {"all-finished": [0, 1, 2]}, "says": {}},
+            "what has to see it, which begins with struck-finishes",
+        ),
         ({"sees": {}, "says": {}}, "what has to see it"),
         ({"masked": True, "sees": {}, "says": {}}, "whether its fault is borne"),
         ({"masked": True, "effect": "masked", "sees": {}, "says": {}}, "strikes both arms"),
@@ -121,7 +153,9 @@ def test_a_part_dropped_is_missed() -> None:
     honest = facts("kill/plain")
     written = honest.model_dump_json().encode()
     with pytest.raises(RecordError, match="a part is missing: evidence/parts/kill-gloo-01"):
-        assemble(lambda _: written, [part.path for part in honest.parts if part.name != "kill-gloo-01"])
+        assemble(
+            lambda _: written, [part.path for part in honest.parts if part.name != "kill-gloo-01"]
+        )
     short = without(honest, lambda part: part.name == "kill-gloo-01")
     assert flaw(short) == "kill on gloo has 25 trials, and the matrix says 50 of each cell"
 
@@ -131,7 +165,9 @@ def test_a_part_counted_twice_is_refused() -> None:
     honest = facts("kill/plain")
     twin = honest.parts[0].model_copy(update={"name": "kill-gloo-01"})
     first, *rest = (part for part in honest.parts if part.name != twin.name)
-    assert "two parts have one scenario" in flaw(honest.model_copy(update={"parts": [first, twin, *rest]}))
+    assert "two parts have one scenario" in flaw(
+        honest.model_copy(update={"parts": [first, twin, *rest]})
+    )
     changed = twin.model_copy(update={"scenario": "0" * 64})
     assert "two parts of kill on gloo have one seed" in flaw(
         honest.model_copy(update={"parts": [first, changed, *rest]})
@@ -142,8 +178,11 @@ def test_a_part_counted_twice_is_refused() -> None:
 
 def test_a_void_is_not_proved() -> None:
     """A fault without proof is counted as put in, and not as proved; a trial that is left out is missed."""
-    (part, *_) = facts("kill/plain", seeds=3).parts
-    good, void = trial(part), trial(part, proved=False).model_copy(update={"outcome": "void", "as_stated": None})
+    part, *_ = facts("kill/plain", seeds=3).parts
+    good, void = (
+        trial(part),
+        trial(part, proved=False).model_copy(update={"outcome": "void", "as_stated": None}),
+    )
     clean = [trial(part).model_copy(update={"outcome": "pass", "failures": [], "strikes": []})] * 3
     whole = counted([part], struck=[good] * 3, clean=clean, broken=[])
     assert (whole.verdict, whole.proved, whole.named) == ("PASS", 3, 3)
@@ -153,19 +192,26 @@ def test_a_void_is_not_proved() -> None:
         less = counted([part], struck=struck, clean=kept, broken=[])
         assert (less.verdict, less.lacking) == ("INCONCLUSIVE", ["1 × planned, and not made"])
     named_otherwise = good.model_copy(update={"failures": good.failures[:-1]})
-    assert counted([part], struck=[good, good, named_otherwise], clean=clean, broken=[]).verdict == "FAIL"
+    assert (
+        counted([part], struck=[good, good, named_otherwise], clean=clean, broken=[]).verdict
+        == "FAIL"
+    )
 
 
 def test_code_beside_the_standard_one_is_refused() -> None:
     """A file of a name of the standard library's would be imported in its place."""
     honest = facts("kill/plain", seeds=1)
     scenario = scenario_of(honest.parts[0])
-    listed = {f"{SOURCE_FOLDER}/{arm}/{STANDARD}": honest.subject for arm in ("candidate", "control")}
+    listed = {
+        f"{SOURCE_FOLDER}/{arm}/{STANDARD}": honest.subject for arm in ("candidate", "control")
+    }
     assert other_code(scenario, listed, honest) == ""
     assert other_code(scenario, {**listed, f"{SOURCE_FOLDER}/control/hashlib.py": "0" * 64}, honest)
     assert other_code(scenario, {**listed, f"{SOURCE_FOLDER}/control/{STANDARD}": "0" * 64}, honest)
     linear = facts("perturb/logits", seeds=1)
-    assert "not a file of standard subjects" in other_code(scenario_of(linear.parts[0]), listed, honest)
+    assert "not a file of standard subjects" in other_code(
+        scenario_of(linear.parts[0]), listed, honest
+    )
 
 
 def test_a_record_of_another_format_is_refused() -> None:
@@ -180,7 +226,15 @@ def test_one_case_can_be_chosen_alone() -> None:
     assert len({case.choice for case in CASES}) == len(CASES)
     assert {part.case for part in facts("perturb/text", seeds=1).parts} == {"perturb-text"}
     assert {part.case for part in facts("perturb/plain", seeds=1).parts} == {"perturb"}
-    assert {part.case for part in facts("perturb", seeds=1).parts} >= {"perturb", "perturb-text", "perturb-logits"}
-    assert facts("reorder-calls/plain", seeds=1).without == {"reorder-calls on mlx-ring": "MLX runs calls later"}
-    with pytest.raises(Nothing, match="is not a case of perturb; there is perturb/plain, perturb/text"):
+    assert {part.case for part in facts("perturb", seeds=1).parts} >= {
+        "perturb",
+        "perturb-text",
+        "perturb-logits",
+    }
+    assert facts("reorder-calls/plain", seeds=1).without == {
+        "reorder-calls on mlx-ring": "MLX runs calls later"
+    }
+    with pytest.raises(
+        Nothing, match="is not a case of perturb; there is perturb/plain, perturb/text"
+    ):
         facts("perturb/txt")

@@ -63,7 +63,9 @@ def made(tmp_path_factory: pytest.TempPathFactory, key: Path) -> Path:
     told, _ = process.communicate()
     assert process.returncode == 0, told
     assert "1 of them there already" in told
-    (folder,) = (path for path in (results / "matrix").iterdir() if path.is_dir() and not path.is_symlink())
+    (folder,) = (
+        path for path in (results / "matrix").iterdir() if path.is_dir() and not path.is_symlink()
+    )
     return folder
 
 
@@ -83,7 +85,11 @@ def forged(made: Path, place: Path, key: Path, *, record: MatrixRecord) -> Path:
     (folder / PATH).write_bytes(record.encode())
     (folder / FIGURE).write_bytes(draw(record))
     names = [path.relative_to(folder).as_posix() for path in folder.rglob("*") if path.is_file()]
-    listed = {name: sha256((folder / name).read_bytes()) for name in names if name not in ("report.md", manifest.NAME)}
+    listed = {
+        name: sha256((folder / name).read_bytes())
+        for name in names
+        if name not in ("report.md", manifest.NAME)
+    }
     listing = manifest.encode(listed)
     (folder / manifest.NAME).write_bytes(listing)
     body = render(record, manifest_digest=sha256(listing))
@@ -100,14 +106,16 @@ def record_of(folder: Path) -> MatrixRecord:
 def test_a_matrix_that_was_killed_has_every_trial_once(made: Path, key: Path) -> None:
     """Killed while a part was made and right after one was kept: it ends with exactly the trials it was asked for."""
     record = record_of(made)
-    assert [(cell.injected, cell.proved, cell.named, cell.clean, cell.alarms) for cell in record.cells] == [
-        (2, 2, 2, 2, 0)
-    ] * 2
+    assert [
+        (cell.injected, cell.proved, cell.named, cell.clean, cell.alarms) for cell in record.cells
+    ] == [(2, 2, 2, 2, 0)] * 2
     assert record.verdict == "PASS"
     assert not [path for path in made.parent.iterdir() if path.name not in (made.name, "latest")]
     found = verified(made, key)
     assert found.ok, found
-    assert next(step.message for step in found.steps if step.name == "judged").endswith("its plan is this version's")
+    assert next(step.message for step in found.steps if step.name == "judged").endswith(
+        "its plan is this version's"
+    )
 
 
 def test_a_count_that_was_changed_is_refused(made: Path, tmp_path: Path, key: Path) -> None:
@@ -140,7 +148,10 @@ def test_a_case_that_was_left_out_is_refused_or_told(made: Path, tmp_path: Path,
     (folder / record.facts.parts[1].path).unlink()
     less = record.model_copy(update={"facts": fewer, "cells": record.cells[:1]})
     found = verified(forged(made, tmp_path, key, record=less), key)
-    assert (found.word, "it lacks perturb-text-gloo-00" in found.message) == ("JUDGED DIFFERENTLY", True), found
+    assert (found.word, "it lacks perturb-text-gloo-00" in found.message) == (
+        "JUDGED DIFFERENTLY",
+        True,
+    ), found
     other = less.model_copy(update={"facts": fewer.model_copy(update={"code": "0" * 64})})
     found = verified(forged(made, tmp_path, key, record=other), key)
     judged = next(step.message for step in found.steps if step.name == "judged")
@@ -160,7 +171,10 @@ def test_it_goes_on_only_with_what_it_was_begun_with(made: Path, tmp_path: Path,
         done = _resumed(place, key)
         assert (done.returncode, why in done.stderr) == (2, True), done.stderr
     done = _resumed(made, key)
-    assert (done.returncode, "not the folder of an unfinished matrix" in done.stderr) == (2, True), done.stderr
+    assert (done.returncode, "not the folder of an unfinished matrix" in done.stderr) == (
+        2,
+        True,
+    ), done.stderr
 
 
 def test_what_was_begun_with_a_key_makes_no_other(made: Path, tmp_path: Path) -> None:
@@ -170,7 +184,12 @@ def test_what_was_begun_with_a_key_makes_no_other(made: Path, tmp_path: Path) ->
     (place / FACTS).parent.mkdir(parents=True)
     home.mkdir()
     shutil.copy(made / FACTS, place / FACTS)
-    environ = {**os.environ, "HOME": str(home), "XDG_DATA_HOME": str(home), "GIT_CONFIG_GLOBAL": os.devnull}
+    environ = {
+        **os.environ,
+        "HOME": str(home),
+        "XDG_DATA_HOME": str(home),
+        "GIT_CONFIG_GLOBAL": os.devnull,
+    }
     environ.pop("RANKPROOF_SIGNING_KEY", None)
     line = [sys.executable, "-m", "harness.cli", "matrix", "--resume", str(place)]
     done = subprocess.run(line, capture_output=True, text=True, check=False, env=environ)
@@ -179,5 +198,14 @@ def test_what_was_begun_with_a_key_makes_no_other(made: Path, tmp_path: Path) ->
 
 
 def _resumed(place: Path, key: Path) -> subprocess.CompletedProcess[str]:
-    line = [sys.executable, "-m", "harness.cli", "matrix", "--resume", str(place), "--key", str(key)]
+    line = [
+        sys.executable,
+        "-m",
+        "harness.cli",
+        "matrix",
+        "--resume",
+        str(place),
+        "--key",
+        str(key),
+    ]
     return subprocess.run(line, capture_output=True, text=True, check=False)

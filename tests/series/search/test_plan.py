@@ -47,7 +47,9 @@ def test_a_part_is_an_ordinary_scenario() -> None:
     *_, part = plan.parts(["qwen2"])
     scenario = parse_scenario(plan.scenario(part), name="scenario.yaml")
     own = [(cell.axes["sharding"], cell.ranks) for cell in cells(scenario)]
-    assert own == [(one.sharding, one.ranks) for one in part.cells] == [("tensor", 2), ("pipeline", 3)]
+    assert (
+        own == [(one.sharding, one.ranks) for one in part.cells] == [("tensor", 2), ("pipeline", 3)]
+    )
     references = [reference_of(scenario, cell) for cell in cells(scenario)]
     assert {one.place for one in references if one is not None} == {"reference"}
     assert not any("sharding" in one.arguments for one in references if one is not None)
@@ -57,14 +59,18 @@ def test_what_a_search_says_of_a_part_is_what_its_scenario_asks() -> None:
     """Whoever signs counts no other run for it: another engine, fewer prompts, a wider margin, other code."""
     part, *_ = plan.parts(["qwen2"])
     text = plan.scenario(part)
-    listed = {f"{SOURCE_FOLDER}/{arm}/{name}": one for arm in ARMS for name, one in plan.subject().items()}
+    listed = {
+        f"{SOURCE_FOLDER}/{arm}/{name}": one for arm in ARMS for name, one in plan.subject().items()
+    }
     facts = SearchFacts(
         format=1,
         rankproof="0",
         id="x",
         made="",
         signer=None,
-        source=Source(commit=None, tree=None, dirty=None, untracked=None, origin=None, scenario=None),
+        source=Source(
+            commit=None, tree=None, dirty=None, untracked=None, origin=None, scenario=None
+        ),
         code="0" * 64,
         versions={},
         models={"qwen2": "0" * 64},
@@ -84,9 +90,15 @@ def test_what_a_search_says_of_a_part_is_what_its_scenario_asks() -> None:
     assert "its engine" in said(library="mlx")
     assert "its model" in said(model="llama")
     assert "its prompts" in said(text.replace(b"- the quick brown", b"- the quick"))
-    assert "how it is compared" in said(text.replace(b"kind: equivalent", b"kind: equivalent\n  margin: 100.0"))
-    assert "holds arrays" in said(text.replace(b"deadline: 300s", b"deadline: 300s\n  artefacts: 0B"))
-    assert "the code of the control" in said(files=listed | {f"{SOURCE_FOLDER}/control/json.py": "0" * 64})
+    assert "how it is compared" in said(
+        text.replace(b"kind: equivalent", b"kind: equivalent\n  margin: 100.0")
+    )
+    assert "holds arrays" in said(
+        text.replace(b"deadline: 300s", b"deadline: 300s\n  artefacts: 0B")
+    )
+    assert "the code of the control" in said(
+        files=listed | {f"{SOURCE_FOLDER}/control/json.py": "0" * 64}
+    )
 
 
 def test_what_is_not_a_model_is_named() -> None:
@@ -100,12 +112,25 @@ def test_what_is_not_a_model_is_named() -> None:
     [
         ("SKIPPED", Skip(SkipCode.CELL_MODEL, "mlx-lm has no pipeline"), "REFUSED"),
         ("SKIPPED", Skip(SkipCode.MACHINE_NUMERIC, "no numpy"), "SKIPPED"),
-        ("INCONCLUSIVE", VerdictReason(VerdictCode.REFERENCE_TOO_COARSE, "would not show a defect"), "INCONCLUSIVE"),
+        (
+            "INCONCLUSIVE",
+            VerdictReason(VerdictCode.REFERENCE_TOO_COARSE, "would not show a defect"),
+            "INCONCLUSIVE",
+        ),
     ],
 )
-def test_a_cell_without_an_answer_is_not_equivalent(verdict: str, reason: Skip | VerdictReason, word: str) -> None:
+def test_a_cell_without_an_answer_is_not_equivalent(
+    verdict: str, reason: Skip | VerdictReason, word: str
+) -> None:
     """Whatever its trials gave."""
     cell = CellVerdict.model_validate(
-        {"id": "ranks=2", "slug": "ranks-2", "ranks": 2, "backend": "gloo", "verdict": verdict, "reasons": [reason]}
+        {
+            "id": "ranks=2",
+            "slug": "ranks-2",
+            "ranks": 2,
+            "backend": "gloo",
+            "verdict": verdict,
+            "reasons": [reason],
+        }
     )
     assert _word(cell) == (word, str(reason))

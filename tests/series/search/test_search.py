@@ -66,9 +66,14 @@ def verified(folder: Path, key: Path) -> Verification:
 def test_a_search_is_verified_by_whoever_has_its_folder(made: Path, key: Path) -> None:
     """Every cell is near the whole model, and could have shown 1 %."""
     record = SearchRecord.decode((made / PATH).read_bytes())
-    assert [(cell.engine, cell.ranks) for cell in record.cells] == [("hf-single", 1), ("hf-pipeline", 2)]
+    assert [(cell.engine, cell.ranks) for cell in record.cells] == [
+        ("hf-single", 1),
+        ("hf-pipeline", 2),
+    ]
     assert {cell.word for cell in record.cells} <= {"IDENTICAL", "EQUIVALENT"}, record.cells
-    assert all("seen would be the matrices of the last layer" in cell.found for cell in record.cells)
+    assert all(
+        "seen would be the matrices of the last layer" in cell.found for cell in record.cells
+    )
     found = verified(made, key)
     assert found.ok, found.steps
     assert "its plan is this version's" in str(found.steps)
@@ -96,12 +101,16 @@ def test_a_search_of_less_is_refused_where_this_code_would_ask_more(
     assert "it asks otherwise of llama-hf-every, the prompts" in str(found.steps)
 
 
-def test_a_changed_word_is_refused_under_a_good_signature(made: Path, tmp_path: Path, key: Path) -> None:
+def test_a_changed_word_is_refused_under_a_good_signature(
+    made: Path, tmp_path: Path, key: Path
+) -> None:
     """Whoever signs it again, with all that is made of the record: the part's evidence gives another word."""
     folder = tmp_path / "forged"
     shutil.copytree(made, folder)
     content = json.loads((folder / PATH).read_text())
-    content["cells"][1]["word"] = "IDENTICAL" if content["cells"][1]["word"] == "EQUIVALENT" else "EQUIVALENT"
+    content["cells"][1]["word"] = (
+        "IDENTICAL" if content["cells"][1]["word"] == "EQUIVALENT" else "EQUIVALENT"
+    )
     record = SearchRecord.model_validate(content)
     (folder / PATH).write_bytes(record.encode())
     listed = manifest.parse((folder / manifest.NAME).read_bytes()) | {PATH: sha256(record.encode())}

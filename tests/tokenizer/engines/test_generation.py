@@ -39,9 +39,15 @@ def test_the_tokens_are_those_of_the_model_itself(
     row = json.loads(capsys.readouterr().out.splitlines()[-1])
     ids = torch.tensor([row["prompt_ids"]])
     with torch.inference_mode():
-        expected = whole.generate(ids, attention_mask=torch.ones_like(ids), do_sample=False, max_new_tokens=8)
+        expected = whole.generate(
+            ids, attention_mask=torch.ones_like(ids), do_sample=False, max_new_tokens=8
+        )
     assert row["ids"] == expected[0, ids.shape[1] :].tolist()
-    assert (row["asked"], row["device"], row["why"]) == ("cpu", "cpu", "as asked (BITNET_FORCE_CPU=1)")
+    assert (row["asked"], row["device"], row["why"]) == (
+        "cpu",
+        "cpu",
+        "as asked (BITNET_FORCE_CPU=1)",
+    )
     monkeypatch.setenv("BITNET_FORCE_CPU", "0")
     if not torch.cuda.is_available():
         assert infer(model, "--device", "cuda") == ENGINE
@@ -49,16 +55,23 @@ def test_the_tokens_are_those_of_the_model_itself(
 
 
 @pytest.mark.whole
-def test_weights_that_are_missing_are_not_made_up(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_weights_that_are_missing_are_not_made_up(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     """A file without one of its layers' weights is refused: transformers fills it with random numbers and goes on."""
     tiny_llama(tmp_path / "tiny.gguf", without="blk.1.attn_q.weight")
     tokenizer_of_it(tmp_path)
     assert infer(tmp_path / "tiny.gguf") == ENGINE
-    assert "has no model.layers.1.self_attn.q_proj.weight, which transformers would make up" in capsys.readouterr().err
+    assert (
+        "has no model.layers.1.self_attn.q_proj.weight, which transformers would make up"
+        in capsys.readouterr().err
+    )
 
 
 @pytest.mark.whole
-def test_llama_cpp_gives_the_tokens_of_the_model_itself(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_llama_cpp_gives_the_tokens_of_the_model_itself(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     """What transformers refuses llama.cpp runs: it is named, and gives the model's own ids, if no weight is missing."""
     pytest.importorskip("llama_cpp")
     import torch
@@ -72,11 +85,17 @@ def test_llama_cpp_gives_the_tokens_of_the_model_itself(tmp_path: Path, capsys: 
     row = json.loads(capsys.readouterr().out.splitlines()[-1])
     ids = torch.tensor([row["prompt_ids"]])
     with torch.inference_mode():
-        expected = whole.generate(ids, attention_mask=torch.ones_like(ids), do_sample=False, max_new_tokens=8)
+        expected = whole.generate(
+            ids, attention_mask=torch.ones_like(ids), do_sample=False, max_new_tokens=8
+        )
     assert row["ids"] == expected[0, ids.shape[1] :].tolist()
     assert row["engine"].startswith("llama.cpp")
     assert "transformers was not used" in row["remarks"][0]
-    assert (row["asked"], row["device"], row["why"]) == ("auto", "cpu", "llama.cpp is run on the cpu here")
+    assert (row["asked"], row["device"], row["why"]) == (
+        "auto",
+        "cpu",
+        "llama.cpp is run on the cpu here",
+    )
     assert infer(model, "--engine", "llama.cpp", "--device", "cuda") == ENGINE
     assert "asked was cuda, and llama.cpp is run on the cpu here" in capsys.readouterr().err
     tiny_llama(model, without="blk.1.attn_q.weight")
@@ -85,7 +104,9 @@ def test_llama_cpp_gives_the_tokens_of_the_model_itself(tmp_path: Path, capsys: 
 
 
 @pytest.mark.whole
-def test_the_tokenizer_inside_a_model_is_offered_and_used(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_tokenizer_inside_a_model_is_offered_and_used(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     """A model that names no repository is run with its own tokenizer, which gives the ids of the one it came from."""
     model = tmp_path / "models" / "tiny.gguf"
     model.parent.mkdir()
@@ -114,7 +135,10 @@ def test_nothing_stands_in(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -
     (tmp_path / "other.json").write_text(json.dumps(other))
     assert infer(model, "--tokenizer", str(tmp_path / "other.json")) == FAIL
     assert infer(model, "--allow-mock") == USAGE
-    assert infer(model, "--tokenizer", "https://huggingface.co/org/name/resolve/main/tokenizer.json") == USAGE
+    assert (
+        infer(model, "--tokenizer", "https://huggingface.co/org/name/resolve/main/tokenizer.json")
+        == USAGE
+    )
     made.keys["general.architecture"] = ("string", "bitnet-b1.58")
     model.write_bytes(made.bytes())
     assert infer(model, "--tokenizer", str(tokenizer_of_it(tmp_path / "its"))) == ENGINE

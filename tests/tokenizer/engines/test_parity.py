@@ -57,12 +57,21 @@ def test_a_seed_says_the_texts_again() -> None:
     made = generated_texts(300, seed=7, tokens=["ab", "c"], special=["<s>"])
     assert made == generated_texts(300, seed=7, tokens=["ab", "c"], special=["<s>"])
     assert made != generated_texts(300, seed=8, tokens=["ab", "c"], special=["<s>"])
-    assert all(letter < "\ud800" or letter > "\udfff" for text in (*made, *fixed_texts()) for letter in text)
+    assert all(
+        letter < "\ud800" or letter > "\udfff"
+        for text in (*made, *fixed_texts())
+        for letter in text
+    )
 
 
 @pytest.mark.parametrize(
     ("text", "wanted", "left"),
-    [("aaaa x bbbb y cccc", "xy", "xy"), ("x" * 100, "x", "x"), ("-" * 64 + "é", "é", "é"), ("ab" * 40, "bb", "bb")],
+    [
+        ("aaaa x bbbb y cccc", "xy", "xy"),
+        ("x" * 100, "x", "x"),
+        ("-" * 64 + "é", "é", "é"),
+        ("ab" * 40, "bb", "bb"),
+    ],
 )
 def test_a_text_is_shortened_until_nothing_can_go(text: str, wanted: str, left: str) -> None:
     """What is left differs, and without any one of its characters it does not."""
@@ -82,7 +91,10 @@ def test_an_engine_is_chosen_by_what_the_file_is(tmp_path: Path) -> None:
     (tmp_path / "tekken.json").write_text("{}")
     (tmp_path / "a.bin").write_bytes(b"0123")
     (tmp_path / "a.model").write_bytes(b"0123")
-    for name, said in (("tekken.json", "no engine for tekken files"), ("a.bin", "no engine runs such a file")):
+    for name, said in (
+        ("tekken.json", "no engine for tekken files"),
+        ("a.bin", "no engine runs such a file"),
+    ):
         with pytest.raises(EngineFailed, match=said):
             engine_of(str(tmp_path / name))
     with pytest.raises(Absent):
@@ -92,16 +104,23 @@ def test_an_engine_is_chosen_by_what_the_file_is(tmp_path: Path) -> None:
 
 
 @pytest.mark.whole
-def test_one_lost_merge_is_found_and_shortened(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_one_lost_merge_is_found_and_shortened(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     """A tokenizer without one of the merges differs on a text of two characters, and from itself on nothing."""
-    whole, changed = write_json(tmp_path, "a.json", by_merges()), write_json(tmp_path, "b.json", without_a_merge())
+    whole, changed = (
+        write_json(tmp_path, "a.json", by_merges()),
+        write_json(tmp_path, "b.json", without_a_merge()),
+    )
     assert main(["tokenizer", "parity", whole, changed, "--texts", "300"]) == 1
     # The last token is a byte of one character and two of the next.
     assert "    'は晴'\n" in capsys.readouterr().out
     assert main(["tokenizer", "parity", whole, whole, "--texts", "300"]) == 0
     assert "in the modes plain, special, around (seed 0)" in capsys.readouterr().out
     (tmp_path / "corpus.txt").write_bytes(b"\xff")
-    assert main(["tokenizer", "parity", whole, whole, "--corpus", str(tmp_path / "corpus.txt")]) == 5
+    assert (
+        main(["tokenizer", "parity", whole, whole, "--corpus", str(tmp_path / "corpus.txt")]) == 5
+    )
     assert main(["tokenizer", "parity", whole, str(tmp_path / "no.json")]) == 3
 
 
@@ -111,7 +130,10 @@ def test_a_space_at_the_beginning_is_what_metaspace_loses(tmp_path: Path) -> Non
     model = tmp_path / "tokenizer.model"
     model.write_bytes(llama_model(900))
     space = {"type": "Metaspace", "replacement": "▁", "prepend_scheme": "always", "split": False}
-    made = with_merges(sentencepiece_form(model, model.read_bytes())) | {"normalizer": None, "pre_tokenizer": space}
+    made = with_merges(sentencepiece_form(model, model.read_bytes())) | {
+        "normalizer": None,
+        "pre_tokenizer": space,
+    }
     with Engine(str(model)) as first, Engine(write_json(tmp_path, "made.json", made)) as second:
         found = parity(first, second, count=200)
     assert found.modes == ("plain",)
@@ -181,11 +203,18 @@ def test_an_engine_that_dies_is_said(tmp_path: Path) -> None:
 
 
 @pytest.mark.whole
-def test_a_contract_holds_until_an_id_changes(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_contract_holds_until_an_id_changes(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     """A golden file is kept by the tokenizer that made it and broken by one that lost a merge, which is named."""
     golden = str(tmp_path / "golden.json")
-    whole, changed = write_json(tmp_path, "a.json", by_merges()), write_json(tmp_path, "b.json", without_a_merge())
-    assert main(["tokenizer", "contract", whole, "--golden", golden, "--record", "--texts", "50"]) == 0
+    whole, changed = (
+        write_json(tmp_path, "a.json", by_merges()),
+        write_json(tmp_path, "b.json", without_a_merge()),
+    )
+    assert (
+        main(["tokenizer", "contract", whole, "--golden", golden, "--record", "--texts", "50"]) == 0
+    )
     assert main(["tokenizer", "contract", whole, "--golden", golden]) == 0
     capsys.readouterr()
     assert main(["tokenizer", "contract", changed, "--golden", golden]) == 1
@@ -209,7 +238,10 @@ def test_llama_cpp_agrees_with_what_a_file_was_made_from(tmp_path: Path) -> None
     (tmp_path / "bpe.gguf").write_bytes(of_serialised(llama_3()).bytes())
     (tmp_path / "a.model").write_bytes(llama_model(900))
     (tmp_path / "spm.gguf").write_bytes(of_pieces(llama_model(900)).bytes())
-    for model, other in (("bpe.gguf", write_json(tmp_path, "a.json", llama_3())), ("spm.gguf", tmp_path / "a.model")):
+    for model, other in (
+        ("bpe.gguf", write_json(tmp_path, "a.json", llama_3())),
+        ("spm.gguf", tmp_path / "a.model"),
+    ):
         with Engine(str(tmp_path / model)) as first, Engine(str(other)) as second:
             found = parity(first, second, count=300)
         assert found.mismatch is None
@@ -217,7 +249,9 @@ def test_llama_cpp_agrees_with_what_a_file_was_made_from(tmp_path: Path) -> None
 
 @pytest.mark.slow
 @pytest.mark.whole
-@pytest.mark.parametrize("kind", ["a key twice", "two ids with one token", "a link out", "an unknown split", "cut"])
+@pytest.mark.parametrize(
+    "kind", ["a key twice", "two ids with one token", "a link out", "an unknown split", "cut"]
+)
 @pytest.mark.parametrize("records", [True, False])
 def test_a_contract_takes_what_resolve_takes(kind: str, records: bool, tmp_path: Path) -> None:
     """A tokenizer that `resolve` refuses is neither recorded nor held against a golden file, though engines load it."""

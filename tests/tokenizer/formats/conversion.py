@@ -27,8 +27,18 @@ def _llama_3() -> str:
     made["pre_tokenizer"] = {
         "type": "Sequence",
         "pretokenizers": [
-            {"type": "Split", "pattern": {"Regex": LLAMA_3}, "behavior": "Isolated", "invert": False},
-            {"type": "ByteLevel", "add_prefix_space": False, "trim_offsets": True, "use_regex": False},
+            {
+                "type": "Split",
+                "pattern": {"Regex": LLAMA_3},
+                "behavior": "Isolated",
+                "invert": False,
+            },
+            {
+                "type": "ByteLevel",
+                "add_prefix_space": False,
+                "trim_offsets": True,
+                "use_regex": False,
+            },
         ],
     }
     made["model"]["ignore_merges"] = True
@@ -38,7 +48,9 @@ def _llama_3() -> str:
         "type": "TemplateProcessing",
         "single": [{"SpecialToken": {"id": "<|begin|>", "type_id": 0}}, text],
         "pair": [text, {"Sequence": {"id": "B", "type_id": 1}}],
-        "special_tokens": {"<|begin|>": {"id": "<|begin|>", "ids": [begin], "tokens": ["<|begin|>"]}},
+        "special_tokens": {
+            "<|begin|>": {"id": "<|begin|>", "ids": [begin], "tokens": ["<|begin|>"]}
+        },
     }
     return json.dumps(made)
 
@@ -63,7 +75,10 @@ def of_serialised(content: Raw, *, pre: str = "llama-bpe", eos: str = "<|end|>")
     made.keys |= {
         f"{_KEYS}pre": ("string", pre),
         f"{_KEYS}tokens": ("[string]", tokens),
-        f"{_KEYS}token_type": ("[int32]", [kinds.get(index, UNUSED) for index in range(len(tokens))]),
+        f"{_KEYS}token_type": (
+            "[int32]",
+            [kinds.get(index, UNUSED) for index in range(len(tokens))],
+        ),
         f"{_KEYS}merges": ("[string]", merges),
         f"{_KEYS}bos_token_id": ("uint32", ids.get("<|begin|>", 0)),
         f"{_KEYS}eos_token_id": ("uint32", ids.get(eos, 0)),
@@ -79,7 +94,9 @@ def of_pieces(content: bytes) -> File:
     for name in [name for name in made.keys if name.startswith("tokenizer.")]:
         del made.keys[name]
     tokens = [one.decode() for one in form.tokens()]
-    kinds = [UNKNOWN if text == "<unk>" else kind for text, kind in zip(tokens, form.types, strict=True)]
+    kinds = [
+        UNKNOWN if text == "<unk>" else kind for text, kind in zip(tokens, form.types, strict=True)
+    ]
     spaces = json.loads(form.parts["normalizer"] or "")
     made.keys |= {
         f"{_KEYS}model": ("string", {"BPE": "llama", "Unigram": "t5"}[form.parts["model"] or ""]),

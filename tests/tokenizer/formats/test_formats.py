@@ -22,7 +22,14 @@ from harness.tokenizer.formats import Form, serialised_form
 from harness.tokenizer.formats.form import plain, spelled
 from harness.tokenizer.formats.tokenizer_json import _cut
 from harness.tokenizer.gguf.known import PATTERNS, PRE_TOKENIZERS, SPLITS
-from tests.tokenizer.formats.conversion import LLAMA_3, change, layout, llama_3, of_pieces, of_serialised
+from tests.tokenizer.formats.conversion import (
+    LLAMA_3,
+    change,
+    layout,
+    llama_3,
+    of_pieces,
+    of_serialised,
+)
 from tests.tokenizer.making import CORPUS, Raw, raw, tokenizer
 from tests.tokenizer.test_mutations import CHANGES_IDS
 
@@ -60,19 +67,27 @@ def trained() -> dict[str, bytes]:
 
 
 @pytest.mark.parametrize("kind", ["bpe", "unigram"])
-def test_a_model_file_is_what_the_library_reads(kind: str, trained: dict[str, bytes], tmp_path: Path) -> None:
+def test_a_model_file_is_what_the_library_reads(
+    kind: str, trained: dict[str, bytes], tmp_path: Path
+) -> None:
     """Pieces, scores and ids are those that sentencepiece gives for the same file."""
     form = file_form(tmp_path, "a.model", trained[kind])
     library = sentencepiece.SentencePieceProcessor(model_proto=trained[kind])
-    assert [one.decode() for one in form.tokens()] == [library.id_to_piece(i) for i in range(library.vocab_size())]
-    scores = [library.get_score(i) if form.types[i] == 1 else 0.0 for i in range(library.vocab_size())]
+    assert [one.decode() for one in form.tokens()] == [
+        library.id_to_piece(i) for i in range(library.vocab_size())
+    ]
+    scores = [
+        library.get_score(i) if form.types[i] == 1 else 0.0 for i in range(library.vocab_size())
+    ]
     assert list(form.scores()) == scores
     assert (form.parts["bos"], form.parts["eos"]) == (str(library.bos_id()), str(library.eos_id()))
     assert form.parts["model"] == {"bpe": "BPE", "unigram": "Unigram"}[kind]
 
 
 @pytest.mark.parametrize("kind", ["bpe", "unigram"])
-def test_a_model_file_and_its_gguf_are_the_same(kind: str, trained: dict[str, bytes], tmp_path: Path) -> None:
+def test_a_model_file_and_its_gguf_are_the_same(
+    kind: str, trained: dict[str, bytes], tmp_path: Path
+) -> None:
     """A faithful conversion has one fingerprint, and a changed score another."""
     form = file_form(tmp_path, "a.model", trained[kind])
     file = of_pieces(trained[kind])
@@ -86,7 +101,9 @@ def test_a_model_file_and_its_gguf_are_the_same(kind: str, trained: dict[str, by
 
 def test_unigram_and_bpe_are_never_the_same(trained: dict[str, bytes], tmp_path: Path) -> None:
     """The algorithm is part of the fingerprint, whatever else is alike."""
-    first, second = (file_form(tmp_path, f"{kind}.model", content) for kind, content in trained.items())
+    first, second = (
+        file_form(tmp_path, f"{kind}.model", content) for kind, content in trained.items()
+    )
     assert sorts(first, second)["model"] == "difference"
     assert first.fingerprint != second.fingerprint
 
@@ -124,11 +141,13 @@ def with_merges(form: Form) -> Raw:
             for index, text in enumerate(texts)
             if form.types[index] == 3
         ],
-        "model": raw("metaspace")["model"]
-        | {
-            "vocab": {text: index for index, text in enumerate(texts)},
-            "merges": [[left, right] for left, right, _ in merges],
-        },
+        "model": (
+            raw("metaspace")["model"]
+            | {
+                "vocab": {text: index for index, text in enumerate(texts)},
+                "merges": [[left, right] for left, right, _ in merges],
+            }
+        ),
     }
 
 
@@ -163,7 +182,9 @@ def tekken(content: Raw, *, special: int = 3, pattern: str = LLAMA_3) -> Raw:
             {"rank": rank, "token_bytes": base64.b64encode(one).decode(), "token_str": None}
             for rank, one in enumerate(tokens)
         ],
-        "special_tokens": [{"rank": i, "token_str": f"<{i}>", "is_control": True} for i in range(special)],
+        "special_tokens": [
+            {"rank": i, "token_str": f"<{i}>", "is_control": True} for i in range(special)
+        ],
     }
 
 
@@ -176,7 +197,9 @@ def test_tekken_has_special_tokens_first(tmp_path: Path) -> None:
     other = tekken(llama_3())
     other["special_tokens"][1] |= {"token_str": "<s>"}
     changed = compare(form, file_form(tmp_path, "tekken2.json", json.dumps(other).encode()))
-    assert [one.words for one in changed] == ['tokens: id 1 is "<1>" in the first and "<s>" in the second']
+    assert [one.words for one in changed] == [
+        'tokens: id 1 is "<1>" in the first and "<s>" in the second'
+    ]
 
 
 def test_padding_of_a_list_of_merges_in_either_spelling() -> None:
@@ -190,7 +213,9 @@ def test_a_piece_with_a_space_is_not_taken_for_another() -> None:
     """Merges of which a piece holds a space never look like those of another cut."""
     forms = []
     for left, right in (("a b", "c"), ("a", "b c")):
-        vocabulary = {text: index for index, text in enumerate(("a b", "c", "a", "b c", "a bc", "ab c"))}
+        vocabulary = {
+            text: index for index, text in enumerate(("a b", "c", "a", "b c", "a bc", "ab c"))
+        }
         model = {"type": "BPE", "vocab": vocabulary, "merges": [[left, right]]}
         forms.append(form_of({"version": "1.0", "model": model, "added_tokens": []}))
     assert sorts(*forms) == {"merges": "difference"}
@@ -214,7 +239,11 @@ def test_an_identity_has_the_fingerprint_of_its_file(tmp_path: Path) -> None:
     (tmp_path / "tokenizer.json").write_text(json.dumps(llama_3()))
     (tmp_path / "model.gguf").write_bytes(of_serialised(llama_3()).bytes())
     made = Tokenizer.from_str(json.dumps(llama_3()))
-    found = [identify(made), identify_folder(tmp_path / "tokenizer.json"), identify_folder(tmp_path / "model.gguf")]
+    found = [
+        identify(made),
+        identify_folder(tmp_path / "tokenizer.json"),
+        identify_folder(tmp_path / "model.gguf"),
+    ]
     assert len({one.parts["fingerprint"] for one in found}) == 1
     assert found[2].semantic != found[1].semantic
     assert Identity.from_json(found[2].to_json()) == found[2]
@@ -229,7 +258,9 @@ def test_a_missing_byte_is_said_of_a_tokenizer_json() -> None:
     vocabulary = content["model"]["vocab"]
     letter = next(one for one in ("Ā", "ÿ", "ö") if one in vocabulary)
     vocabulary[f"{letter}{letter}{letter}"] = vocabulary.pop(letter)
-    content["model"]["merges"] = [one for one in content["model"]["merges"] if letter not in "".join(one)]
+    content["model"]["merges"] = [
+        one for one in content["model"]["merges"] if letter not in "".join(one)
+    ]
     said = identify(tokenizer(content)).parts["remarks"]
     assert "no token covers byte 0x00; code point U+0000 cannot be encoded" in said
 

@@ -67,16 +67,28 @@ MODELS: dict[str, tuple[bytes, str]] = {
     "type 2^32": (UNKNOWN + piece(b"a", 0.0, 1 << 32), "of type 4294967296"),
     "NaN": (UNKNOWN + piece(b"a", float("nan")), "score of nan"),
     "infinity": (UNKNOWN + piece(b"a", float("-inf")), "score of -inf"),
-    "a score of eight bytes": (UNKNOWN + field(1, 2, field(1, 2, b"a") + field(2, 1, bytes(8))), "wire type 1"),
-    "a text for a type": (UNKNOWN + field(1, 2, field(1, 2, b"a") + field(3, 2, b"x")), "wire type 2"),
-    "two pieces of one text": (UNKNOWN + piece(b"a") + piece(b"b") + piece(b"a"), "pieces 1 and 3 are both"),
+    "a score of eight bytes": (
+        UNKNOWN + field(1, 2, field(1, 2, b"a") + field(2, 1, bytes(8))),
+        "wire type 1",
+    ),
+    "a text for a type": (
+        UNKNOWN + field(1, 2, field(1, 2, b"a") + field(3, 2, b"x")),
+        "wire type 2",
+    ),
+    "two pieces of one text": (
+        UNKNOWN + piece(b"a") + piece(b"b") + piece(b"a"),
+        "pieces 1 and 3 are both",
+    ),
     "two unknown": (UNKNOWN + piece(b"<unk2>", 0.0, 2), "2 pieces are of type UNKNOWN"),
     "nothing unknown": (piece(b"a"), "0 pieces are of type UNKNOWN"),
     "all unused": (UNKNOWN.replace(b"\x18\x02", b"\x18\x05"), "pieces are of type UNKNOWN"),
     "a byte that is none": (UNKNOWN + piece(b"ab", 0.0, 6), "of type BYTE, and is not one"),
     "bytes, but one": (PIECES.replace(b"<0x41>", b"<0xZZ>"), "no piece for byte 0x41"),
     "a model type of 9": (UNKNOWN + field(2, 2, field(3, 0, varint(9))), "model_type is 9"),
-    "a negative model type": (UNKNOWN + field(2, 2, field(3, 0, varint((1 << 64) - 1))), "model_type is -1"),
+    "a negative model type": (
+        UNKNOWN + field(2, 2, field(3, 0, varint((1 << 64) - 1))),
+        "model_type is -1",
+    ),
     "a damaged setting": (UNKNOWN + field(2, 2, field(35, 2, b"yes")), "a setting is damaged"),
     "a damaged rule": (UNKNOWN + field(3, 2, field(2, 0, varint(1))), "a setting is damaged"),
     "a million empty pieces": (field(1, 2, b"") * 1_000_000, "piece 0 is empty"),
@@ -99,16 +111,28 @@ RANKS: dict[str, tuple[bytes, str]] = {
     "three fields": (lines((5, b"YQ== 5 5")), "line 6 is not base64 and a rank"),
     "a rank in words": (lines((5, b"YQ== five")), "line 6 is not base64 and a rank"),
     "a negative rank": (lines((5, b"YQ== -5")), "line 6 is not base64 and a rank"),
-    "a rank of a thousand digits": (lines((5, b"YQ== " + b"9" * 1000)), "line 6 is not base64 and a rank"),
+    "a rank of a thousand digits": (
+        lines((5, b"YQ== " + b"9" * 1000)),
+        "line 6 is not base64 and a rank",
+    ),
     "a rank of 2^24": (lines((5, b"YQ== 16777216")), "past every model's embedding"),
     "not base64": (lines((5, b"Y*== 5")), "is not base64"),
     "half of base64": (lines((5, b"YQ= 5")), "is not base64"),
     "a token of nothing": (lines((5, b"==== 5")), "line 6"),
-    "a token of 70 kB": (lines((5, base64.b64encode(b"x" * 70_000) + b" 5")), "a token of 70000 bytes"),
+    "a token of 70 kB": (
+        lines((5, base64.b64encode(b"x" * 70_000) + b" 5")),
+        "a token of 70000 bytes",
+    ),
     "a rank twice": (lines((5, LINES[4])), "the rank 4 is given twice"),
-    "one text, two ranks": (lines((5, LINES[4].split()[0] + b" 5")), "ranks 4 and 5 are the same bytes"),
+    "one text, two ranks": (
+        lines((5, LINES[4].split()[0] + b" 5")),
+        "ranks 4 and 5 are the same bytes",
+    ),
     "a gap": (lines((5, b"")), "no token has the rank 5"),
-    "no byte": (lines((TOKENS.index(b"\n"), b"QUJDREVGRw== %d" % TOKENS.index(b"\n"))), "no token for byte 0x0a"),
+    "no byte": (
+        lines((TOKENS.index(b"\n"), b"QUJDREVGRw== %d" % TOKENS.index(b"\n"))),
+        "no token for byte 0x0a",
+    ),
     "NUL bytes": (lines((5, b"\0" * 100)), "line 6 is not base64"),
 }
 
@@ -155,10 +179,17 @@ TEKKEN: dict[str, tuple[bytes, str]] = {
     "special without a text": (special({"rank": 0}), "a special token has no token_str"),
     "special past the end": (special({"rank": 3, "token_str": "<x>"}), "and rank below 3"),
     "special of text": (special("x"), "a special token has no token_str"),
-    "two with one id": (special(*({"rank": 1, "token_str": one} for one in "xy")), "share the id 1"),
+    "two with one id": (
+        special(*({"rank": 1, "token_str": one} for one in "xy")),
+        "share the id 1",
+    ),
 }
 FILES = {
-    **{f"model: {name}": ("tokenizer.model", *one) for name, one in MODELS.items() if name != "empty"},
+    **{
+        f"model: {name}": ("tokenizer.model", *one)
+        for name, one in MODELS.items()
+        if name != "empty"
+    },
     **{f"tiktoken: {name}": ("a.tiktoken", *one) for name, one in RANKS.items()},
     **{f"tekken: {name}": ("tekken.json", *one) for name, one in TEKKEN.items()},
 }

@@ -54,7 +54,10 @@ def swap(key: str, one: int, other: int) -> Mutation:
 def without(key: str, begin: int, end: int | None) -> Mutation:
     def mutate(file: File) -> None:
         kind, held = file.keys[f"tokenizer.ggml.{key}"]
-        file.keys[f"tokenizer.ggml.{key}"] = (kind, [*held[:begin], *(held[end:] if end is not None else [])])
+        file.keys[f"tokenizer.ggml.{key}"] = (
+            kind,
+            [*held[:begin], *(held[end:] if end is not None else [])],
+        )
 
     return mutate
 
@@ -62,7 +65,10 @@ def without(key: str, begin: int, end: int | None) -> Mutation:
 def padded(file: File) -> None:
     """More ids than the tokenizer has, as a converter fills them up to the rows of the model."""
     count = len(file.keys["tokenizer.ggml.tokens"][1])
-    for key, made in (("tokens", [f"[PAD{count + one}]" for one in range(21)]), ("token_type", [UNUSED] * 21)):
+    for key, made in (
+        ("tokens", [f"[PAD{count + one}]" for one in range(21)]),
+        ("token_type", [UNUSED] * 21),
+    ):
         kind, held = file.keys[f"tokenizer.ggml.{key}"]
         file.keys[f"tokenizer.ggml.{key}"] = (kind, [*held, *made])
     file.tensors[0] = rows(count + 21)
@@ -77,29 +83,77 @@ def longer(file: File) -> None:
 
 # Each row of the matrix of faults that neither a size nor a check string sees.
 FOUND: dict[str, tuple[Mutation, str, str]] = {
-    "pre is gpt-2": (put("pre", "string", "gpt-2"), "pre-tokenizer", "gpt-2 in the first, llama-3 in the second"),
+    "pre is gpt-2": (
+        put("pre", "string", "gpt-2"),
+        "pre-tokenizer",
+        "gpt-2 in the first, llama-3 in the second",
+    ),
     "pre is missing": (lose("pre"), "pre-tokenizer", "no pre-tokenizer is named in the first"),
-    "pre is qwen2": (put("pre", "string", "qwen2"), "pre-tokenizer", "qwen2 in the first, llama-3 in the second"),
-    "pre ignores no merges": (put("pre", "string", "dbrx"), "options", "ignore_merges: None in the first, True"),
+    "pre is qwen2": (
+        put("pre", "string", "qwen2"),
+        "pre-tokenizer",
+        "qwen2 in the first, llama-3 in the second",
+    ),
+    "pre ignores no merges": (
+        put("pre", "string", "dbrx"),
+        "options",
+        "ignore_merges: None in the first, True",
+    ),
     "two common ids swapped": (swap("tokens", 64, 65), "tokens", "id 64 is "),
     "two rare ids swapped": (swap("tokens", 330, 331), "tokens", "(and 1 more id)"),
-    "one rare token's text": (element("tokens", 333, "zzz"), "tokens", 'id 333 is "zzz" in the first'),
+    "one rare token's text": (
+        element("tokens", 333, "zzz"),
+        "tokens",
+        'id 333 is "zzz" in the first',
+    ),
     "one rare merge dropped": (without("merges", 70, 71), "merges", "rank 70 is "),
     "two merges swapped": (swap("merges", 40, 60), "merges", "the same ones in another order"),
-    "the last merges cut": (without("merges", 50, None), "merges", "50 and 84 merges; rank 50 is none in the first"),
-    "BOS typed NORMAL": (element("token_type", BEGIN, NORMAL), "token types", 'id 340, "<|begin|>", is NORMAL'),
-    "special typed USER_DEFINED": (element("token_type", END, USER_DEFINED), "token types", "is USER_DEFINED"),
-    "text typed CONTROL": (element("token_type", 90, CONTROL), "token types", "text can write it in one of them"),
-    "add_bos is false": (put("add_bos_token", "bool", False), "around", '"before":[]} in the first'),
+    "the last merges cut": (
+        without("merges", 50, None),
+        "merges",
+        "50 and 84 merges; rank 50 is none in the first",
+    ),
+    "BOS typed NORMAL": (
+        element("token_type", BEGIN, NORMAL),
+        "token types",
+        'id 340, "<|begin|>", is NORMAL',
+    ),
+    "special typed USER_DEFINED": (
+        element("token_type", END, USER_DEFINED),
+        "token types",
+        "is USER_DEFINED",
+    ),
+    "text typed CONTROL": (
+        element("token_type", 90, CONTROL),
+        "token types",
+        "text can write it in one of them",
+    ),
+    "add_bos is false": (
+        put("add_bos_token", "bool", False),
+        "around",
+        '"before":[]} in the first',
+    ),
     "add_eos is true": (put("add_eos_token", "bool", True), "around", '"after":[341]'),
-    "eos id wrong": (put("eos_token_id", "uint32", 5), "eos", 'in the first, 341 "<|end|>" in the second'),
-    "bos id wrong": (put("bos_token_id", "uint32", 5), "bos", 'in the first, 340 "<|begin|>" in the second'),
+    "eos id wrong": (
+        put("eos_token_id", "uint32", 5),
+        "eos",
+        'in the first, 341 "<|end|>" in the second',
+    ),
+    "bos id wrong": (
+        put("bos_token_id", "uint32", 5),
+        "bos",
+        'in the first, 340 "<|begin|>" in the second',
+    ),
     "a token more": (
         longer,
         "tokens",
         'id 343 is "<|new|>"',
     ),
-    "another algorithm": (put("model", "string", "bert"), "model", "the first is WordPiece and the second BPE"),
+    "another algorithm": (
+        put("model", "string", "bert"),
+        "model",
+        "the first is WordPiece and the second BPE",
+    ),
 }
 
 
@@ -124,7 +178,11 @@ def made(mutate: Mutation | None, folder: Path) -> Form:
 def test_a_mutation_is_found_and_named(name: str, original: Form, tmp_path: Path) -> None:
     """Every fault is a difference of the part that it is in, with the place at which it is."""
     mutate, part, said = FOUND[name]
-    found = {one.part: one.words for one in compare(made(mutate, tmp_path), original) if one.sort == "difference"}
+    found = {
+        one.part: one.words
+        for one in compare(made(mutate, tmp_path), original)
+        if one.sort == "difference"
+    }
     assert part in found, found
     assert said in found[part]
 
@@ -140,7 +198,9 @@ def test_a_faithful_conversion_is_the_same(original: Form, tmp_path: Path) -> No
 def test_the_fingerprint_sees_what_decides_ids(name: str, original: Form, tmp_path: Path) -> None:
     """It changes with every fault that changes the ids of a text; names and what is put around one stand beside it."""
     mutate, part, _ = FOUND[name]
-    assert (made(mutate, tmp_path).fingerprint == original.fingerprint) == (part in {"around", "eos", "bos"})
+    assert (made(mutate, tmp_path).fingerprint == original.fingerprint) == (
+        part in {"around", "eos", "bos"}
+    )
 
 
 def test_padding_is_allowed(original: Form, tmp_path: Path) -> None:
@@ -154,7 +214,9 @@ def test_padding_is_allowed(original: Form, tmp_path: Path) -> None:
     file.tensors[0] = rows(400)
     (tmp_path / "rows.gguf").write_bytes(file.bytes())
     with GgufFile(tmp_path / "rows.gguf") as opened:
-        assert [one.code for one in check(opened) if one.code in {"padding", "more-tokens-than-rows"}] == ["padding"]
+        assert [
+            one.code for one in check(opened) if one.code in {"padding", "more-tokens-than-rows"}
+        ] == ["padding"]
 
 
 def test_an_unknown_pre_tokenizer_is_not_guessed(original: Form, tmp_path: Path) -> None:

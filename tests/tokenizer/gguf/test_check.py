@@ -77,18 +77,33 @@ def blocks(*numbers: int, count: int) -> Change:
         put("llama.block_count", "uint32", count)(file)
         del file.tensors[1:]
         for number in numbers:
-            file.tensors += [Tensor(f"blk.{number}.{name}.weight", (8,), 0, 32) for name in ("attn_norm", "ffn_norm")]
+            file.tensors += [
+                Tensor(f"blk.{number}.{name}.weight", (8,), 0, 32)
+                for name in ("attn_norm", "ffn_norm")
+            ]
 
     return change
 
 
 BPE: dict[str, tuple[Change, str, str]] = {
     "no architecture": (drop("general.architecture"), "error", "architecture"),
-    "an architecture that is a number": (put("general.architecture", "uint32", 7), "error", "key-type"),
-    "an unknown architecture": (put("general.architecture", "string", "lama"), "warning", "architecture"),
+    "an architecture that is a number": (
+        put("general.architecture", "uint32", 7),
+        "error",
+        "key-type",
+    ),
+    "an unknown architecture": (
+        put("general.architecture", "string", "lama"),
+        "warning",
+        "architecture",
+    ),
     "a name that is not text": (put("general.name", "string", b"\xff\xff"), "error", "encoding"),
     "a key with a space": (put("general. name", "string", "x"), "warning", "key-name"),
-    "more blocks announced than there are": (put("llama.block_count", "uint32", 2), "error", "blocks"),
+    "more blocks announced than there are": (
+        put("llama.block_count", "uint32", 2),
+        "error",
+        "blocks",
+    ),
     "blocks and no tensor": (lambda file: file.tensors.clear(), "error", "blocks"),
     "neither blocks nor a tensor": (
         lambda file: (file.tensors.clear(), drop("llama.block_count")(file)),
@@ -141,19 +156,35 @@ BPE: dict[str, tuple[Change, str, str]] = {
     "blocks as a text": (put("llama.block_count", "string", "1"), "error", "key-type"),
     "a block too many": (tensor(Tensor("blk.1.attn_norm.weight", (8,), 0, 32)), "error", "blocks"),
     "no heads": (put("llama.attention.head_count", "uint32", 0), "error", "heads"),
-    "KV heads that do not divide": (put("llama.attention.head_count_kv", "uint32", 3), "error", "heads"),
+    "KV heads that do not divide": (
+        put("llama.attention.head_count_kv", "uint32", 3),
+        "error",
+        "heads",
+    ),
     "heads that do not divide": (put("llama.attention.head_count", "uint32", 6), "error", "heads"),
     "another width": (put("llama.embedding_length", "uint32", 16), "error", "embedding"),
     "an unknown tokenizer": (put(GGML + "model", "string", "gpt9"), "error", "tokenizer-model"),
     "no tokenizer": (drop(GGML + "model"), "warning", "no-tokenizer"),
     "no tokens": (put(GGML + "tokens", "[string]", []), "error", "no-tokens"),
     "tokens that are numbers": (put(GGML + "tokens", "[uint32]", [1, 2]), "error", "key-type"),
-    "a type too few": (lambda file: file.keys[GGML + "token_type"][1].pop(), "error", "array-length"),
+    "a type too few": (
+        lambda file: file.keys[GGML + "token_type"][1].pop(),
+        "error",
+        "array-length",
+    ),
     "a type that does not exist": (element(GGML + "token_type", 0, 9), "error", "token-type"),
     "no types": (drop(GGML + "token_type"), "warning", "no-token-types"),
-    "two ids with one text": (element(GGML + "tokens", index("o"), "A"), "error", "duplicate-token"),
+    "two ids with one text": (
+        element(GGML + "tokens", index("o"), "A"),
+        "error",
+        "duplicate-token",
+    ),
     "a token without text": (append(GGML + "tokens", ""), "warning", "empty-token"),
-    "a token that is not UTF-8": (element(GGML + "tokens", index("ll"), b"\xff"), "error", "encoding"),
+    "a token that is not UTF-8": (
+        element(GGML + "tokens", index("ll"), b"\xff"),
+        "error",
+        "encoding",
+    ),
     "a byte without a token": (element(GGML + "tokens", index("o"), "oo"), "error", "missing-byte"),
     "a byte of no assigned character without a token": (byte(0xF1), "warning", "missing-byte"),
     "a control character without a token": (byte(0x01), "warning", "missing-byte"),
@@ -165,12 +196,24 @@ BPE: dict[str, tuple[Change, str, str]] = {
     "a letter typed UNUSED": (element(GGML + "token_type", index("a"), 5), "error", "byte-token"),
     "a letter typed BYTE": (element(GGML + "token_type", index("a"), 6), "error", "byte-token"),
     "a letter typed UNKNOWN": (element(GGML + "token_type", index("a"), 2), "error", "byte-token"),
-    "a letter typed CONTROL": (element(GGML + "token_type", index("a"), 3), "warning", "byte-token"),
+    "a letter typed CONTROL": (
+        element(GGML + "token_type", index("a"), 3),
+        "warning",
+        "byte-token",
+    ),
     "more tokens than rows": (rows(100), "error", "more-tokens-than-rows"),
     "padding": (rows(300), "note", "padding"),
     "no pre-tokenizer": (drop(GGML + "pre"), "error", "pre-tokenizer"),
-    "an unknown pre-tokenizer": (put(GGML + "pre", "string", "llama-bpe2"), "error", "pre-tokenizer"),
-    "the default pre-tokenizer": (put(GGML + "pre", "string", "default"), "warning", "pre-tokenizer"),
+    "an unknown pre-tokenizer": (
+        put(GGML + "pre", "string", "llama-bpe2"),
+        "error",
+        "pre-tokenizer",
+    ),
+    "the default pre-tokenizer": (
+        put(GGML + "pre", "string", "default"),
+        "warning",
+        "pre-tokenizer",
+    ),
     "no merges": (drop(GGML + "merges"), "error", "no-merges"),
     "a merge of one piece": (append(GGML + "merges", "hell"), "error", "merge"),
     "a merge of three pieces": (append(GGML + "merges", "h e l"), "error", "merge"),
@@ -182,20 +225,47 @@ BPE: dict[str, tuple[Change, str, str]] = {
     "a BOS id of 2^32-1": (put(GGML + "bos_token_id", "uint32", 2**32 - 1), "error", "token-id"),
     "a negative BOS id": (put(GGML + "bos_token_id", "int32", -1), "error", "token-id"),
     "a BOS id as a text": (put(GGML + "bos_token_id", "string", "1"), "error", "key-type"),
-    "BOS typed NORMAL": (element(GGML + "token_type", index("<|begin|>"), 1), "warning", "control-token"),
-    "a marker typed USER_DEFINED": (element(GGML + "token_type", index("<|end|>"), 4), "warning", "control-token"),
+    "BOS typed NORMAL": (
+        element(GGML + "token_type", index("<|begin|>"), 1),
+        "warning",
+        "control-token",
+    ),
+    "a marker typed USER_DEFINED": (
+        element(GGML + "token_type", index("<|end|>"), 4),
+        "warning",
+        "control-token",
+    ),
     "add_bos without an id": (drop(GGML + "bos_token_id"), "error", "token-id"),
     "add_eos without an id": (
-        lambda file: (drop(GGML + "eos_token_id")(file), put(GGML + "add_eos_token", "bool", True)(file)),
+        lambda file: (
+            drop(GGML + "eos_token_id")(file),
+            put(GGML + "add_eos_token", "bool", True)(file),
+        ),
         "error",
         "token-id",
     ),
     "no EOS": (drop(GGML + "eos_token_id"), "warning", "token-id"),
     "a flag that is a number": (put(GGML + "add_bos_token", "uint8", 1), "error", "key-type"),
-    "BOS twice": (put("tokenizer.chat_template", "string", "{{ bos_token }}{{ messages }}"), "warning", "bos-twice"),
-    "BOS twice, written out": (put("tokenizer.chat_template", "string", "<|begin|>x"), "warning", "bos-twice"),
-    "a template that does not parse": (put("tokenizer.chat_template", "string", "{% for %}"), "error", "chat-template"),
-    "a template that is not closed": (put("tokenizer.chat_template", "string", "{% if a %}"), "error", "chat-template"),
+    "BOS twice": (
+        put("tokenizer.chat_template", "string", "{{ bos_token }}{{ messages }}"),
+        "warning",
+        "bos-twice",
+    ),
+    "BOS twice, written out": (
+        put("tokenizer.chat_template", "string", "<|begin|>x"),
+        "warning",
+        "bos-twice",
+    ),
+    "a template that does not parse": (
+        put("tokenizer.chat_template", "string", "{% for %}"),
+        "error",
+        "chat-template",
+    ),
+    "a template that is not closed": (
+        put("tokenizer.chat_template", "string", "{% if a %}"),
+        "error",
+        "chat-template",
+    ),
     "a template with an unknown filter": (
         put("tokenizer.chat_template", "string", "{{ a|eval }}"),
         "error",
@@ -206,10 +276,22 @@ BPE: dict[str, tuple[Change, str, str]] = {
         "error",
         "chat-template",
     ),
-    "a template of its own name": (put("tokenizer.chat_template.rag", "string", "{% x %}"), "error", "chat-template"),
+    "a template of its own name": (
+        put("tokenizer.chat_template.rag", "string", "{% x %}"),
+        "error",
+        "chat-template",
+    ),
     "a tensor of an unknown type": (tensor(Tensor("x", (8,), 4711, 32)), "error", "tensor-type"),
-    "a tensor inside another": (tensor(Tensor("x", (8,), 0, 32, offset=0)), "error", "tensor-overlap"),
-    "quantized without a version": (tensor(Tensor("x", (32,), 2, 18)), "warning", "quantization-version"),
+    "a tensor inside another": (
+        tensor(Tensor("x", (8,), 0, 32, offset=0)),
+        "error",
+        "tensor-overlap",
+    ),
+    "quantized without a version": (
+        tensor(Tensor("x", (32,), 2, 18)),
+        "warning",
+        "quantization-version",
+    ),
 }
 SPM: dict[str, tuple[Change, str, str]] = {
     "no scores": (drop(GGML + "scores"), "error", "no-scores"),
@@ -217,8 +299,16 @@ SPM: dict[str, tuple[Change, str, str]] = {
     "a score that is NaN": (element(GGML + "scores", 5, math.nan), "error", "score"),
     "a score too few": (lambda file: file.keys[GGML + "scores"][1].pop(), "error", "array-length"),
     "a byte token missing": (element(GGML + "tokens", 13, "<0xZZ>"), "error", "missing-byte"),
-    "byte tokens in small letters": (element(GGML + "tokens", 3 + 0x0A, "<0x0a>"), "error", "missing-byte"),
-    "a lead byte without a byte token": (element(GGML + "tokens", 3 + 0xC3, "<0xZZ>"), "error", "missing-byte"),
+    "byte tokens in small letters": (
+        element(GGML + "tokens", 3 + 0x0A, "<0x0a>"),
+        "error",
+        "missing-byte",
+    ),
+    "a lead byte without a byte token": (
+        element(GGML + "tokens", 3 + 0xC3, "<0xZZ>"),
+        "error",
+        "missing-byte",
+    ),
     "a piece typed BYTE": (element(GGML + "token_type", -1, 6), "error", "byte-token"),
     "a byte token typed CONTROL": (element(GGML + "token_type", 13, 3), "error", "byte-token"),
     "bytes of Gemma 4 missing": (
@@ -231,10 +321,15 @@ SPM: dict[str, tuple[Change, str, str]] = {
     ),
     "a byte token typed NORMAL": (element(GGML + "token_type", 13, 1), "error", "byte-token"),
 }
-CASES = [(bpe, name, *case) for name, case in BPE.items()] + [(spm, name, *case) for name, case in SPM.items()]
+CASES = [(bpe, name, *case) for name, case in BPE.items()] + [
+    (spm, name, *case) for name, case in SPM.items()
+]
 
 
-CHAT = "{% for m in messages %}{% if not loop.first %}{% break %}{% endif %}{{ m | tojson }}{% endfor %}"
+CHAT = (
+    "{% for m in messages %}{% if not loop.first %}{% break %}{% endif %}{{ m | tojson }}{%"
+    " endfor %}"
+)
 
 
 @pytest.mark.parametrize("made", [bpe, spm])
@@ -245,7 +340,9 @@ def test_nothing_is_wrong_with_a_good_file(made: Callable[[], File], tmp_path: P
     assert found(file, tmp_path / "model.gguf") == []
 
 
-@pytest.mark.parametrize(("made", "name", "change", "severity", "code"), CASES, ids=[case[1] for case in CASES])
+@pytest.mark.parametrize(
+    ("made", "name", "change", "severity", "code"), CASES, ids=[case[1] for case in CASES]
+)
 def test_each_fault_is_named(
     made: Callable[[], File], name: str, change: Change, severity: str, code: str, tmp_path: Path
 ) -> None:
@@ -305,12 +402,16 @@ def test_a_template_is_not_run(tmp_path: Path) -> None:
     """A template that would compute for ever, or allocate without end, compiles and is not worked out."""
     made = bpe()
     put(
-        "tokenizer.chat_template", "string", "{{ 9 ** 9 ** 9 }}{{ 'a' * 10 ** 12 }}{% generation %}x{% endgeneration %}"
+        "tokenizer.chat_template",
+        "string",
+        "{{ 9 ** 9 ** 9 }}{{ 'a' * 10 ** 12 }}{% generation %}x{% endgeneration %}",
     )(made)
     assert found(made, tmp_path / "model.gguf") == []
 
 
-def test_what_is_in_a_file_cannot_act_on_a_terminal(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_what_is_in_a_file_cannot_act_on_a_terminal(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     """Names and texts of a file are shown with their control characters written out."""
     made = bpe()
     put("general.name", "string", "\x1b[31mred\x1b[0m\u202e")(made)
@@ -326,7 +427,9 @@ def test_what_is_in_a_file_cannot_act_on_a_terminal(tmp_path: Path, capsys: pyte
 
 def test_exit_codes_and_json(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """The exit code says which class it is, of several files the highest, and each line of JSON is one file."""
-    good, warned, wrong, damaged = (tmp_path / name for name in ("good", "warned", "wrong", "damaged"))
+    good, warned, wrong, damaged = (
+        tmp_path / name for name in ("good", "warned", "wrong", "damaged")
+    )
     good.write_bytes(bpe().bytes())
     made = bpe()
     drop(GGML + "eos_token_id")(made)

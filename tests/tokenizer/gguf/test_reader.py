@@ -31,7 +31,9 @@ def one_key(rest: bytes, padding: int = 64) -> bytes:
 
 
 def one_tensor(**changed: object) -> bytes:
-    return File(tensors=[Tensor(**{"name": "t", "dimensions": (8, 4), "size": 128, **changed})]).bytes()  # type: ignore[arg-type]
+    return File(
+        tensors=[Tensor(**{"name": "t", "dimensions": (8, 4), "size": 128, **changed})]
+    ).bytes()  # type: ignore[arg-type]
 
 
 HOSTILE: dict[str, tuple[bytes, str]] = {
@@ -41,7 +43,10 @@ HOSTILE: dict[str, tuple[bytes, str]] = {
     "another magic": (b"GGJT" + bytes(40), "magic"),
     "an old GGML file": (b"lmgg" + bytes(40), "magic"),
     "a page of a web site": (b"<!DOCTYPE html><html><body>404</body></html>", "magic"),
-    "a pointer of Git LFS": (b"version https://git-lfs.github.com/spec/v1\noid sha256:0\n", "magic"),
+    "a pointer of Git LFS": (
+        b"version https://git-lfs.github.com/spec/v1\noid sha256:0\n",
+        "magic",
+    ),
     "version 0": (b"GGUF" + bytes(40), "version"),
     "version 1": (b"GGUF" + struct.pack("<IQQ", 1, 0, 0), "version"),
     "version 4": (b"GGUF" + struct.pack("<IQQ", 4, 0, 0), "version"),
@@ -66,29 +71,62 @@ HOSTILE: dict[str, tuple[bytes, str]] = {
     "10^9 bytes in 118": (one_key(struct.pack("<IIQ", 9, 0, 10**9)), "truncated"),
     "2^62 numbers": (one_key(struct.pack("<IIQ", 9, 10, 1 << 62)), "truncated"),
     "2^64-1 numbers": (one_key(struct.pack("<IIQ", 9, 4, 2**64 - 1)), "truncated"),
-    "2^61 numbers of 8 bytes, which is 0 in 64 bits": (one_key(struct.pack("<IIQ", 9, 12, 1 << 61)), "truncated"),
+    "2^61 numbers of 8 bytes, which is 0 in 64 bits": (
+        one_key(struct.pack("<IIQ", 9, 12, 1 << 61)),
+        "truncated",
+    ),
     "10^9 strings": (one_key(struct.pack("<IIQ", 9, 8, 10**9)), "too many"),
     "a million strings in no bytes": (one_key(struct.pack("<IIQ", 9, 8, 10**6)), "truncated"),
     "a string past the end": (one_key(struct.pack("<IIQQ", 9, 8, 2, 1 << 20)), "truncated"),
     "a string of 2^64-1": (one_key(struct.pack("<IIQQ", 9, 8, 1, 2**64 - 1)), "truncated"),
-    "a string that wraps back to the first": (one_key(struct.pack("<IIQQ", 9, 8, 3, 2**64 - 8)), "truncated"),
-    "arrays in an array": (one_key(struct.pack("<IIQ", 9, 9, 1) + struct.pack("<IQ", 0, 1)), "nested array"),
-    "arrays 20000 deep": (one_key(struct.pack("<I", 9) + struct.pack("<IQ", 9, 1) * 20_000), "nested array"),
+    "a string that wraps back to the first": (
+        one_key(struct.pack("<IIQQ", 9, 8, 3, 2**64 - 8)),
+        "truncated",
+    ),
+    "arrays in an array": (
+        one_key(struct.pack("<IIQ", 9, 9, 1) + struct.pack("<IQ", 0, 1)),
+        "nested array",
+    ),
+    "arrays 20000 deep": (
+        one_key(struct.pack("<I", 9) + struct.pack("<IQ", 9, 1) * 20_000),
+        "nested array",
+    ),
     "an array of type 77": (one_key(struct.pack("<IIQ", 9, 77, 1)), "value type"),
     "a key twice": (head(0, 2, (text("k") + value("uint8", 1)) * 2 + bytes(64)), "duplicate key"),
-    "alignment 0": (File(keys={"general.alignment": ("uint32", 0)}).bytes() + bytes(64), "alignment"),
-    "alignment 7": (File(keys={"general.alignment": ("uint32", 7)}).bytes() + bytes(64), "alignment"),
-    "alignment 2^31": (File(keys={"general.alignment": ("uint32", 1 << 31)}).bytes() + bytes(64), "alignment"),
-    "alignment as a text": (File(keys={"general.alignment": ("string", "32")}).bytes() + bytes(64), "alignment"),
-    "alignment as a float": (File(keys={"general.alignment": ("float32", 32.0)}).bytes() + bytes(64), "alignment"),
+    "alignment 0": (
+        File(keys={"general.alignment": ("uint32", 0)}).bytes() + bytes(64),
+        "alignment",
+    ),
+    "alignment 7": (
+        File(keys={"general.alignment": ("uint32", 7)}).bytes() + bytes(64),
+        "alignment",
+    ),
+    "alignment 2^31": (
+        File(keys={"general.alignment": ("uint32", 1 << 31)}).bytes() + bytes(64),
+        "alignment",
+    ),
+    "alignment as a text": (
+        File(keys={"general.alignment": ("string", "32")}).bytes() + bytes(64),
+        "alignment",
+    ),
+    "alignment as a float": (
+        File(keys={"general.alignment": ("float32", 32.0)}).bytes() + bytes(64),
+        "alignment",
+    ),
     "a tensor without a name": (one_tensor(name=""), "tensor name"),
     "a tensor's name of 65 bytes": (one_tensor(name="t" * 65), "too long"),
-    "a tensor twice": (File(tensors=[Tensor("t", (8,), 0, 32), Tensor("t", (8,), 0, 32)]).bytes(), "tensor name"),
+    "a tensor twice": (
+        File(tensors=[Tensor("t", (8,), 0, 32), Tensor("t", (8,), 0, 32)]).bytes(),
+        "tensor name",
+    ),
     "no dimension": (one_tensor(dimensions=()), "dimensions"),
     "five dimensions": (one_tensor(dimensions=(1, 1, 1, 1, 1)), "dimensions"),
     "dimensions that are 0 in 64 bits": (one_tensor(dimensions=(1 << 32, 1 << 32)), "dimensions"),
     "2^63 columns": (one_tensor(dimensions=(1 << 63,)), "dimensions"),
-    "columns that are not whole blocks": (one_tensor(dimensions=(33, 2), type=2, size=64), "dimensions"),
+    "columns that are not whole blocks": (
+        one_tensor(dimensions=(33, 2), type=2, size=64),
+        "dimensions",
+    ),
     "an offset between": (one_tensor(offset=7), "tensor offset"),
     "an offset past the end": (one_tensor(offset=1 << 40), "truncated"),
     "an offset of 2^64-32": (one_tensor(offset=2**64 - 32), "truncated"),
@@ -160,8 +198,12 @@ def test_what_was_written_is_read(made: Callable[[], File], version: int, tmp_pa
             read = file.value(name)
             if isinstance(read, Array):
                 assert f"[{read.type}]" == kind
-                elements = list(file.strings(read)) if read.type == "string" else list(file.numbers(read))
-                assert elements == [one.encode() if isinstance(one, str) else one for one in content]
+                elements = (
+                    list(file.strings(read)) if read.type == "string" else list(file.numbers(read))
+                )
+                assert elements == [
+                    one.encode() if isinstance(one, str) else one for one in content
+                ]
             elif kind == "float32":
                 assert read == pytest.approx(content)
             else:

@@ -74,7 +74,9 @@ class File:
         for one in self.tensors:
             offset = at if one.offset is None else one.offset
             out += text(one.name) + struct.pack("<I", len(one.dimensions))
-            out += struct.pack(f"<{len(one.dimensions)}Q", *one.dimensions) + struct.pack("<IQ", one.type, offset)
+            out += struct.pack(f"<{len(one.dimensions)}Q", *one.dimensions) + struct.pack(
+                "<IQ", one.type, offset
+            )
             size = -(-one.size // self.alignment) * self.alignment
             data += bytes(size)
             at += size

@@ -50,7 +50,8 @@ def small() -> dict[str, bytes]:
 
 
 CODE = {
-    "tokenization_own.py": b'''"""A tokenizer of bytes, in Python."""
+    "tokenization_own.py": (
+        b'''"""A tokenizer of bytes, in Python."""
 from pathlib import Path
 
 from transformers import PreTrainedTokenizer
@@ -83,12 +84,18 @@ class OwnTokenizer(PreTrainedTokenizer):
 
     def convert_tokens_to_string(self, tokens):
         return bytes(ord(token) - 0x4E00 - OFFSET for token in tokens).decode(errors="replace")
-''',
+'''
+    ),
     "alphabet.py": b"OFFSET = 3\n",
     "own.tiktoken": b"one\n",
-    "tokenizer_config.json": json.dumps(
-        {"auto_map": {"AutoTokenizer": ["tokenization_own.OwnTokenizer", None]}, "tokenizer_class": "OwnTokenizer"}
-    ).encode(),
+    "tokenizer_config.json": (
+        json.dumps(
+            {
+                "auto_map": {"AutoTokenizer": ["tokenization_own.OwnTokenizer", None]},
+                "tokenizer_class": "OwnTokenizer",
+            }
+        ).encode()
+    ),
     "config.json": json.dumps({"model_type": "own"}).encode(),
 }
 
@@ -130,7 +137,9 @@ class FakeHub:
 
         self._server = Server(("127.0.0.1", 0), Handler)
         self.endpoint = f"http://127.0.0.1:{self._server.server_address[1]}"
-        self._thread = threading.Thread(target=self._server.serve_forever, args=(0.02,), daemon=True)
+        self._thread = threading.Thread(
+            target=self._server.serve_forever, args=(0.02,), daemon=True
+        )
         self._thread.start()
 
     def close(self) -> None:
@@ -144,7 +153,11 @@ class FakeHub:
                 "type": "file",
                 "path": path,
                 "size": len(content),
-                "oid": hashlib.sha1(b"blob %d\0" % len(content) + content, usedforsecurity=False).hexdigest(),
+                "oid": (
+                    hashlib.sha1(
+                        b"blob %d\0" % len(content) + content, usedforsecurity=False
+                    ).hexdigest()
+                ),
             }
             for path, content in sorted(self.files.items())
         ]
@@ -152,7 +165,10 @@ class FakeHub:
     def answer(self, handler: http.server.BaseHTTPRequestHandler) -> None:
         path = handler.path.partition("?")[0]
         if "/revision/" in path:
-            send_json(handler, {"sha": COMMIT, "siblings": [{"rfilename": name} for name in sorted(self.files)]})
+            send_json(
+                handler,
+                {"sha": COMMIT, "siblings": [{"rfilename": name} for name in sorted(self.files)]},
+            )
         elif "/tree/" in path:
             send_json(handler, self.tree())
         elif (name := path.partition(f"/resolve/{COMMIT}/")[2]) in self.files:

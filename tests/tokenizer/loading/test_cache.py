@@ -13,7 +13,14 @@ import pytest
 
 from harness.forms.digest import git_blob, sha256
 from harness.tokenizer.loading import CacheFailed, Fetched, HubCache, HubFailed, Lock, fetch, load
-from harness.tokenizer.loading.cache import CachedSnapshot, cached_snapshots, prune, put_aside, set_aside, snapshot_harm
+from harness.tokenizer.loading.cache import (
+    CachedSnapshot,
+    cached_snapshots,
+    prune,
+    put_aside,
+    set_aside,
+    snapshot_harm,
+)
 from harness.tokenizer.loading.locks import Lease
 from harness.tokenizer.loading.snapshot import SnapshotStore
 from harness.tokenizer.loading.wire import Deadline, HubClient
@@ -23,10 +30,14 @@ DAY = 86_400
 
 
 def get(fake: FakeHub, cache: Path, commit: str = COMMIT, **more: object) -> Fetched:
-    return fetch("org/name", revision=commit, endpoint=fake.endpoint, cache=cache, deadline=5.0, **more)  # type: ignore[arg-type]
+    return fetch(
+        "org/name", revision=commit, endpoint=fake.endpoint, cache=cache, deadline=5.0, **more
+    )  # type: ignore[arg-type]
 
 
-def made(fake: FakeHub, cache: Path, *, days: int = 0, names: tuple[str, ...] = ()) -> CachedSnapshot:
+def made(
+    fake: FakeHub, cache: Path, *, days: int = 0, names: tuple[str, ...] = ()
+) -> CachedSnapshot:
     """A snapshot that was fetched so many days ago, and nobody uses."""
     folder = get(fake, cache, names=names).folder
     gc.collect()
@@ -44,7 +55,9 @@ def test_files_by_name_have_a_snapshot_of_their_own(fake: FakeHub, tmp_path: Pat
     assert [file.path for file in model.files] == ["model.safetensors"]
     assert "model.safetensors" not in [file.path for file in tokenizer.files]
     assert get(fake, tmp_path, names=("model.safetensors",)).requests == ()
-    with pytest.raises(SourceRefused, match=r"no file 'modle\.safetensors'.*it has model\.safetensors"):
+    with pytest.raises(
+        SourceRefused, match=r"no file 'modle\.safetensors'.*it has model\.safetensors"
+    ):
         get(fake, tmp_path, names=("modle.safetensors",))
     with pytest.raises(SourceRefused, match="leaves its folder"):
         get(fake, tmp_path, names=("../x",))
@@ -74,7 +87,9 @@ def test_what_is_in_use_is_passed_over(fake: FakeHub, tmp_path: Path) -> None:
         "lease = Lease(Path(sys.argv[1])); print('held', flush=True); sys.stdin.read()"
     )
     child = subprocess.Popen(
-        [sys.executable, "-c", hold, str(one.place / "files")], stdin=subprocess.PIPE, stdout=subprocess.PIPE
+        [sys.executable, "-c", hold, str(one.place / "files")],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
     )
     try:
         assert child.stdout is not None
@@ -85,7 +100,9 @@ def test_what_is_in_use_is_passed_over(fake: FakeHub, tmp_path: Path) -> None:
     finally:
         child.kill()
         child.communicate()
-    assert [removed.why_not for removed in prune(SnapshotStore(tmp_path), older_than=DAY, keep_newest=0)] == [None]
+    assert [
+        removed.why_not for removed in prune(SnapshotStore(tmp_path), older_than=DAY, keep_newest=0)
+    ] == [None]
     assert not one.place.exists()
 
 
@@ -131,7 +148,9 @@ def test_a_load_from_a_snapshot_that_went_is_an_error(
         load("org/name", revision=COMMIT, endpoint=fake.endpoint, cache=tmp_path, deadline=5)
 
 
-@pytest.mark.parametrize("kind", ["flipped", "truncated", "gone", "one more", "link", "loop", "dangling", "manifest"])
+@pytest.mark.parametrize(
+    "kind", ["flipped", "truncated", "gone", "one more", "link", "loop", "dangling", "manifest"]
+)
 def test_damage_is_found_offline_and_put_aside(fake: FakeHub, tmp_path: Path, kind: str) -> None:
     """A flipped byte, a shorter, a missing or a further file is found without a request; it is kept, and replaced."""
     one, store = made(fake, tmp_path), SnapshotStore(tmp_path)
@@ -147,7 +166,9 @@ def test_damage_is_found_offline_and_put_aside(fake: FakeHub, tmp_path: Path, ki
         (one.place / "files" / "added_tokens.json").write_text("{}")
     elif kind in {"link", "loop", "dangling"}:
         file.unlink()
-        file.symlink_to({"link": "/etc/passwd", "loop": "tokenizer.json", "dangling": "nowhere"}[kind])
+        file.symlink_to(
+            {"link": "/etc/passwd", "loop": "tokenizer.json", "dangling": "nowhere"}[kind]
+        )
     else:
         (one.place / "manifest.json").write_text("{}")
     (damaged,) = cached_snapshots(store)
@@ -166,7 +187,9 @@ def test_a_snapshot_is_held_against_its_hub(fake: FakeHub, tmp_path: Path) -> No
     one, store = made(fake, tmp_path), SnapshotStore(tmp_path)
 
     def asked() -> str | None:
-        return snapshot_harm(store, one, wire=HubClient(endpoint=fake.endpoint, token=None, deadline=Deadline(5)))
+        return snapshot_harm(
+            store, one, wire=HubClient(endpoint=fake.endpoint, token=None, deadline=Deadline(5))
+        )
 
     assert asked() is None
     fake.files["chat_template.jinja"] = b"{{ another }}!"
@@ -190,25 +213,35 @@ def hub_cache(root: Path, fake: FakeHub) -> HubCache:
     return HubCache(root=root)
 
 
-def test_the_hubs_own_cache_saves_requests_and_is_not_believed(fake: FakeHub, tmp_path: Path) -> None:
+def test_the_hubs_own_cache_saves_requests_and_is_not_believed(
+    fake: FakeHub, tmp_path: Path
+) -> None:
     """A blob with the promised digest is copied; one whose bytes are not its name is fetched, and named."""
     cache = hub_cache(tmp_path / "hub", fake)
     content = fake.files["tokenizer.json"]
     blob = next(path for path in cache.blobs() if path.read_bytes() == content)
     blob.write_bytes(bytes([content[0] ^ 1]) + content[1:])
     got = get(fake, tmp_path / "ours", hub_cache=cache)
-    assert [request.path.rpartition("/")[2] for request in got.requests if "/resolve/" in request.path] == [
-        "tokenizer.json"
-    ]
+    assert [
+        request.path.rpartition("/")[2] for request in got.requests if "/resolve/" in request.path
+    ] == ["tokenizer.json"]
     assert (got.folder / "tokenizer.json").read_bytes() == content
     assert any(str(blob) in remark and "other bytes" in remark for remark in got.remarks)
 
 
-def test_a_lock_is_enough_to_fetch_offline_from_the_hubs_cache(fake: FakeHub, tmp_path: Path) -> None:
+def test_a_lock_is_enough_to_fetch_offline_from_the_hubs_cache(
+    fake: FakeHub, tmp_path: Path
+) -> None:
     """What a lock pins and the other cache has needs no request; what it has not is an error, and no request either."""
     first = get(fake, tmp_path / "first")
     lock = Lock.model_construct(
-        schema_=2, repository="org/name", commit=COMMIT, files=first.files, models=(), options={}, made_with={}
+        schema_=2,
+        repository="org/name",
+        commit=COMMIT,
+        files=first.files,
+        models=(),
+        options={},
+        made_with={},
     )
     # git's ids name most of its blobs, and a lock knows sha256 alone; one is named by that, as in large-file storage.
     cache, before = hub_cache(tmp_path / "hub", fake), len(fake.paths)
@@ -216,7 +249,14 @@ def test_a_lock_is_enough_to_fetch_offline_from_the_hubs_cache(fake: FakeHub, tm
     large = fake.files["tokenizer.json"]
     (blobs / sha256(large)).write_bytes(large)
     (cache.root / "models--org--name" / "snapshots" / COMMIT / "tokenizer.json").unlink()
-    got = fetch("org/name", lock=lock, endpoint=fake.endpoint, cache=tmp_path / "a", offline=True, hub_cache=cache)
+    got = fetch(
+        "org/name",
+        lock=lock,
+        endpoint=fake.endpoint,
+        cache=tmp_path / "a",
+        offline=True,
+        hub_cache=cache,
+    )
     assert (got.requests, got.files) == ((), first.files)
     # A link out of the cache is not followed, whatever it leads to.
     outside = tmp_path / "outside.json"
@@ -225,5 +265,12 @@ def test_a_lock_is_enough_to_fetch_offline_from_the_hubs_cache(fake: FakeHub, tm
     link.unlink()
     link.symlink_to(outside)
     with pytest.raises(HubFailed, match="offline forbids requests"):
-        fetch("org/name", lock=lock, endpoint=fake.endpoint, cache=tmp_path / "b", offline=True, hub_cache=cache)
+        fetch(
+            "org/name",
+            lock=lock,
+            endpoint=fake.endpoint,
+            cache=tmp_path / "b",
+            offline=True,
+            hub_cache=cache,
+        )
     assert len(fake.paths) == before

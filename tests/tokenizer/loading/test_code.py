@@ -54,7 +54,12 @@ def test_code_from_a_hub_needs_a_commit(tmp_path: Path) -> None:
     """Code that a branch points to is not run; at a commit, or under a lock, it is."""
     hub = FakeHub(CODE)
     try:
-        given = {"endpoint": hub.endpoint, "cache": tmp_path / "cache", "deadline": 5.0, "trust_remote_code": True}
+        given = {
+            "endpoint": hub.endpoint,
+            "cache": tmp_path / "cache",
+            "deadline": 5.0,
+            "trust_remote_code": True,
+        }
         with pytest.raises(SourceRefused, match="pass a commit"):
             load("org/name", **given)  # type: ignore[arg-type]
         assert hub.paths == []
@@ -85,7 +90,14 @@ def test_code_that_changed_is_not_run(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(
     "reference",
-    ["other/repo--tokenization_own.OwnTokenizer", "../x.Y", "os.path", "tokenization_own", "a b.C", "alphabet.OFFSET"],
+    [
+        "other/repo--tokenization_own.OwnTokenizer",
+        "../x.Y",
+        "os.path",
+        "tokenization_own",
+        "a b.C",
+        "alphabet.OFFSET",
+    ],
 )
 def test_a_reference_to_other_code_is_refused(tmp_path: Path, reference: str) -> None:
     """An auto_map that names another repository, a module that is not there or no class runs nothing."""
@@ -106,8 +118,13 @@ def test_code_in_eight_threads(tmp_path: Path) -> None:
 
 def test_a_configurations_code_is_not_copied(tmp_path: Path, copies: Path) -> None:
     """A repository whose configuration is code too, with or without a tokenizer of its own, leaves no copy."""
-    config = json.dumps({"model_type": "own", "auto_map": {"AutoConfig": "configuration_own.OwnConfig"}}).encode()
-    code = b"from transformers import PretrainedConfig\nclass OwnConfig(PretrainedConfig):\n    model_type = 'own'\n"
+    config = json.dumps(
+        {"model_type": "own", "auto_map": {"AutoConfig": "configuration_own.OwnConfig"}}
+    ).encode()
+    code = (
+        b"from transformers import PretrainedConfig\nclass OwnConfig(PretrainedConfig):\n   "
+        b" model_type = 'own'\n"
+    )
     more = {"config.json": config, "configuration_own.py": code}
     loaded = load(write(tmp_path / "own", CODE | more), trust_remote_code=True)
     assert type(loaded.tokenizer).__name__ == "OwnTokenizer"
@@ -118,12 +135,15 @@ def test_identity_does_not_depend_on_who_imported_the_code(tmp_path: Path, copie
     """Copied by transformers or compiled in place, and whatever else lies there, it is the same tokenizer."""
     from transformers import AutoTokenizer
 
-    folder = write(tmp_path / "own", CODE | {"modeling_own.py": b"# for the model, not for the tokenizer\n"})
+    folder = write(
+        tmp_path / "own", CODE | {"modeling_own.py": b"# for the model, not for the tokenizer\n"}
+    )
     copied = AutoTokenizer.from_pretrained(str(folder), trust_remote_code=True)  # type: ignore[no-untyped-call]
     assert [path.name for path in copies.rglob("tokenization_own.py")] == ["tokenization_own.py"]
     assert identify(copied).semantic == load(folder, trust_remote_code=True).identity.semantic
     assert (
-        load(write(tmp_path / "without", CODE), trust_remote_code=True).identity.semantic == identify(copied).semantic
+        load(write(tmp_path / "without", CODE), trust_remote_code=True).identity.semantic
+        == identify(copied).semantic
     )
 
 
@@ -135,10 +155,14 @@ def test_identity_does_not_depend_on_who_imported_the_code(tmp_path: Path, copie
         ("__init__.py", b"import os\n"),
     ],
 )
-def test_a_change_of_code_that_no_probe_shows_is_another_tokenizer(tmp_path: Path, file: str, text: bytes) -> None:
+def test_a_change_of_code_that_no_probe_shows_is_another_tokenizer(
+    tmp_path: Path, file: str, text: bytes
+) -> None:
     """What the class's file imports from beside it, in a function or through another file, is part of what it is."""
     far = {
-        "alphabet.py": b"OFFSET = 3\n\ndef later():\n    from .deep import (\n        inside,\n    )\n",
+        "alphabet.py": (
+            b"OFFSET = 3\n\ndef later():\n    from .deep import (\n        inside,\n    )\n"
+        ),
         "deep/inside.py": b"x = 1\n",
     }
     one = load(write(tmp_path / "one", CODE | far), trust_remote_code=True)
@@ -148,7 +172,9 @@ def test_a_change_of_code_that_no_probe_shows_is_another_tokenizer(tmp_path: Pat
     assert difference(one.identity, two.identity)
 
 
-def test_a_class_made_from_half_of_its_file_is_another_tokenizer(tmp_path: Path, copies: Path) -> None:
+def test_a_class_made_from_half_of_its_file_is_another_tokenizer(
+    tmp_path: Path, copies: Path
+) -> None:
     """A copy that was not finished when it was imported has another identity, although it is whole by now."""
     from transformers import AutoTokenizer
 

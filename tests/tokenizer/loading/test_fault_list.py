@@ -47,15 +47,38 @@ class Row:
 
 
 ROWS = (
-    Row("404 for a listed file", "{kind: missing}", ABSENT, 3, said="says that this does not exist"),
+    Row(
+        "404 for a listed file", "{kind: missing}", ABSENT, 3, said="says that this does not exist"
+    ),
     Row("404 once", "{kind: missing}", PASS, 2, when="{times: 1}"),
-    Row("500 for ever", "{kind: error, status: 500}", NETWORK, deadline="600ms", said="answered 500"),
+    Row(
+        "500 for ever", "{kind: error, status: 500}", NETWORK, deadline="600ms", said="answered 500"
+    ),
     Row("503 twice", "{kind: error, status: 503}", PASS, 3, when="{times: 2}"),
     Row("429, come again soon", "{kind: rate-limit, reset: 0s}", PASS, 2, when="{times: 1}"),
-    Row("429, come again in an hour", "{kind: rate-limit, reset: 1h}", RATE, 1, said="asks to wait 3600 s"),
+    Row(
+        "429, come again in an hour",
+        "{kind: rate-limit, reset: 1h}",
+        RATE,
+        1,
+        said="asks to wait 3600 s",
+    ),
     Row("429 for the listing", "{kind: rate-limit, reset: 1h}", RATE, 0, role="model_info"),
-    Row("hangs before an answer", "{kind: latency, for: 20s}", NETWORK, deadline="500ms", said="deadline of 0.5 s"),
-    Row("hangs at the first request", "{kind: latency, for: 20s}", NETWORK, 0, role="model_info", deadline="500ms"),
+    Row(
+        "hangs before an answer",
+        "{kind: latency, for: 20s}",
+        NETWORK,
+        deadline="500ms",
+        said="deadline of 0.5 s",
+    ),
+    Row(
+        "hangs at the first request",
+        "{kind: latency, for: 20s}",
+        NETWORK,
+        0,
+        role="model_info",
+        deadline="500ms",
+    ),
     Row("reset before an answer", "{kind: reset}", PASS, 2, when="{times: 1}"),
     Row("reset for ever", "{kind: reset}", NETWORK, deadline="600ms"),
     Row("closed without an answer", "{kind: close}", PASS, 2, when="{times: 1}"),
@@ -69,9 +92,20 @@ ROWS = (
     Row("an ETag that climbs", "{kind: wrong-etag, etag: '../../../../x'}", PASS, 1),
     Row("an ETag of 300 characters", f"{{kind: wrong-etag, etag: {'e' * 300}}}", PASS, 1),
     Row(
-        "a page instead of an answer", "{kind: wrong-bytes, text: '<html>sign in</html>'}", BYTES, 0, role="model_info"
+        "a page instead of an answer",
+        "{kind: wrong-bytes, text: '<html>sign in</html>'}",
+        BYTES,
+        0,
+        role="model_info",
     ),
-    Row("an empty listing", "{kind: wrong-bytes, text: '[]'}", BYTES, 0, role="tree", said="disagree"),
+    Row(
+        "an empty listing",
+        "{kind: wrong-bytes, text: '[]'}",
+        BYTES,
+        0,
+        role="tree",
+        said="disagree",
+    ),
 )
 
 
@@ -87,7 +121,11 @@ def fetch(hub: Hub, *more: str) -> int:
 
 @pytest.mark.parametrize("row", ROWS, ids=[row.name for row in ROWS])
 def test_a_fault_of_the_hub_has_its_intended_outcome(
-    row: Row, folder: Path, tmp_path: Path, small_files: dict[str, bytes], capsys: pytest.CaptureFixture[str]
+    row: Row,
+    folder: Path,
+    tmp_path: Path,
+    small_files: dict[str, bytes],
+    capsys: pytest.CaptureFixture[str],
 ) -> None:
     """The file comes whole and right, or the exit code says why not; nothing is written outside of the cache."""
     rules = f"""

@@ -18,7 +18,9 @@ def fetch(fake: FakeHub, *more: str) -> int:
     return main(["tokenizer", "fetch", *more, "--endpoint", fake.endpoint, *given])
 
 
-def test_fetch_prints_where_the_files_lie(fake: FakeHub, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_fetch_prints_where_the_files_lie(
+    fake: FakeHub, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     """The last line is the folder; a second fetch of the same commit makes no request, and JSON says so."""
     assert fetch(fake, "org/name") == PASS
     folder = Path(capsys.readouterr().out.splitlines()[-1])
@@ -41,7 +43,11 @@ def test_fetch_prints_where_the_files_lie(fake: FakeHub, tmp_path: Path, capsys:
         ("/main", lambda handler: send(handler, b"<html>sign in</html>"), failed.BYTES),
         ("/tokenizer.json", hang_up, failed.NETWORK),
         ("/tokenizer.json", lambda handler: send(handler, b"{}"), failed.BYTES),
-        ("/tokenizer.json", lambda handler: send(handler, b"x", Content_Encoding="gzip"), failed.NETWORK),
+        (
+            "/tokenizer.json",
+            lambda handler: send(handler, b"x", Content_Encoding="gzip"),
+            failed.NETWORK,
+        ),
     ],
     ids=["no repository", "gated", "rate", "down", "portal", "reset", "wrong bytes", "compressed"],
 )
@@ -51,13 +57,17 @@ def test_each_failure_has_its_exit_code(
     """A script tells by the exit code what to do: log in, wait, free space, try again; no snapshot is left."""
     fake.replace[end] = answer  # type: ignore[assignment]
     # What is asked for ever ends at the deadline; the others end by themselves, after three requests.
-    assert fetch(fake, "org/name", "--deadline", "600ms" if code == failed.NETWORK else "20s") == code
+    assert (
+        fetch(fake, "org/name", "--deadline", "600ms" if code == failed.NETWORK else "20s") == code
+    )
     assert "rankproof tokenizer fetch: http" in capsys.readouterr().err
     assert main(["tokenizer", "cache", "ls"]) == PASS
     assert capsys.readouterr().out == ""
 
 
-def test_bytes_beyond_the_cap_are_not_fetched(fake: FakeHub, capsys: pytest.CaptureFixture[str]) -> None:
+def test_bytes_beyond_the_cap_are_not_fetched(
+    fake: FakeHub, capsys: pytest.CaptureFixture[str]
+) -> None:
     """--max-bytes is held against the listing, before a byte is fetched; the same size without a unit is refused."""
     assert fetch(fake, "org/name", "--file", "model.safetensors", "--max-bytes", "100B") == USAGE
     assert "model.safetensors has 700 bytes, more than 100" in capsys.readouterr().err
@@ -68,7 +78,10 @@ def test_bytes_beyond_the_cap_are_not_fetched(fake: FakeHub, capsys: pytest.Capt
 
 @pytest.mark.slow
 def test_the_variables_of_bitnet_are_read_by_one_rule(
-    fake: FakeHub, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    fake: FakeHub,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
 ) -> None:
     """=0 is off and =1 is on, everywhere; the cache and the time are theirs; what is neither is an error."""
     monkeypatch.delenv("RANKPROOF_TOKENIZERS")
@@ -99,7 +112,10 @@ def test_the_variables_of_bitnet_are_read_by_one_rule(
 
 def test_a_switch_has_two_positions(monkeypatch: pytest.MonkeyPatch) -> None:
     """The usual words are on or off in any case, nothing is off, and any other word is an error."""
-    for words, is_on in ((("1", "on", "TRUE", "Yes", " 1 "), True), (("0", "off", "False", "no", ""), False)):
+    for words, is_on in (
+        (("1", "on", "TRUE", "Yes", " 1 "), True),
+        (("0", "off", "False", "no", ""), False),
+    ):
         for word in words:
             monkeypatch.setenv("A_SWITCH", word)
             assert switch("A_SWITCH") is is_on

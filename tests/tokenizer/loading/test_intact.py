@@ -91,8 +91,14 @@ DAMAGES: dict[str, Change] = {
     "a link to the same bytes": swap_for_a_link,
     "a folder that is a link": link_a_folder,
     "a pipe too many": lambda folder: os.mkfifo(folder / "added_tokens.json"),
-    "a pipe for a file": lambda folder: ((folder / "merges.txt").unlink(), os.mkfifo(folder / "merges.txt")),
-    "a folder for a file": lambda folder: ((folder / "merges.txt").unlink(), (folder / "merges.txt").mkdir()),
+    "a pipe for a file": lambda folder: (
+        (folder / "merges.txt").unlink(),
+        os.mkfifo(folder / "merges.txt"),
+    ),
+    "a folder for a file": lambda folder: (
+        (folder / "merges.txt").unlink(),
+        (folder / "merges.txt").mkdir(),
+    ),
     "a vocabulary too many": lambda folder: (folder / "tokenizer.model").write_bytes(b"\x0a"),
     "a manifest that is a link": link_the_manifest,
     "a link too many": lambda folder: (folder / "tekken.json").symlink_to("tokenizer.json"),
@@ -122,7 +128,14 @@ def served() -> Iterator[FakeHub]:
 
 
 def get(hub: FakeHub, tmp_path: Path, **more: object) -> Path:
-    made = fetch("org/name", revision=COMMIT, endpoint=hub.endpoint, cache=tmp_path / "cache", deadline=5.0, **more)  # type: ignore[arg-type]
+    made = fetch(
+        "org/name",
+        revision=COMMIT,
+        endpoint=hub.endpoint,
+        cache=tmp_path / "cache",
+        deadline=5.0,
+        **more,
+    )  # type: ignore[arg-type]
     return made.folder
 
 
@@ -152,15 +165,21 @@ def test_what_cache_verify_sees_every_user_sees(kind: str, served: FakeHub, tmp_
     with pytest.raises(HubFailed, match="was damaged and has to be fetched again"):
         get(served, tmp_path, offline=True)
     assert get(served, tmp_path) == folder
-    assert {file: file.read_bytes() for file in sorted(folder.rglob("*")) if file.is_file()} == content
+    assert {
+        file: file.read_bytes() for file in sorted(folder.rglob("*")) if file.is_file()
+    } == content
     assert damage(folder) is None
     ((aside, why),) = set_aside(store)
     assert str(folder.parent) in why
     assert "where damaged files are kept" in (damage(aside / "files") or "")
 
 
-@pytest.mark.parametrize("where", ["another commit", "another repository", "a dotted folder", "a partial fetch"])
-def test_a_snapshot_counts_at_its_own_place_alone(where: str, served: FakeHub, tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    "where", ["another commit", "another repository", "a dotted folder", "a partial fetch"]
+)
+def test_a_snapshot_counts_at_its_own_place_alone(
+    where: str, served: FakeHub, tmp_path: Path
+) -> None:
     """A copy of a snapshot under another name is nobody's: it would be taken for what the name says."""
     folder = get(served, tmp_path)
     repository = folder.parents[1]
@@ -191,7 +210,9 @@ def test_a_link_to_another_snapshot_is_damage(name: str, served: FakeHub, tmp_pa
     other = folder.parents[1] / ("d" * 40)
     other.symlink_to(folder.parent)
     assert damage(other / "files" / name) is not None
-    assert [one.place for one in cached_snapshots(SnapshotStore(tmp_path / "cache"))] == [folder.parent]
+    assert [one.place for one in cached_snapshots(SnapshotStore(tmp_path / "cache"))] == [
+        folder.parent
+    ]
     other.unlink()
     shutil.copytree(folder, tmp_path / "copy")
     shutil.rmtree(folder)
@@ -199,7 +220,9 @@ def test_a_link_to_another_snapshot_is_damage(name: str, served: FakeHub, tmp_pa
     assert "is a link" in (damage(folder / name) or "")
 
 
-def test_a_copy_outside_of_a_cache_is_held_against_its_manifest(served: FakeHub, tmp_path: Path) -> None:
+def test_a_copy_outside_of_a_cache_is_held_against_its_manifest(
+    served: FakeHub, tmp_path: Path
+) -> None:
     """A snapshot that was copied elsewhere whole may be used for as long as it is what its manifest says."""
     shutil.copytree(get(served, tmp_path).parent, tmp_path / "mine")
     assert damage(tmp_path / "mine/files") is None
@@ -217,7 +240,9 @@ def test_a_link_into_a_cache_is_followed_to_the_damage(served: FakeHub, tmp_path
     assert damage(tmp_path / "link/tokenizer.json") is not None
 
 
-def test_a_link_that_leads_through_a_cache_is_followed_step_by_step(served: FakeHub, tmp_path: Path) -> None:
+def test_a_link_that_leads_through_a_cache_is_followed_step_by_step(
+    served: FakeHub, tmp_path: Path
+) -> None:
     """A link to a file of a snapshot which is itself a link out of it: neither end lies in the cache."""
     folder = get(served, tmp_path)
     (tmp_path / "mine.json").symlink_to(tmp_path / "second.json")
@@ -250,7 +275,9 @@ def test_what_was_put_aside_is_found_however_it_is_named(
         assert "where damaged files are kept" in (damage(path) or ""), path
 
 
-def test_what_lies_beside_the_files_of_a_snapshot_is_not_used(served: FakeHub, tmp_path: Path) -> None:
+def test_what_lies_beside_the_files_of_a_snapshot_is_not_used(
+    served: FakeHub, tmp_path: Path
+) -> None:
     """A tokenizer.json next to the manifest is not in it, and `cache verify` does not look there."""
     place = get(served, tmp_path).parent
     (place / "tokenizer.json").write_text(json.dumps(llama_3()))
@@ -274,7 +301,9 @@ def test_a_snapshot_that_is_a_link_is_fetched_anew(served: FakeHub, tmp_path: Pa
 
 
 @pytest.mark.parametrize("what", ["files", "the snapshot", "a link on the way"])
-def test_what_is_exchanged_and_put_back_is_found(what: str, served: FakeHub, tmp_path: Path) -> None:
+def test_what_is_exchanged_and_put_back_is_found(
+    what: str, served: FakeHub, tmp_path: Path
+) -> None:
     """A folder, or a link that leads there, which is replaced while it is used and back in its place afterwards."""
     folder = get(served, tmp_path)
     shutil.copytree(folder.parent, tmp_path / "evil")
@@ -333,7 +362,9 @@ def test_verify_claims_no_more_than_it_compared(
 
 
 @pytest.mark.parametrize("back", [False, True])
-def test_what_changes_while_it_is_used_is_found(back: bool, served: FakeHub, tmp_path: Path) -> None:
+def test_what_changes_while_it_is_used_is_found(
+    back: bool, served: FakeHub, tmp_path: Path
+) -> None:
     """Damage between the comparison and the use is an error, also where the right bytes are put back in time."""
     folder = get(served, tmp_path)
     content = (folder / "tokenizer.json").read_bytes()
@@ -344,7 +375,9 @@ def test_what_changes_while_it_is_used_is_found(back: bool, served: FakeHub, tmp
             if back:
                 (folder / "tokenizer.json").write_bytes(content)
 
-    with pytest.raises(Unreadable, match="changed while it was read" if back else "was damaged while it was read"):
+    with pytest.raises(
+        Unreadable, match="changed while it was read" if back else "was damaged while it was read"
+    ):
         use()
 
 
@@ -354,7 +387,10 @@ def test_what_is_beside_a_model_may_not_change_either(tmp_path: Path) -> None:
     file.write_text("{}")
     with unchanged(tmp_path):
         pass
-    with pytest.raises(Unreadable, match=r"changed while it was read \(added_tokens.json\)"), unchanged(tmp_path):
+    with (
+        pytest.raises(Unreadable, match=r"changed while it was read \(added_tokens.json\)"),
+        unchanged(tmp_path),
+    ):
         (tmp_path / "added_tokens.json").write_text("{}")
     with pytest.raises(Unreadable, match="changed while it was read"), unchanged(file):
         file.write_text("[]")
@@ -375,11 +411,19 @@ def test_a_load_that_is_overtaken_by_damage_is_an_error(
 
     monkeypatch.setattr(loading, "build", late)
     with pytest.raises(CacheFailed, match="was damaged while it was read"):
-        load("org/name", revision=COMMIT, endpoint=served.endpoint, cache=tmp_path / "cache", deadline=5)
+        load(
+            "org/name",
+            revision=COMMIT,
+            endpoint=served.endpoint,
+            cache=tmp_path / "cache",
+            deadline=5,
+        )
 
 
 @pytest.mark.parametrize("kind", ["flipped", "replaced", "led away"])
-def test_a_blob_of_the_hubs_cache_is_held_against_its_name(kind: str, served: FakeHub, tmp_path: Path) -> None:
+def test_a_blob_of_the_hubs_cache_is_held_against_its_name(
+    kind: str, served: FakeHub, tmp_path: Path
+) -> None:
     """In huggingface_hub's cache a file has to be a link to a blob, and the blob what its name says."""
     cache: HubCache = hub_cache(tmp_path / "hub", served)
     folder = cache.root / "models--org--name" / "snapshots" / COMMIT
@@ -401,8 +445,12 @@ def test_a_blob_of_the_hubs_cache_is_held_against_its_name(kind: str, served: Fa
     assert damage(folder / "merges.txt") is None
 
 
-@pytest.mark.parametrize("way", ["a link of one's own", "the blob itself", "a folder of the repository", "weights"])
-def test_a_blob_is_compared_whichever_way_leads_to_it(way: str, served: FakeHub, tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    "way", ["a link of one's own", "the blob itself", "a folder of the repository", "weights"]
+)
+def test_a_blob_is_compared_whichever_way_leads_to_it(
+    way: str, served: FakeHub, tmp_path: Path
+) -> None:
     """Named by a link elsewhere, by its digest, in a folder of the repository's own, or as a model file."""
     cache: HubCache = hub_cache(tmp_path / "hub", served)
     snapshot = cache.root / "models--org--name" / "snapshots" / COMMIT
@@ -436,7 +484,10 @@ def test_tokens_that_other_files_add_are_used_as_they_were_proven(
     cut = {"direction": "Right", "max_length": 4, "strategy": "LongestFirst", "stride": 0}
     own = whole | {"added_tokens": kept_back, "truncation": cut}
     (tmp_path / "own/tokenizer.json").write_text(json.dumps(own))
-    added = {str(one["id"]): {key: value for key, value in one.items() if key != "id"} for one in whole["added_tokens"]}
+    added = {
+        str(one["id"]): {key: value for key, value in one.items() if key != "id"}
+        for one in whole["added_tokens"]
+    }
     config = CONFIG | {"extra_special_tokens": [], "added_tokens_decoder": added}
     (tmp_path / "own/tokenizer_config.json").write_text(json.dumps(config))
     found = resolve(model(tmp_path), tokenizer=tmp_path / "own", caches=[])
@@ -450,7 +501,13 @@ def test_tokens_that_other_files_add_are_used_as_they_were_proven(
 
     monkeypatch.setattr(generation, "_run", run)
     with pytest.raises(generation.EngineRefused, match="enough"):
-        continued(found.model, tokenizer=found.chosen.path, read=found.chosen.read, prompt="a <|pad|> b c", most=1)
+        continued(
+            found.model,
+            tokenizer=found.chosen.path,
+            read=found.chosen.read,
+            prompt="a <|pad|> b c",
+            most=1,
+        )
     assert gone["id"] in given[0]
     assert len(given[0]) > cut["max_length"]
 
@@ -468,7 +525,9 @@ def test_a_model_that_is_exchanged_before_it_runs_is_an_error(
     def run(path: Path, ids: list[int], **_: object) -> object:
         path.with_name("other").write_bytes(path.read_bytes() + b"\0")
         path.with_name("other").rename(path)
-        return generation._Ran(ids=ids, engine="", device="cpu", why="", load_seconds=0.0, run_seconds=0.0, remarks=())
+        return generation._Ran(
+            ids=ids, engine="", device="cpu", why="", load_seconds=0.0, run_seconds=0.0, remarks=()
+        )
 
     monkeypatch.setattr(generation, "_run", run)
     assert main(["infer", "--model", str(file), "--prompt", "hello"]) == DAMAGED
@@ -478,7 +537,9 @@ def test_a_model_that_is_exchanged_before_it_runs_is_an_error(
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root can become another user")
-@pytest.mark.parametrize("taken", ["files/merges.txt", "files", "manifest.json", ".", "..", "../.."])
+@pytest.mark.parametrize(
+    "taken", ["files/merges.txt", "files", "manifest.json", ".", "..", "../.."]
+)
 def test_what_may_not_be_read_is_said_and_not_passed_over(taken: str, served: FakeHub) -> None:
     """A file, a snapshot or a whole cache without permissions is a candidate that is refused, and no crash."""
     # Which, unlike that of a test, another user can get to.
@@ -494,7 +555,9 @@ def test_what_may_not_be_read_is_said_and_not_passed_over(taken: str, served: Fa
             try:
                 os.setuid(65534)
                 found = resolve(file, caches=[top / "cache"])
-                told = [f"{one.origin} {one.standing}: {one.reasons[0]}" for one in found.candidates]
+                told = [
+                    f"{one.origin} {one.standing}: {one.reasons[0]}" for one in found.candidates
+                ]
                 try:
                     load(folder)
                 except SourceRefused as error:
@@ -524,7 +587,10 @@ def test_only_the_bytes_that_were_proven_are_used(tmp_path: Path) -> None:
 @pytest.mark.slow
 @pytest.mark.whole
 def test_nothing_damaged_is_proven_or_runs(
-    served: FakeHub, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+    served: FakeHub,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """After one added key nothing resolves to the snapshot, infers with it or records it; nor from the quarantine."""
     monkeypatch.setenv("RANKPROOF_TOKENIZERS", str(tmp_path / "cache"))

@@ -63,7 +63,10 @@ assert events, "the hook sees nothing"
 
 def python(script: str, *arguments: object) -> str:
     ended = subprocess.run(
-        [sys.executable, "-c", script, *map(str, arguments)], capture_output=True, text=True, check=False
+        [sys.executable, "-c", script, *map(str, arguments)],
+        capture_output=True,
+        text=True,
+        check=False,
     )
     assert ended.returncode == 0, ended.stderr[-3000:]
     return ended.stdout.strip()
@@ -110,7 +113,9 @@ def test_a_rust_panic_is_a_build_that_failed(small_files: dict[str, bytes], tmp_
     """A panic is no Exception in Python; it does not get past the loader as something else."""
     broken = json.loads(small_files["tokenizer.json"])
     broken["normalizer"] = {"type": "Precompiled", "precompiled_charsmap": "AAAA"}
-    folder = write(tmp_path / "small", small_files | {"tokenizer.json": json.dumps(broken).encode()})
+    folder = write(
+        tmp_path / "small", small_files | {"tokenizer.json": json.dumps(broken).encode()}
+    )
     with pytest.raises(BuildFailed, match="PanicException: Precompiled") as caught:
         load(folder)
     assert type(caught.value.__cause__).__name__ == "PanicException"
@@ -192,11 +197,19 @@ def test_what_the_libraries_say_is_kept(small_files: dict[str, bytes], tmp_path:
             try:
                 raise ValueError("swallowed")  # noqa: TRY301
             except ValueError:
-                logging.getLogger("transformers.somewhere").debug("Failed to use %s", "it", exc_info=True)
-            elsewhere = threading.Thread(target=logging.getLogger("transformers.x").warning, args=("another thread",))
+                logging.getLogger("transformers.somewhere").debug(
+                    "Failed to use %s", "it", exc_info=True
+                )
+            elsewhere = threading.Thread(
+                target=logging.getLogger("transformers.x").warning, args=("another thread",)
+            )
             elsewhere.start()
             elsewhere.join()
-        assert lines == outer == ["DEBUG transformers.somewhere: Failed to use it [ValueError: swallowed]"]
+        assert (
+            lines
+            == outer
+            == ["DEBUG transformers.somewhere: Failed to use it [ValueError: swallowed]"]
+        )
         logging.getLogger("transformers.somewhere").debug("after")
     finally:
         logger.removeHandler(theirs)
@@ -206,7 +219,9 @@ def test_what_the_libraries_say_is_kept(small_files: dict[str, bytes], tmp_path:
 
 @pytest.mark.whole
 @pytest.mark.slow
-def test_a_fork_while_others_build_starts_afresh(small_files: dict[str, bytes], tmp_path: Path) -> None:
+def test_a_fork_while_others_build_starts_afresh(
+    small_files: dict[str, bytes], tmp_path: Path
+) -> None:
     """A child forked while a thread imports and builds can load itself, and its loggers are as quiet as before."""
     script = """
 import logging, os, sys, threading
@@ -236,8 +251,12 @@ sys.exit(status)
     python(script, write(tmp_path / "small", small_files))
 
 
-@pytest.mark.parametrize("option", ["revision", "cache_dir", "local_files_only", "trust_remote_code", "config"])
-def test_options_that_decide_where_from_are_refused(small_files: dict[str, bytes], tmp_path: Path, option: str) -> None:
+@pytest.mark.parametrize(
+    "option", ["revision", "cache_dir", "local_files_only", "trust_remote_code", "config"]
+)
+def test_options_that_decide_where_from_are_refused(
+    small_files: dict[str, bytes], tmp_path: Path, option: str
+) -> None:
     """What decides where a tokenizer comes from cannot be smuggled past the verification."""
     with pytest.raises(SourceRefused, match=option):
         load(write(tmp_path / "small", small_files), options={option: "x"})

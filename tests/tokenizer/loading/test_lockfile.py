@@ -37,7 +37,9 @@ def test_a_lock_file_is_read_as_it_was_written(locked: Lock, tmp_path: Path) -> 
     written = json.loads(path.read_text())
     assert written["repository"] == "org/name"
     assert written["commit"] == COMMIT
-    assert [file["path"] for file in written["files"]] == sorted(file["path"] for file in written["files"])
+    assert [file["path"] for file in written["files"]] == sorted(
+        file["path"] for file in written["files"]
+    )
     assert written["class"].endswith("TokenizersBackend")
     assert {"transformers", "tokenizers"} <= written["made_with"].keys()
     assert {"semantic", "full"} <= written["identity"].keys()
@@ -64,7 +66,11 @@ def test_a_lock_file_that_is_none_is_refused(
     """An unknown key, a wrong type or a value that fits nothing is an error that names the place."""
     path = tmp_path / "tokenizer.lock.json"
     given = json.loads(locked.text()) | change
-    path.write_text(json.dumps({key: value for key, value in given.items() if key != "schema" or value is not None}))
+    path.write_text(
+        json.dumps(
+            {key: value for key, value in given.items() if key != "schema" or value is not None}
+        )
+    )
     with pytest.raises(SourceRefused, match=words):
         read_lock(path)
 
@@ -94,7 +100,12 @@ def test_text_with_two_meanings_is_refused(locked: Lock, tmp_path: Path) -> None
     """A doubled key, a truncated file and a file of a gigabyte are not lock files; memory stays bounded."""
     path = tmp_path / "tokenizer.lock.json"
     text = locked.text()
-    for broken in (text.replace('"schema": 1,', '"schema": 1, "schema": 1,', 1), text[:-20], "", "\0" * 100):
+    for broken in (
+        text.replace('"schema": 1,', '"schema": 1, "schema": 1,', 1),
+        text[:-20],
+        "",
+        "\0" * 100,
+    ):
         path.write_text(broken)
         with pytest.raises(SourceRefused, match="lock file"):
             read_lock(path)
@@ -107,7 +118,9 @@ def test_text_with_two_meanings_is_refused(locked: Lock, tmp_path: Path) -> None
 
 
 @given(st.binary(max_size=200) | st.text(max_size=200).map(str.encode))
-def test_no_text_gets_past_the_reader(tmp_path_factory: pytest.TempPathFactory, content: bytes) -> None:
+def test_no_text_gets_past_the_reader(
+    tmp_path_factory: pytest.TempPathFactory, content: bytes
+) -> None:
     """Whatever bytes a lock file holds, it is refused with a reason."""
     path = tmp_path_factory.getbasetemp() / "any.lock.json"
     path.write_bytes(content)
@@ -136,14 +149,20 @@ def test_options_that_no_file_can_hold_are_refused() -> None:
         lockable({"pad_token": object()})
 
 
-def test_a_cold_load_under_a_lock_asks_for_files_only(locked: Lock, fake: FakeHub, tmp_path: Path) -> None:
+def test_a_cold_load_under_a_lock_asks_for_files_only(
+    locked: Lock, fake: FakeHub, tmp_path: Path
+) -> None:
     """With a lock there is nothing to resolve or to list; warm, there is nothing to ask at all."""
     fake.paths.clear()
-    cold = load("org/name", lock=locked, endpoint=fake.endpoint, cache=tmp_path / "second", deadline=5)
+    cold = load(
+        "org/name", lock=locked, endpoint=fake.endpoint, cache=tmp_path / "second", deadline=5
+    )
     assert len(fake.paths) == len(locked.files)
     assert all("/resolve/" in path for path in fake.paths)
     fake.paths.clear()
-    warm = load("org/name", lock=locked, endpoint=fake.endpoint, cache=tmp_path / "second", deadline=5)
+    warm = load(
+        "org/name", lock=locked, endpoint=fake.endpoint, cache=tmp_path / "second", deadline=5
+    )
     assert (fake.paths, warm.requests) == ([], ())
     assert warm.identity == cold.identity == locked.identified()
 
@@ -154,7 +173,9 @@ def test_a_lock_binds_the_bytes_of_the_hub(locked: Lock, fake: FakeHub, tmp_path
     fake.files["chat_template.jinja"] = b"{{ other }}!"
     with pytest.raises(BytesDiffer, match=r"chat_template\.jinja"):
         load("org/name", lock=locked, endpoint=fake.endpoint, cache=tmp_path / "second", deadline=5)
-    found = verify("org/name", lock=locked, endpoint=fake.endpoint, cache=tmp_path / "second", deadline=5)
+    found = verify(
+        "org/name", lock=locked, endpoint=fake.endpoint, cache=tmp_path / "second", deadline=5
+    )
     assert "chat_template.jinja" in found.differences[0]
 
 
@@ -166,7 +187,9 @@ def test_a_lock_binds_a_snapshot(locked: Lock, fake: FakeHub, tmp_path: Path) ->
         load("org/name", lock=locked, endpoint=fake.endpoint, cache=tmp_path / "second", deadline=5)
 
 
-def test_a_lock_is_for_one_repository_and_commit(locked: Lock, fake: FakeHub, tmp_path: Path) -> None:
+def test_a_lock_is_for_one_repository_and_commit(
+    locked: Lock, fake: FakeHub, tmp_path: Path
+) -> None:
     """Another repository or revision under a lock is a contradiction, not a choice."""
     with pytest.raises(SourceRefused, match="not for org/other"):
         load("org/other", lock=locked, endpoint=fake.endpoint, cache=tmp_path)
@@ -184,7 +207,9 @@ def test_a_lock_carries_its_options(fake: FakeHub, tmp_path: Path) -> None:
         load("org/name", lock=lock, options={}, **given)  # type: ignore[arg-type]
 
 
-def test_a_folder_is_verified_in_words(locked: Lock, small_files: dict[str, bytes], tmp_path: Path) -> None:
+def test_a_folder_is_verified_in_words(
+    locked: Lock, small_files: dict[str, bytes], tmp_path: Path
+) -> None:
     """The same files are the same; a template that differs is named as a file and as what it changes."""
     same = write(tmp_path / "same", small_files)
     assert verify(same, lock=locked).differences == ()
@@ -216,7 +241,10 @@ def test_another_version_is_a_remark_only_if_the_meaning_is_the_same(
         old = lock.identified()
         new = Identity.of({**old.parts, **parts}, depth=old.depth)
         return lock.model_copy(
-            update={"identity": json.loads(new.to_json()), "made_with": {**lock.made_with, "transformers": "5.0.0"}}
+            update={
+                "identity": json.loads(new.to_json()),
+                "made_with": {**lock.made_with, "transformers": "5.0.0"},
+            }
         )
 
     given = {"endpoint": fake.endpoint, "cache": tmp_path, "deadline": 5.0}
@@ -231,8 +259,13 @@ def test_code_that_differs_from_the_lock_is_not_run(tmp_path: Path) -> None:
     lock = load(write(tmp_path / "own", CODE), trust_remote_code=True).lock()
     assert lock.repository is None
     ran = tmp_path / "ran"
-    other = write(tmp_path / "other", CODE | {"alphabet.py": f"open({str(ran)!r}, 'w').close()\nOFFSET = 3\n".encode()})
-    assert verify(other, lock=lock, trust_remote_code=True).differences[-1].endswith("it was not run")
+    other = write(
+        tmp_path / "other",
+        CODE | {"alphabet.py": f"open({str(ran)!r}, 'w').close()\nOFFSET = 3\n".encode()},
+    )
+    assert (
+        verify(other, lock=lock, trust_remote_code=True).differences[-1].endswith("it was not run")
+    )
     assert not ran.exists()
     assert verify(tmp_path / "own", lock=lock, trust_remote_code=True).differences == ()
 
@@ -243,4 +276,6 @@ def test_a_hub_that_is_down_is_no_difference(locked: Lock, fake: FakeHub, tmp_pa
 
     fake.replace["/tokenizer.json"] = lambda handler: send(handler, b"", status=503)
     with pytest.raises(HubFailed):
-        verify("org/name", lock=locked, endpoint=fake.endpoint, cache=tmp_path / "second", deadline=0.5)
+        verify(
+            "org/name", lock=locked, endpoint=fake.endpoint, cache=tmp_path / "second", deadline=0.5
+        )

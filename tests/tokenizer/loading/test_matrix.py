@@ -45,14 +45,18 @@ def test_no_fault_gives_another_tokenizer(matrix: ModuleType, folder: Path, tmp_
     for kind in ("missing", "wrong-bytes"):
         # Not struck is a file that no tokenizer reads; a changed byte in a part of an answer nobody reads is the same.
         assert counted["error", kind] >= 18, counted
-        assert counted["error", kind] + counted["same", kind] + counted["not-struck", kind] == files, counted
+        assert (
+            counted["error", kind] + counted["same", kind] + counted["not-struck", kind] == files
+        ), counted
     assert counted["same", "missing"] == 0, counted
     assert counted["same", "wrong-etag"] >= 12, counted
     assert counted["error", "wrong-etag"] == 0, counted
 
 
 @pytest.mark.slow
-def test_the_matrix_sees_another_tokenizer(matrix: ModuleType, folder: Path, tmp_path: Path) -> None:
+def test_the_matrix_sees_another_tokenizer(
+    matrix: ModuleType, folder: Path, tmp_path: Path
+) -> None:
     """A loader that takes a 404 for an absent file, as transformers does, is caught by the same matrix."""
     from harness.tokenizer.loading import HubFailed
     from harness.tokenizer.loading.library import auto_tokenizer
@@ -81,7 +85,11 @@ def test_the_matrix_sees_another_tokenizer(matrix: ModuleType, folder: Path, tmp
 @pytest.mark.slow
 def test_no_fault_sticks(matrix: ModuleType, folder: Path, tmp_path: Path) -> None:
     """After a 404 with a commit for any file, the same cache gives the right tokenizer once the hub is healthy."""
-    wanted = [cell for cell in matrix.cells(["llama2"], ["missing"], folder=folder) if cell.when == "always"]
+    wanted = [
+        cell
+        for cell in matrix.cells(["llama2"], ["missing"], folder=folder)
+        if cell.when == "always"
+    ]
     found = matrix.run(wanted, folder=folder, work=tmp_path, again=True)
     assert [outcome for outcome in found if outcome.verdict == "different"] == []
     assert len([outcome for outcome in found if outcome.verdict == "error"]) > 4

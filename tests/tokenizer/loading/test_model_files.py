@@ -27,7 +27,13 @@ def served() -> Iterator[FakeHub]:
     hub.close()
 
 
-def model(folder: Path, *, name: str = "model.gguf", origin: str = "", key: str = "general.source.repo_url") -> Path:
+def model(
+    folder: Path,
+    *,
+    name: str = "model.gguf",
+    origin: str = "",
+    key: str = "general.source.repo_url",
+) -> Path:
     made = of_serialised(llama_3())
     if origin:
         made.keys[key] = ("string", origin)
@@ -38,7 +44,17 @@ def model(folder: Path, *, name: str = "model.gguf", origin: str = "", key: str 
 
 def for_models(hub: FakeHub, folder: Path, *more: str) -> int:
     return main(
-        ["tokenizer", "fetch", "--for-models", str(folder), "--endpoint", hub.endpoint, "--deadline", "9s", *more]
+        [
+            "tokenizer",
+            "fetch",
+            "--for-models",
+            str(folder),
+            "--endpoint",
+            hub.endpoint,
+            "--deadline",
+            "9s",
+            *more,
+        ]
     )
 
 
@@ -75,12 +91,20 @@ def test_a_name_is_a_place_to_look_and_no_proof(
     assert f"org/name@{COMMIT}: " in said.err
     assert "only the tokenizer inside it" in said.out
     runs = importlib.util.find_spec("llama_cpp") is not None
-    assert main(["tokenizer", "doctor", "--models", str(folder)]) == (PASS if runs else INCONCLUSIVE)
-    assert ("loaded by llama.cpp" if runs else "llama.cpp is not installed here") in capsys.readouterr().out
-    assert main(["tokenizer", "doctor", "--models", str(folder), "--strict"]) == (PASS if runs else FAIL)
+    assert main(["tokenizer", "doctor", "--models", str(folder)]) == (
+        PASS if runs else INCONCLUSIVE
+    )
+    assert (
+        "loaded by llama.cpp" if runs else "llama.cpp is not installed here"
+    ) in capsys.readouterr().out
+    assert main(["tokenizer", "doctor", "--models", str(folder), "--strict"]) == (
+        PASS if runs else FAIL
+    )
 
 
-def test_pieces_are_loaded_by_sentencepiece(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_pieces_are_loaded_by_sentencepiece(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     """A `.model` beside a model, which has no tokenizer.json, is loaded and asked to give texts back."""
     pytest.importorskip("sentencepiece")
     pieces = llama_model(900)
@@ -98,19 +122,39 @@ def test_a_lock_of_the_folder_says_what_to_fetch(
     file = model(folder)
     lock = folder / "tokenizer.lock.json"
     hub = ["--endpoint", served.endpoint, "--deadline", "9s"]
-    locked = ["tokenizer", "lock", "org/name", "--revision", COMMIT, "--model", str(file), "-o", str(lock), *hub]
+    locked = [
+        "tokenizer",
+        "lock",
+        "org/name",
+        "--revision",
+        COMMIT,
+        "--model",
+        str(file),
+        "-o",
+        str(lock),
+        *hub,
+    ]
     assert main(locked) == PASS
     assert "1 model files" in capsys.readouterr().out
     cold = ["--cache", str(tmp_path / "cold")]
     assert for_models(served, folder, "--strict", *cold) == PASS
-    assert main(["tokenizer", "verify", "org/name", "--lock", str(lock), "--model", str(file), *hub]) == PASS
+    assert (
+        main(["tokenizer", "verify", "org/name", "--lock", str(lock), "--model", str(file), *hub])
+        == PASS
+    )
     content = bytearray(file.read_bytes())
     content[-1] ^= 1
     file.write_bytes(content)
-    assert main(["tokenizer", "verify", "org/name", "--lock", str(lock), "--model", str(file), *hub]) == FAIL
+    assert (
+        main(["tokenizer", "verify", "org/name", "--lock", str(lock), "--model", str(file), *hub])
+        == FAIL
+    )
     assert "has other bytes than the lock's model.gguf" in capsys.readouterr().out
     changed = of_serialised(llama_3())
-    changed.keys["tokenizer.ggml.merges"] = ("[string]", changed.keys["tokenizer.ggml.merges"][1][:-1])
+    changed.keys["tokenizer.ggml.merges"] = (
+        "[string]",
+        changed.keys["tokenizer.ggml.merges"][1][:-1],
+    )
     file.write_bytes(changed.bytes())
     lock.unlink()
     assert main(locked) == FAIL

@@ -88,7 +88,11 @@ def test_a_downloader_killed_half_way_harms_nobody(fake: FakeHub, tmp_path: Path
     child = start(fake, tmp_path)
     try:
         assert reached.wait(60)
-        assert [path.name.startswith(".partial-") for path in tmp_path.iterdir() if path.name != ".locks"] == [True]
+        assert [
+            path.name.startswith(".partial-")
+            for path in tmp_path.iterdir()
+            if path.name != ".locks"
+        ] == [True]
         child.kill()
         child.wait()
     finally:
@@ -110,8 +114,17 @@ def test_a_stopped_holder_is_named(fake: FakeHub, tmp_path: Path) -> None:
         assert reached.wait(60)
         os.kill(child.pid, signal.SIGSTOP)
         os.waitid(os.P_PID, child.pid, os.WSTOPPED | os.WNOWAIT)
-        with pytest.raises(LockTimeout, match=rf"process {child.pid} .*stopped.*kill -CONT {child.pid}") as caught:
-            load("org/name", revision=COMMIT, endpoint=fake.endpoint, cache=tmp_path, deadline=30, lock_timeout=0.3)
+        with pytest.raises(
+            LockTimeout, match=rf"process {child.pid} .*stopped.*kill -CONT {child.pid}"
+        ) as caught:
+            load(
+                "org/name",
+                revision=COMMIT,
+                endpoint=fake.endpoint,
+                cache=tmp_path,
+                deadline=30,
+                lock_timeout=0.3,
+            )
         assert caught.value.pid == child.pid
         assert caught.value.requests == ()
         os.kill(child.pid, signal.SIGCONT)
@@ -129,7 +142,9 @@ def test_a_lock_file_of_the_dead_is_no_lock(fake: FakeHub, tmp_path: Path) -> No
     from harness.tokenizer.loading.snapshot import SnapshotStore
     from harness.tokenizer.loading.source import HubRepository
 
-    place = SnapshotStore(tmp_path).place(HubRepository(endpoint=fake.endpoint, name="org/name"), COMMIT)
+    place = SnapshotStore(tmp_path).place(
+        HubRepository(endpoint=fake.endpoint, name="org/name"), COMMIT
+    )
     lock = tmp_path / ".locks" / f"{place.parent.name}-{COMMIT}.lock"
     lock.parent.mkdir()
     lock.write_text("4242")

@@ -49,7 +49,9 @@ class Proxy:
                     return
                 parts = urllib.parse.urlsplit(self.path)
                 line = http.client.HTTPConnection(parts.netloc)
-                line.request("GET", f"{parts.path}?{parts.query}", headers={"Accept-Encoding": "identity"})
+                line.request(
+                    "GET", f"{parts.path}?{parts.query}", headers={"Accept-Encoding": "identity"}
+                )
                 with line.getresponse() as answer:
                     send(self, answer.read(), status=answer.status)
                 line.close()
@@ -72,7 +74,9 @@ def proxy() -> Iterator[Proxy]:
     made.server.server_close()
 
 
-def test_a_proxy_is_told_who_asks(fake: FakeHub, proxy: Proxy, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_proxy_is_told_who_asks(
+    fake: FakeHub, proxy: Proxy, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Name and password of http_proxy reach the proxy and not the hub; without them the proxy's 407 is the error."""
     monkeypatch.delenv("no_proxy", raising=False)
     monkeypatch.setenv("http_proxy", f"http://{proxy.place}")
@@ -84,7 +88,9 @@ def test_a_proxy_is_told_who_asks(fake: FakeHub, proxy: Proxy, tmp_path: Path, m
     assert not any("Proxy-Authorization" in headers for headers in fake.headers)
 
 
-def test_a_proxy_is_told_who_asks_for_a_tunnel(proxy: Proxy, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_proxy_is_told_who_asks_for_a_tunnel(
+    proxy: Proxy, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """For an address of https CONNECT says it to the proxy, and the request inside the tunnel says nothing of it."""
     monkeypatch.setenv("https_proxy", f"http://me@{proxy.place}")
     way = wire.route_to("https://hub.invalid/a?b", timeout=5)

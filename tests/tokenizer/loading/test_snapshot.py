@@ -52,22 +52,41 @@ def test_a_snapshot_is_found_again(fake: FakeHub, tmp_path: Path) -> None:
         "tokenizer.json",
         "tokenizer_config.json",
     ]
-    assert all((made.folder / file.path).read_bytes() == fake.files[file.path] for file in made.files)
+    assert all(
+        (made.folder / file.path).read_bytes() == fake.files[file.path] for file in made.files
+    )
     assert {path.name for path in tmp_path.iterdir()} == {".locks", made.folder.parent.parent.name}
 
 
 @pytest.mark.parametrize(
     ("harm", "words"),
     [
-        (lambda folder: (folder / "tokenizer.json").write_bytes(b"{}"), "tokenizer.json has 2 bytes"),
-        (lambda folder: (folder / "chat_template.jinja").unlink(), "chat_template.jinja is missing"),
-        (lambda folder: (folder / "added_tokens.json").write_text("{}"), "added_tokens.json was not there"),
-        (lambda folder: (folder.parent / "manifest.json").write_text("{"), "manifest.json cannot be read"),
+        (
+            lambda folder: (folder / "tokenizer.json").write_bytes(b"{}"),
+            "tokenizer.json has 2 bytes",
+        ),
+        (
+            lambda folder: (folder / "chat_template.jinja").unlink(),
+            "chat_template.jinja is missing",
+        ),
+        (
+            lambda folder: (folder / "added_tokens.json").write_text("{}"),
+            "added_tokens.json was not there",
+        ),
+        (
+            lambda folder: (folder.parent / "manifest.json").write_text("{"),
+            "manifest.json cannot be read",
+        ),
         (lambda folder: (folder.parent / "manifest.json").unlink(), "has no manifest.json"),
-        (lambda folder: (folder / "listed.txt").symlink_to("gone"), "is a link, and a snapshot has none"),
+        (
+            lambda folder: (folder / "listed.txt").symlink_to("gone"),
+            "is a link, and a snapshot has none",
+        ),
     ],
 )
-def test_a_damaged_snapshot_is_not_used(fake: FakeHub, tmp_path: Path, harm: object, words: str) -> None:
+def test_a_damaged_snapshot_is_not_used(
+    fake: FakeHub, tmp_path: Path, harm: object, words: str
+) -> None:
     """A byte, a file less or a file more makes a snapshot unusable; fetching it again replaces it."""
     made = fetch(fake, tmp_path)
     harm(made.folder)  # type: ignore[operator]
@@ -85,7 +104,9 @@ def test_a_snapshot_of_one_hub_is_not_another_hubs(
     other.close()
     made = fetch(fake, tmp_path)
     assert find(other, tmp_path) is None
-    theirs = SnapshotStore(tmp_path).place(HubRepository(endpoint=other.endpoint, name="org/name"), COMMIT)
+    theirs = SnapshotStore(tmp_path).place(
+        HubRepository(endpoint=other.endpoint, name="org/name"), COMMIT
+    )
     shutil.copytree(made.folder.parent, theirs)
     with pytest.raises(Damaged, match="from http"):
         find(other, tmp_path)
@@ -101,7 +122,9 @@ def test_a_failed_fetch_is_gone_on_from(fake: FakeHub, tmp_path: Path) -> None:
     fake.replace.clear()
     fake.paths.clear()
     assert fetch(fake, tmp_path) == find(fake, tmp_path)
-    assert [path.rpartition("/")[2] for path in fake.paths if "/resolve/" in path] == ["tokenizer_config.json"]
+    assert [path.rpartition("/")[2] for path in fake.paths if "/resolve/" in path] == [
+        "tokenizer_config.json"
+    ]
     assert [path.name for path in tmp_path.iterdir() if path.name.startswith(".partial-")] == []
 
 
@@ -222,7 +245,9 @@ from tests.tokenizer.loading.test_snapshot import fetch
 class Fake: endpoint = {fake.endpoint!r}
 print(len(fetch(Fake, Path({str(tmp_path)!r})).files))
 """
-    ended = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=False)
+    ended = subprocess.run(
+        [sys.executable, "-c", script], capture_output=True, text=True, check=False
+    )
     assert (ended.returncode, ended.stdout.strip()) == (0, "5"), ended.stderr
     assert find(fake, tmp_path) is not None
 
@@ -262,7 +287,9 @@ def test_changes_are_said_in_words(tmp_path: Path) -> None:
     assert changes(before, before) == []
 
 
-def test_offline_mode_asks_nothing(fake: FakeHub, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_offline_mode_asks_nothing(
+    fake: FakeHub, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """With HF_HUB_OFFLINE a cold load is an error and no request."""
     from harness.tokenizer.loading import load
 

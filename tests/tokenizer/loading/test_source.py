@@ -19,7 +19,9 @@ from harness.tokenizer.loading.source import (
     parse,
 )
 
-PIECES = st.sampled_from(["..", ".", "", "a", "tokenizer.json", "\\", "\0", "C:", "~", "é", "\ud800", "x" * 300, "\n"])
+PIECES = st.sampled_from(
+    ["..", ".", "", "a", "tokenizer.json", "\\", "\0", "C:", "~", "é", "\ud800", "x" * 300, "\n"]
+)
 
 
 @given(st.one_of(st.text(), st.lists(PIECES, min_size=1, max_size=5).map("/".join)))
@@ -37,7 +39,22 @@ def test_an_accepted_name_stays_inside_its_folder(name: str) -> None:
 
 
 @pytest.mark.parametrize(
-    "name", ["../x", "a/../b", "/etc/passwd", "a\\b", "a\0b", "a//b", "", ".", "a/", "~/x", "C:x", "a\nb", "x" * 256]
+    "name",
+    [
+        "../x",
+        "a/../b",
+        "/etc/passwd",
+        "a\\b",
+        "a\0b",
+        "a//b",
+        "",
+        ".",
+        "a/",
+        "~/x",
+        "C:x",
+        "a\nb",
+        "x" * 256,
+    ],
 )
 def test_names_that_leave_are_refused(name: str) -> None:
     """Every way to leave the folder, or to confuse another system, is refused by name."""
@@ -45,7 +62,9 @@ def test_names_that_leave_are_refused(name: str) -> None:
         checked_name(name)
 
 
-@pytest.mark.parametrize("revision", ["../main", "a/../b", "", "a//b", "/x", "a\0", "a..b", "-x", "x" * 300, "a b"])
+@pytest.mark.parametrize(
+    "revision", ["../main", "a/../b", "", "a//b", "/x", "a\0", "a..b", "-x", "x" * 300, "a b"]
+)
 def test_a_revision_that_is_none_is_refused(revision: str) -> None:
     """A revision cannot lead out of its place, in the address or in the cache."""
     with pytest.raises(SourceRefused):
@@ -58,24 +77,32 @@ def test_real_revisions_pass(revision: str) -> None:
     assert checked_revision(revision) == revision
 
 
-def test_a_name_that_is_also_a_folder_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_name_that_is_also_a_folder_is_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """A folder named like the repository does not silently replace it."""
     monkeypatch.chdir(tmp_path)
     (tmp_path / "org" / "name").mkdir(parents=True)
     with pytest.raises(SourceRefused, match=r"\./org/name"):
         parse("org/name", endpoint=None)
     assert parse("./org/name", endpoint=None) == Path("org/name")
-    assert parse("org/other", endpoint="http://hub") == HubRepository(endpoint="http://hub", name="org/other")
+    assert parse("org/other", endpoint="http://hub") == HubRepository(
+        endpoint="http://hub", name="org/other"
+    )
 
 
-@pytest.mark.parametrize("source", ["", "a/b/c", "../x", "org/..", "org/name\n", "org\\name", "http://x/y", "a--b/c"])
+@pytest.mark.parametrize(
+    "source", ["", "a/b/c", "../x", "org/..", "org/name\n", "org\\name", "http://x/y", "a--b/c"]
+)
 def test_text_that_names_nothing_is_refused(source: str) -> None:
     """Text that is neither a repository's name nor a folder is refused before anything is asked or written."""
     with pytest.raises(SourceRefused):
         parse(source, endpoint="http://hub")
 
 
-@pytest.mark.parametrize("endpoint", ["ftp://x", "hub", "http://", "http://user@x", "http://x?y", "file:///etc"])
+@pytest.mark.parametrize(
+    "endpoint", ["ftp://x", "hub", "http://", "http://user@x", "http://x?y", "file:///etc"]
+)
 def test_an_address_that_is_no_hub_is_refused(endpoint: str) -> None:
     """Only http and https addresses without user, query or fragment are asked."""
     with pytest.raises(SourceRefused):
@@ -134,9 +161,12 @@ def test_every_vocabulary_file_of_transformers_belongs() -> None:
     for path in Path(spec.origin).parent.glob("models/*/tokenization_*.py"):
         for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
             if isinstance(node, ast.Assign) and any(
-                isinstance(target, ast.Name) and target.id == "VOCAB_FILES_NAMES" for target in node.targets
+                isinstance(target, ast.Name) and target.id == "VOCAB_FILES_NAMES"
+                for target in node.targets
             ):
                 assert isinstance(node.value, ast.Dict)
-                names |= {value.value for value in node.value.values if isinstance(value, ast.Constant)}
+                names |= {
+                    value.value for value in node.value.values if isinstance(value, ast.Constant)
+                }
     assert len(names) > 10
     assert [name for name in sorted(map(str, names)) if not is_tokenizer_file(name)] == []

@@ -46,7 +46,9 @@ def ranged(content: bytes, *, etag: str = '"one"', most: int | None = None) -> A
         told = re.fullmatch(r"bytes=(\d+)-", handler.headers.get("Range", ""))
         first = int(told[1]) if told and handler.headers.get("If-Range", etag) == etag else 0
         rest = content[first:]
-        extra = {"Content_Range": f"bytes {first}-{len(content) - 1}/{len(content)}"} if first else {}
+        extra = (
+            {"Content_Range": f"bytes {first}-{len(content) - 1}/{len(content)}"} if first else {}
+        )
         body = rest if most is None else rest[:most]
         send(handler, body, status=206 if first else 200, length=len(rest), ETag=etag, **extra)
 
@@ -140,7 +142,12 @@ def shifted(content: bytes) -> Answer:
             send(handler, content)
             return
         at = int(handler.headers["Range"][6:-1]) - 1
-        send(handler, content[at:], status=206, Content_Range=f"bytes {at}-{len(content) - 1}/{len(content)}")
+        send(
+            handler,
+            content[at:],
+            status=206,
+            Content_Range=f"bytes {at}-{len(content) - 1}/{len(content)}",
+        )
 
     return answer
 
@@ -153,7 +160,12 @@ def longer(content: bytes) -> Answer:
             send(handler, content)
             return
         at = int(handler.headers["Range"][6:-1])
-        send(handler, content[at:], status=206, Content_Range=f"bytes {at}-{len(content) - 1}/{len(content) + 9}")
+        send(
+            handler,
+            content[at:],
+            status=206,
+            Content_Range=f"bytes {at}-{len(content) - 1}/{len(content) + 9}",
+        )
 
     return answer
 
@@ -172,7 +184,9 @@ def refusing(content: bytes) -> Answer:
     [lambda content: lambda handler: send(handler, content), shifted, longer, refusing],
     ids=["answers 200", "shifted 206", "another total", "416"],
 )
-def test_a_server_that_cannot_do_ranges(fake: FakeHub, tmp_path: Path, server: Callable[[bytes], Answer]) -> None:
+def test_a_server_that_cannot_do_ranges(
+    fake: FakeHub, tmp_path: Path, server: Callable[[bytes], Answer]
+) -> None:
     """A part is worth nothing to such a server: the file is fetched whole, and is the right one."""
     content = fake.files[NAME]
 
@@ -227,7 +241,11 @@ def test_no_space_for_what_is_promised_is_said_before_a_byte(
     fake: FakeHub, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The sizes are known before: a cache without room for them is an error with both numbers, and asks for no file."""
-    monkeypatch.setattr(shutil, "disk_usage", lambda _: shutil._ntuple_diskusage(10**6, 10**6 - 4096, 4096))
-    with pytest.raises(CacheFailed, match=r"No space left.*bytes are to be fetched, and 4,096 are free"):
+    monkeypatch.setattr(
+        shutil, "disk_usage", lambda _: shutil._ntuple_diskusage(10**6, 10**6 - 4096, 4096)
+    )
+    with pytest.raises(
+        CacheFailed, match=r"No space left.*bytes are to be fetched, and 4,096 are free"
+    ):
         get(fake, tmp_path)
     assert asked(fake) == []

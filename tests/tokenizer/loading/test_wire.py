@@ -12,7 +12,15 @@ from pathlib import Path
 
 import pytest
 
-from harness.tokenizer.loading import BytesDiffer, DeadlineExceeded, HubFailed, Limits, SourceRefused, load, wire
+from harness.tokenizer.loading import (
+    BytesDiffer,
+    DeadlineExceeded,
+    HubFailed,
+    Limits,
+    SourceRefused,
+    load,
+    wire,
+)
 from tests.tokenizer.loading.hubs import COMMIT, FakeHub, hang_up, send, send_json
 
 pytestmark = pytest.mark.slow  # each is short; together they take longer than the inner loop has
@@ -24,7 +32,9 @@ def ask(fake: FakeHub, cache: Path, **more: object) -> object:
 
 def test_a_quota_beyond_the_deadline_fails_at_once(fake: FakeHub, tmp_path: Path) -> None:
     """Where the hub asks to wait longer than the deadline allows, the error says so instead of stalling."""
-    fake.replace["/main"] = lambda handler: send(handler, b"", status=429, RateLimit='"api";r=0;t=300')
+    fake.replace["/main"] = lambda handler: send(
+        handler, b"", status=429, RateLimit='"api";r=0;t=300'
+    )
     with pytest.raises(DeadlineExceeded, match=r"429.*asks to wait 300 s") as caught:
         ask(fake, tmp_path, deadline=30.0)
     assert caught.value.status == 429
@@ -49,11 +59,15 @@ def test_a_short_quota_is_waited_for(fake: FakeHub, tmp_path: Path) -> None:
 def test_retries_are_bounded_by_the_deadline_and_reported(fake: FakeHub, tmp_path: Path) -> None:
     """Resets are asked again until the deadline; the error counts the attempts and carries the lowest cause."""
     fake.replace["/tokenizer.json"] = hang_up
-    with pytest.raises(DeadlineExceeded, match=r"tokenizer\.json.*deadline of 1 s, \d times asked") as caught:
+    with pytest.raises(
+        DeadlineExceeded, match=r"tokenizer\.json.*deadline of 1 s, \d times asked"
+    ) as caught:
         ask(fake, tmp_path, deadline=1.0)
     assert caught.value.attempts >= 2
     assert isinstance(caught.value.__cause__, OSError | http.client.HTTPException)
-    tried = [request for request in caught.value.requests if request.path.endswith("/tokenizer.json")]
+    tried = [
+        request for request in caught.value.requests if request.path.endswith("/tokenizer.json")
+    ]
     assert [request.attempt for request in tried] == list(range(1, caught.value.attempts + 1))
     assert all(request.problem for request in tried)
     assert not list(tmp_path.rglob("manifest.json"))
@@ -81,7 +95,9 @@ def test_a_body_that_drips_is_cut_at_the_deadline(fake: FakeHub, tmp_path: Path)
 
 def test_a_404_for_a_listed_file_is_an_error(fake: FakeHub, tmp_path: Path) -> None:
     """A file that the listing has does not become absent because one answer says so, not even on the next load."""
-    fake.replace["/chat_template.jinja"] = lambda handler: send(handler, b"", status=404, X_Repo_Commit=COMMIT)
+    fake.replace["/chat_template.jinja"] = lambda handler: send(
+        handler, b"", status=404, X_Repo_Commit=COMMIT
+    )
     with pytest.raises(HubFailed, match=r"chat_template\.jinja.*404.*3 times asked") as caught:
         ask(fake, tmp_path)
     assert caught.value.status == 404
@@ -97,7 +113,14 @@ def test_headers_decide_nothing(fake: FakeHub, tmp_path: Path) -> None:
         body = fake.files[handler.path.partition(f"/resolve/{COMMIT}/")[2]]
         up = "../../../escaped"
         disposition = f'attachment; filename="{up}"'
-        send(handler, body, ETag=f'"{up}"', X_Repo_Commit=up, X_Linked_Etag=up, Content_Disposition=disposition)
+        send(
+            handler,
+            body,
+            ETag=f'"{up}"',
+            X_Repo_Commit=up,
+            X_Linked_Etag=up,
+            Content_Disposition=disposition,
+        )
 
     for name in fake.files:
         fake.replace[f"/{name}"] = misled
@@ -134,9 +157,12 @@ def test_an_endless_body_is_cut_at_the_promised_size(fake: FakeHub, tmp_path: Pa
 
 
 @pytest.mark.parametrize(
-    "name", ["../../escaped", "/escaped", "a\\..\\b", "a\0b", "additional_chat_templates/../../x.jinja"]
+    "name",
+    ["../../escaped", "/escaped", "a\\..\\b", "a\0b", "additional_chat_templates/../../x.jinja"],
 )
-def test_a_listing_with_a_name_that_leaves_is_refused(fake: FakeHub, tmp_path: Path, name: str) -> None:
+def test_a_listing_with_a_name_that_leaves_is_refused(
+    fake: FakeHub, tmp_path: Path, name: str
+) -> None:
     """Nothing of a repository that lists such a name is fetched or written."""
     fake.files[name] = b"{}"
     with pytest.raises(SourceRefused, match="lists a file"):
@@ -145,7 +171,9 @@ def test_a_listing_with_a_name_that_leaves_is_refused(fake: FakeHub, tmp_path: P
     assert not list(tmp_path.rglob("*escaped*"))
 
 
-def test_a_file_beyond_the_limit_is_refused_before_it_is_asked_for(fake: FakeHub, tmp_path: Path) -> None:
+def test_a_file_beyond_the_limit_is_refused_before_it_is_asked_for(
+    fake: FakeHub, tmp_path: Path
+) -> None:
     """A tokenizer.json of a gigabyte is refused by its listing."""
     tree = fake.tree()
     next(entry for entry in tree if entry["path"] == "tokenizer.json")["size"] = 2**30
@@ -198,10 +226,18 @@ def test_a_summary_that_is_none_is_an_error(fake: FakeHub, tmp_path: Path, answe
         {"type": "file", "path": "x.json", "size": -1, "oid": "0" * 40},
         {"type": "file", "path": "x.json", "size": True, "oid": "0" * 40},
         {"type": "file", "path": "x.json", "size": 1, "oid": "zz"},
-        {"type": "file", "path": "x.json", "size": 1, "oid": "0" * 40, "lfs": {"oid": "0" * 40, "size": 1}},
+        {
+            "type": "file",
+            "path": "x.json",
+            "size": 1,
+            "oid": "0" * 40,
+            "lfs": {"oid": "0" * 40, "size": 1},
+        },
     ],
 )
-def test_a_tree_entry_that_is_none_is_an_error(fake: FakeHub, tmp_path: Path, entry: object) -> None:
+def test_a_tree_entry_that_is_none_is_an_error(
+    fake: FakeHub, tmp_path: Path, entry: object
+) -> None:
     """A listing that does not say what a file is cannot verify it."""
     fake.replace[f"/tree/{COMMIT}"] = lambda handler: send_json(handler, [*fake.tree(), entry])
     with pytest.raises(BytesDiffer):
@@ -211,7 +247,9 @@ def test_a_tree_entry_that_is_none_is_an_error(fake: FakeHub, tmp_path: Path, en
 def test_a_next_page_on_another_host_is_refused(fake: FakeHub, tmp_path: Path) -> None:
     """Pages of the listing come from the hub itself."""
     fake.replace[f"/tree/{COMMIT}"] = lambda handler: send(
-        handler, json.dumps(fake.tree()).encode(), Link='<http://elsewhere.invalid/api/x>; rel="next"'
+        handler,
+        json.dumps(fake.tree()).encode(),
+        Link='<http://elsewhere.invalid/api/x>; rel="next"',
     )
     with pytest.raises(HubFailed, match="another host"):
         ask(fake, tmp_path)
@@ -237,7 +275,9 @@ def test_the_token_goes_to_the_hub_only(fake: FakeHub, tmp_path: Path) -> None:
     fake.replace["/config.json"] = lambda handler: send(
         handler, b"", status=302, Location=f"{storage.endpoint}/blob?signature=secret"
     )
-    fake.replace["/tokenizer.json"] = lambda handler: send(handler, b"", status=403, X_Error_Code="GatedRepo")
+    fake.replace["/tokenizer.json"] = lambda handler: send(
+        handler, b"", status=403, X_Error_Code="GatedRepo"
+    )
     try:
         with pytest.raises(HubFailed, match=r"GatedRepo.*token") as caught:
             ask(fake, tmp_path, token="hf_mine")  # noqa: S106 - no password
@@ -269,7 +309,9 @@ def test_a_circle_of_redirects_ends(fake: FakeHub, tmp_path: Path) -> None:
 
 def test_a_redirect_to_a_file_is_refused(fake: FakeHub, tmp_path: Path) -> None:
     """Only http and https are followed."""
-    fake.replace["/main"] = lambda handler: send(handler, b"", status=302, Location="file:///etc/passwd")
+    fake.replace["/main"] = lambda handler: send(
+        handler, b"", status=302, Location="file:///etc/passwd"
+    )
     with pytest.raises(HubFailed, match="redirects to"):
         ask(fake, tmp_path)
 
@@ -298,7 +340,9 @@ def test_a_name_that_nobody_looks_up_ends_at_the_deadline(
     monkeypatch.setattr(socket, "getaddrinfo", slow)
     begun = time.monotonic()
     try:
-        with pytest.raises(DeadlineExceeded, match=r"hub\.example was not looked up within") as caught:
+        with pytest.raises(
+            DeadlineExceeded, match=r"hub\.example was not looked up within"
+        ) as caught:
             load("org/name", endpoint="http://hub.example", cache=tmp_path, deadline=0.5)
         assert time.monotonic() - begun < 20
         assert caught.value.requests[0].status is None

@@ -123,7 +123,9 @@ def swapped_places(context, *, draw):
     for call in calls if context.rank == 0 else reversed(calls):
         if context.backend != "gloo":
             distributed, given = library.distributed, call.given
-            call.given = distributed.send(given, 1) if context.rank == 0 else distributed.recv_like(given, 0)
+            call.given = (
+                distributed.send(given, 1) if context.rank == 0 else distributed.recv_like(given, 0)
+            )
             library.eval(call.given)
         elif context.rank == 0:
             dist.send(call.given, 1)

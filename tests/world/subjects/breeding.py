@@ -6,7 +6,10 @@ import subprocess
 import sys
 import threading
 
-WAIT = "import sys, threading; sys.stdout.write('up'); sys.stdout.flush(); sys.stdout.close(); threading.Event().wait()"
+WAIT = (
+    "import sys, threading; sys.stdout.write('up'); sys.stdout.flush(); sys.stdout.close();"
+    " threading.Event().wait()"
+)
 
 
 def _child():

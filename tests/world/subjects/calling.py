@@ -27,7 +27,10 @@ def every_kind(context):
     dist.all_to_all(rows, [torch.ones(4) for _ in range(size)])
     # Rank r sends r + 1 elements to everybody: uneven, and right.
     dist.all_to_all_single(
-        torch.ones(sum(range(1, size + 1))), torch.ones((rank + 1) * size), [*range(1, size + 1)], [rank + 1] * size
+        torch.ones(sum(range(1, size + 1))),
+        torch.ones((rank + 1) * size),
+        [*range(1, size + 1)],
+        [rank + 1] * size,
     )
     dist.all_gather_object([None] * size, {"rank": rank})
     functional = torch.ops._c10d_functional
@@ -62,7 +65,12 @@ def again(context, *, times=3):
 
     for step in range(times):
         every_kind(context)
-        for tensor in (torch.ones(3), torch.ones(3, dtype=torch.int64), torch.ones(3, 1), torch.ones(step + 5)):
+        for tensor in (
+            torch.ones(3),
+            torch.ones(3, dtype=torch.int64),
+            torch.ones(3, 1),
+            torch.ones(step + 5),
+        ):
             dist.all_reduce(tensor)
             dist.all_reduce(tensor, op=dist.ReduceOp.MIN)
             dist.all_reduce(tensor, async_op=step == 1)

@@ -11,7 +11,9 @@ def gather(context):
     """Meet everybody, and report whom."""
     context.group.barrier()
     found = context.group.all_gather(str(context.rank).encode() * (context.rank + 1))
-    context.emit("met", ranks=[text.decode()[0] for text in found], lengths=[len(text) for text in found])
+    context.emit(
+        "met", ranks=[text.decode()[0] for text in found], lengths=[len(text) for text in found]
+    )
 
 
 def alone(context):
@@ -96,4 +98,6 @@ def share(context):
     context.group.barrier()
     (folder / f"rank-{context.rank}").write_text("here")
     context.group.barrier()
-    context.emit("left", names=sorted(path.name for path in folder.iterdir()), folder=context.shared)
+    context.emit(
+        "left", names=sorted(path.name for path in folder.iterdir()), folder=context.shared
+    )

@@ -18,7 +18,9 @@ def mlx_sum(context):
     """Add up over the ranks, in whatever group MLX takes when none is named."""
     import mlx.core as mx
 
-    context.emit("summed", total=mx.distributed.all_sum(mx.array([context.rank + 1]), stream=mx.cpu).item())
+    context.emit(
+        "summed", total=mx.distributed.all_sum(mx.array([context.rank + 1]), stream=mx.cpu).item()
+    )
 
 
 def mlx_given(context):
@@ -50,7 +52,11 @@ def torch_alone(context, leave=True, way="plainly"):
         os.environ.update(values)
         init_device_mesh("cpu", (1,))
     else:
-        init = dist.init_process_group.__wrapped__ if way == "past the watch" else dist.init_process_group
+        init = (
+            dist.init_process_group.__wrapped__
+            if way == "past the watch"
+            else dist.init_process_group
+        )
         init("gloo", store=dist.HashStore(), rank=0, world_size=1)
     context.emit("made", size=dist.get_world_size())
     if leave:

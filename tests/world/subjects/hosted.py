@@ -16,7 +16,11 @@ def around(context, *, mark):
     context.group.barrier()
     seen = {
         name: sorted(path.name for path in folder.glob(f"{mark}-*"))
-        for name, folder in (("tmp", of_host), ("TMPDIR", temporary), ("shared", Path(context.shared)))
+        for name, folder in (
+            ("tmp", of_host),
+            ("TMPDIR", temporary),
+            ("shared", Path(context.shared)),
+        )
     }
     interfaces = sorted(name for _, name in socket.if_nameindex())
     context.emit(
@@ -25,9 +29,15 @@ def around(context, *, mark):
         address=socket.gethostbyname(socket.gethostname()),
         seconds=time.monotonic(),
         interfaces=interfaces,
-        effective=[line.split()[1] for line in Path("/proc/self/status").read_text().splitlines() if "CapEff" in line],
+        effective=[
+            line.split()[1]
+            for line in Path("/proc/self/status").read_text().splitlines()
+            if "CapEff" in line
+        ],
         user=os.getuid(),
-        launcher={name: os.environ[name] for name in ("LOCAL_RANK", "LOCAL_WORLD_SIZE", "MASTER_ADDR")},
+        launcher={
+            name: os.environ[name] for name in ("LOCAL_RANK", "LOCAL_WORLD_SIZE", "MASTER_ADDR")
+        },
         **seen,
     )
     context.group.barrier()
@@ -53,7 +63,10 @@ def serve(context):
 def misdate(context):
     """Stamp an event with the clock of another host, a day or more away."""
     if context.rank == 1:
-        os.write(context._emitter._events_fd, b'{"event": "misdated", "ns": %d}\n' % (time.monotonic_ns() - 10**14))
+        os.write(
+            context._emitter._events_fd,
+            b'{"event": "misdated", "ns": %d}\n' % (time.monotonic_ns() - 10**14),
+        )
 
 
 def wait(context):

@@ -40,7 +40,9 @@ def serve(device):
             signal.pause()
         found = answer(code, inode)
         body = b"" if found is None else found
-        os.write(device, struct.pack("=IiQ", 16 + len(body), -38 if found is None else 0, unique) + body)
+        os.write(
+            device, struct.pack("=IiQ", 16 + len(body), -38 if found is None else 0, unique) + body
+        )
 
 
 def main(folder):

@@ -43,7 +43,9 @@ def abort(context):
 
 def out_of_address_space(context):
     """Ask for more memory than a limit allows."""
-    resource.setrlimit(resource.RLIMIT_AS, (resource.getrlimit(resource.RLIMIT_AS)[0], resource.RLIM_INFINITY))
+    resource.setrlimit(
+        resource.RLIMIT_AS, (resource.getrlimit(resource.RLIMIT_AS)[0], resource.RLIM_INFINITY)
+    )
     size = int(Path("/proc/self/statm").read_text().split()[0]) * resource.getpagesize()
     resource.setrlimit(resource.RLIMIT_AS, (size + (64 << 20), size + (64 << 20)))
     held = bytearray(1 << 30)
@@ -73,7 +75,9 @@ def reaped_late(context):
             f"until grep -q '^State:.Z' /proc/{os.getpid()}/status; do :; done; "
             f"sleep 1; kill -CONT {os.getppid()}"
         )
-        helper = subprocess.Popen(["/bin/sh", "-c", script], stdout=subprocess.PIPE, start_new_session=True)
+        helper = subprocess.Popen(
+            ["/bin/sh", "-c", script], stdout=subprocess.PIPE, start_new_session=True
+        )
         helper.stdout.read(1)
     context.emit("there")
 

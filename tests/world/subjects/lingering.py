@@ -37,11 +37,19 @@ def native(source):
     """A thread in C, and `pthread_join`."""
     folder = tempfile.mkdtemp()
     with Path(f"{folder}/wait.c").open("w") as file:
-        file.write("#include <poll.h>\n#include <pthread.h>\n#include <time.h>\n#include <unistd.h>\n")
+        file.write(
+            "#include <poll.h>\n#include <pthread.h>\n#include <time.h>\n#include <unistd.h>\n"
+        )
         file.write("#include <sys/select.h>\n")
         file.write(f"static void *work(void *given) {{ {source} return given; }}\n")
-        file.write("void wait_for_it(void) { pthread_t it; pthread_create(&it, 0, work, 0); pthread_join(it, 0); }\n")
-    subprocess.run(["cc", "-shared", "-fPIC", "-o", f"{folder}/wait.so", f"{folder}/wait.c", "-lpthread"], check=True)
+        file.write(
+            "void wait_for_it(void) { pthread_t it; pthread_create(&it, 0, work, 0);"
+            " pthread_join(it, 0); }\n"
+        )
+    subprocess.run(
+        ["cc", "-shared", "-fPIC", "-o", f"{folder}/wait.so", f"{folder}/wait.c", "-lpthread"],
+        check=True,
+    )
     ctypes.CDLL(f"{folder}/wait.so").wait_for_it()
 
 
@@ -58,7 +66,10 @@ def native_polls_of_nothing(_peer):
 
 
 def native_selects_of_nothing(_peer):
-    native("for (int i = 0; i < 180; i++) { struct timeval t = { 0, 100000 }; select(0, 0, 0, 0, &t); }")
+    native(
+        "for (int i = 0; i < 180; i++) { struct timeval t = { 0, 100000 }; select(0, 0, 0, 0,"
+        " &t); }"
+    )
 
 
 def native_long_poll(_peer):
@@ -133,7 +144,9 @@ def stopped_child(_peer):
     """A child is stopped, and another resumes it later."""
     child = subprocess.Popen([sys.executable, "-c", "pass"])
     os.kill(child.pid, signal.SIGSTOP)
-    subprocess.Popen([sys.executable, "-c", f"import os, time; time.sleep({LONG}); os.kill({child.pid}, 18)"])
+    subprocess.Popen(
+        [sys.executable, "-c", f"import os, time; time.sleep({LONG}); os.kill({child.pid}, 18)"]
+    )
     child.wait()
 
 

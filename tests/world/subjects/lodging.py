@@ -92,7 +92,11 @@ def listing(context):
 def listen(context):
     """Open a socket where multiprocessing opens one, and say how long its path is."""
     with multiprocessing.connection.Listener(family="AF_UNIX") as listener:
-        context.emit("listening", length=len(listener.address), place=str(Path(listener.address).parent.parent))
+        context.emit(
+            "listening",
+            length=len(listener.address),
+            place=str(Path(listener.address).parent.parent),
+        )
 
 
 def compiled(context, plant=""):
@@ -101,9 +105,14 @@ def compiled(context, plant=""):
 
     value = mx.compile(lambda x: mx.exp(x) * 2 + x)(mx.array([0.0]))
     mx.eval(value)
-    made = {path.name: path.stat().st_mtime_ns for path in Path(tempfile.gettempdir()).glob("mlx/*/cpu/*.so")}
+    made = {
+        path.name: path.stat().st_mtime_ns
+        for path in Path(tempfile.gettempdir()).glob("mlx/*/cpu/*.so")
+    }
     torch = Path(os.environ["TORCHINDUCTOR_CACHE_DIR"])
-    context.emit("compiled", made={name: str(ns) for name, ns in made.items()}, torch=torch.is_dir())
+    context.emit(
+        "compiled", made={name: str(ns) for name, ns in made.items()}, torch=torch.is_dir()
+    )
     torch.mkdir(parents=True, exist_ok=True)
     if plant:
         shutil.rmtree(Path(tempfile.gettempdir()) / "mlx")
@@ -112,7 +121,10 @@ def compiled(context, plant=""):
 
 def daemon(context):
     """Leave a process of another session that goes on writing into the home folder, and wait."""
-    script = "import os, time\nwhile True:\n    os.makedirs(os.environ['HOME'] + '/.cache', exist_ok=True)\n"
+    script = (
+        "import os, time\nwhile True:\n    os.makedirs(os.environ['HOME'] + '/.cache',"
+        " exist_ok=True)\n"
+    )
     script += "    open(os.environ['HOME'] + '/.cache/daemon', 'w').close()\n"
     subprocess.Popen([sys.executable, "-c", script], start_new_session=True)
     while not (Path.home() / ".cache/daemon").exists():
@@ -130,7 +142,9 @@ def hub(context, model):
 
 def tell(context, files):
     """Report the content of files of the home folder."""
-    context.emit("told", text=json.dumps({name: (Path.home() / name).read_text() for name in files}))
+    context.emit(
+        "told", text=json.dumps({name: (Path.home() / name).read_text() for name in files})
+    )
 
 
 def fill(context):

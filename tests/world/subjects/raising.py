@@ -2,7 +2,9 @@
 
 import sys
 
-HOSTILE = "\x1b[2J\x1b[31m\u202ePASS\u202c -----BEGIN SSH SIGNATURE----- </details> | `x` \udcff \0 end"
+HOSTILE = (
+    "\x1b[2J\x1b[31m\u202ePASS\u202c -----BEGIN SSH SIGNATURE----- </details> | `x` \udcff \0 end"
+)
 
 
 def bare(context):

@@ -35,7 +35,11 @@ def compiled(context, *, backend, odd=-1):
     fast = torch.compile(step, backend=backend, fullgraph=True)
     for number in range(3):
         got = fast(torch.ones(5), number < 2 or context.rank != odd)
-        assert context.rank == odd or odd >= 0 or torch.equal(got, torch.full((5,), 2.0 * context.size + 1))
+        assert (
+            context.rank == odd
+            or odd >= 0
+            or torch.equal(got, torch.full((5,), 2.0 * context.size + 1))
+        )
     context.group.barrier()
     context.emit("compiled")
 

@@ -8,7 +8,12 @@ def every_way(context):
 
     rank, size = context.rank, context.size
     odd = torch.tensor([float("nan"), -0.0, 0.0, float("inf")])
-    for given in (odd, torch.arange(12.0).reshape(3, 4) + rank, torch.ones(0), torch.ones(3, dtype=torch.bfloat16)):
+    for given in (
+        odd,
+        torch.arange(12.0).reshape(3, 4) + rank,
+        torch.ones(0),
+        torch.ones(3, dtype=torch.bfloat16),
+    ):
         rows = [torch.zeros_like(given) for _ in range(size)]
         dist.all_gather(rows, given)
         dist.broadcast(given.clone(), 1)
@@ -17,7 +22,15 @@ def every_way(context):
         dist.all_to_all(rows, [given for _ in range(size)])
     square = torch.arange(16.0).reshape(4, 4) + 100 * rank
     dist.all_to_all_single(torch.zeros(4 * size, 4), square.repeat(size, 1))
-    for kind in (torch.float32, torch.float64, torch.float16, torch.bfloat16, torch.int32, torch.int64, torch.uint8):
+    for kind in (
+        torch.float32,
+        torch.float64,
+        torch.float16,
+        torch.bfloat16,
+        torch.int32,
+        torch.int64,
+        torch.uint8,
+    ):
         values = (torch.arange(1000) % 50 * 0.7 + rank).to(kind)
         dist.all_reduce(values)
         dist.reduce(values.clone(), 0)
@@ -30,10 +43,15 @@ def every_way(context):
     name = dist.group.WORLD.group_name
     functional.wait_tensor(functional.all_reduce(square, "sum", name))
     functional.wait_tensor(functional.all_gather_into_tensor(square, size, name))
-    functional.wait_tensor(functional.reduce_scatter_tensor(square.repeat(size, 1), "sum", size, name))
+    functional.wait_tensor(
+        functional.reduce_scatter_tensor(square.repeat(size, 1), "sum", size, name)
+    )
     values.resize_(2000)  # what was digested is the subject's own still
     after, before = (rank + 1) % size, (rank - 1) % size
-    batch = [dist.P2POp(dist.isend, square, after), dist.P2POp(dist.irecv, torch.zeros(4, 4), before)]
+    batch = [
+        dist.P2POp(dist.isend, square, after),
+        dist.P2POp(dist.irecv, torch.zeros(4, 4), before),
+    ]
     for work in dist.batch_isend_irecv(batch):
         work.wait()
     dist.barrier()

@@ -92,10 +92,19 @@ def native(source):
     """A thread in C, and `pthread_join`."""
     folder = tempfile.mkdtemp()
     with Path(f"{folder}/wait.c").open("w") as file:
-        file.write("#include <pthread.h>\n#include <time.h>\n#include <unistd.h>\n#include <sys/timerfd.h>\n")
+        file.write(
+            "#include <pthread.h>\n#include <time.h>\n#include <unistd.h>\n#include"
+            " <sys/timerfd.h>\n"
+        )
         file.write(f"static void *work(void *given) {{ {source} return given; }}\n")
-        file.write("void wait_for_it(void) { pthread_t it; pthread_create(&it, 0, work, 0); pthread_join(it, 0); }\n")
-    subprocess.run(["cc", "-shared", "-fPIC", "-o", f"{folder}/wait.so", f"{folder}/wait.c", "-lpthread"], check=True)
+        file.write(
+            "void wait_for_it(void) { pthread_t it; pthread_create(&it, 0, work, 0);"
+            " pthread_join(it, 0); }\n"
+        )
+    subprocess.run(
+        ["cc", "-shared", "-fPIC", "-o", f"{folder}/wait.so", f"{folder}/wait.c", "-lpthread"],
+        check=True,
+    )
     ctypes.CDLL(f"{folder}/wait.so").wait_for_it()
 
 
@@ -109,7 +118,10 @@ def native_sleep_until(_peer):
 
 
 def native_timer(_peer):
-    until = f"struct itimerspec t = {{ {{0, 0}}, {{ {LONG:.0f}, 0 }} }}; int fd = timerfd_create(CLOCK_MONOTONIC, 0);"
+    until = (
+        f"struct itimerspec t = {{ {{0, 0}}, {{ {LONG:.0f}, 0 }} }}; int fd ="
+        " timerfd_create(CLOCK_MONOTONIC, 0);"
+    )
     native(f"char got[8]; {until} timerfd_settime(fd, 0, &t, 0); if (read(fd, got, 8)) {{}}")
 
 
@@ -267,7 +279,10 @@ def pipe_of_a_child(_peer):
 
 
 def child_sleeps_in_a_thread(_peer):
-    code = f"import threading, time; t = threading.Thread(target=time.sleep, args=({LONG},)); t.start(); t.join()"
+    code = (
+        f"import threading, time; t = threading.Thread(target=time.sleep, args=({LONG},));"
+        " t.start(); t.join()"
+    )
     subprocess.run([sys.executable, "-c", code], check=True)
 
 
@@ -535,4 +550,6 @@ def second_phase():
         pass
 
 
-LOOPS = {one.__name__: one for one in (flag, flag_and_lock, sleeps_in_between, sleeps, phases, products)}
+LOOPS = {
+    one.__name__: one for one in (flag, flag_and_lock, sleeps_in_between, sleeps, phases, products)
+}

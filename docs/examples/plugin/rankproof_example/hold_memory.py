@@ -22,9 +22,15 @@ class HoldMemoryFault(FaultAtEvent):
     """The rank holds more memory from an event on."""
 
     does: ClassVar = "makes the rank hold so much more memory from where it emits `at`"
-    needs: ClassVar = "an event of the subject to strike at, and a subject in Python (`subject.entry`)"
-    properties: ClassVar = FaultProperties(needs_a_gate=True, inside=True, ends_rank=False, needs_a_hub=False)
-    example: ClassVar = "{id: little-memory, kind: hold-memory, ranks: [1], at: decode.begin, size: 64MiB}"
+    needs: ClassVar = (
+        "an event of the subject to strike at, and a subject in Python (`subject.entry`)"
+    )
+    properties: ClassVar = FaultProperties(
+        needs_a_gate=True, inside=True, ends_rank=False, needs_a_hub=False
+    )
+    example: ClassVar = (
+        "{id: little-memory, kind: hold-memory, ranks: [1], at: decode.begin, size: 64MiB}"
+    )
     inside_file: ClassVar = Path(__file__).with_name("hold_memory_inside.py")
 
     kind: Literal["hold-memory"]
@@ -43,9 +49,15 @@ class HoldMemoryFault(FaultAtEvent):
             return landing
         held = proof.first_after(history.said(rank, "example.memory_held"), landing.struck)
         if held is None or held.event.values.get("fault") != self.id:
-            return Proof(proved=False, description="it did not report that it holds more", lines=landing.lines)
+            return Proof(
+                proved=False,
+                description="it did not report that it holds more",
+                lines=landing.lines,
+            )
         lines = (*landing.lines, held.line)
         grown = held.event.values.get("grown")
         if not isinstance(grown, int) or grown < 0.9 * self.size:
             return Proof(proved=False, description=f"it holds {grown} bytes more", lines=lines)
-        return Proof(proved=True, description=f"it holds {grown} bytes more after {self.at}", lines=lines)
+        return Proof(
+            proved=True, description=f"it holds {grown} bytes more after {self.at}", lines=lines
+        )

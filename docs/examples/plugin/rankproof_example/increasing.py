@@ -32,15 +32,21 @@ class IncreasingCheck(ValueCheck):
 
     def judge(self, history: History) -> Finding:
         """Where two reports are out of order, the second is shown."""
-        return over_ranks(self.id, self.kind, [self._rank(history, rank) for rank in self.ranks.of(history.size)])
+        return over_ranks(
+            self.id, self.kind, [self._rank(history, rank) for rank in self.ranks.of(history.size)]
+        )
 
     def _rank(self, history: History, rank: int) -> RankFinding:
         reports = history.values(rank, self.event, self.key)
         if not reports:
-            return RankFinding(rank=rank, passed=False, reason=f"{self.value} was not reported", missing=True)
+            return RankFinding(
+                rank=rank, passed=False, reason=f"{self.value} was not reported", missing=True
+            )
         for (before, _), (value, line) in pairwise(reports):
             if not isinstance(before, int) or not isinstance(value, int) or value <= before:
                 reason = f"{self.value} is not greater than {before!r} before it"
-                return RankFinding(rank=rank, passed=False, observed=value, reason=reason, line=line)
+                return RankFinding(
+                    rank=rank, passed=False, observed=value, reason=reason, line=line
+                )
         value, line = reports[-1]
         return RankFinding(rank=rank, passed=True, observed=value, line=line)

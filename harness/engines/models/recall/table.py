@@ -30,7 +30,10 @@ def key_of(number: int) -> tuple[int, int]:
 def value_of(number: int) -> list[int]:
     """The three tokens that the model answers a key with."""
     digits = hashlib.sha256(f"recall {number}".encode()).digest()
-    return [FIRST + int.from_bytes(digits[place : place + 2], "big") % (SIZE - FIRST) for place in (0, 2, 4)]
+    return [
+        FIRST + int.from_bytes(digits[place : place + 2], "big") % (SIZE - FIRST)
+        for place in (0, 2, 4)
+    ]
 
 
 def prompt_of(number: int, *, filler: int = 0, dice: random.Random | None = None) -> list[int]:

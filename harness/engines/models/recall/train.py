@@ -15,7 +15,14 @@ import time
 from pathlib import Path
 from typing import Any
 
-from harness.engines.models.recall.table import ANSWER, KEYS, LONGEST_FILLER, key_of, prompt_of, value_of
+from harness.engines.models.recall.table import (
+    ANSWER,
+    KEYS,
+    LONGEST_FILLER,
+    key_of,
+    prompt_of,
+    value_of,
+)
 
 STEPS = 400
 BATCH = 128
@@ -39,7 +46,9 @@ def main(folder: Path) -> None:
     config = AutoConfig.for_model(**MODELS["llama"].config())
     model = auto.from_config(config, dtype=torch.float32)
     optimiser = torch.optim.AdamW(model.parameters(), lr=RATE, betas=(0.9, 0.95), weight_decay=0.0)
-    schedule = torch.optim.lr_scheduler.OneCycleLR(optimiser, RATE, total_steps=STEPS, pct_start=0.1)
+    schedule = torch.optim.lr_scheduler.OneCycleLR(
+        optimiser, RATE, total_steps=STEPS, pct_start=0.1
+    )
     for step in range(STEPS):
         numbers = [dice.randrange(KEYS) for _ in range(BATCH)]
         loss = _loss(model, numbers, filler=dice.randrange(LONGEST_FILLER + 1), dice=dice)
@@ -49,13 +58,21 @@ def main(folder: Path) -> None:
         optimiser.step()
         schedule.step()
         if step % 50 == 49:
-            print(f"step {step + 1}: loss {loss.item():.5f}, {time.monotonic() - began:.0f} s", flush=True)
+            print(
+                f"step {step + 1}: loss {loss.item():.5f}, {time.monotonic() - began:.0f} s",
+                flush=True,
+            )
     # What is pinned is what was rounded.
     model = model.to(torch.bfloat16)
-    least = min(_least_margin(copy.deepcopy(model).float(), filler, dice) for filler in range(LONGEST_FILLER + 1))
+    least = min(
+        _least_margin(copy.deepcopy(model).float(), filler, dice)
+        for filler in range(LONGEST_FILLER + 1)
+    )
     print(f"least margin {least:.2f}")
     if least <= MARGIN:
-        raise SystemExit(f"the least margin is {least:.2f}, not more than {MARGIN}: train for longer")
+        raise SystemExit(
+            f"the least margin is {least:.2f}, not more than {MARGIN}: train for longer"
+        )
     model.save_pretrained(folder)
     weights = folder / "model.safetensors"
     packed = lzma.compress(weights.read_bytes(), preset=9 | lzma.PRESET_EXTREME)

@@ -62,11 +62,21 @@ if TYPE_CHECKING:
     from .strictness import AdaptiveStrictness
     from .tensors import MlxTensors, TorchTensors, torch_bytes
     from .threshold import FallbackThreshold
-    from .token_stream import GenerationCoordination, StagePosition, TokenStreamSynchronizer, disorder
+    from .token_stream import (
+        GenerationCoordination,
+        StagePosition,
+        TokenStreamSynchronizer,
+        disorder,
+    )
     from .token_transfer import TokenTransferValidator, chunk_bytes, chunk_of
     from .token_validator import Place, TokenValidator
     from .transport import ReliableMessageTransport, ValidatedMessage
-    from .validation import RecoveryAction, SequenceValidationResult, ValidationError, ValidationResult
+    from .validation import (
+        RecoveryAction,
+        SequenceValidationResult,
+        ValidationError,
+        ValidationResult,
+    )
 
 __all__ = [
     "HEURISTICS",

@@ -61,7 +61,9 @@ class Acknowledgement:
         """The next frame came, of so many bytes; `frames` came so far."""
         self._frames += 1
         self._bytes += size
-        enough = self._bytes >= self._limits.window // 4 or (self._frames >= EVERY and not self._ordered)
+        enough = self._bytes >= self._limits.window // 4 or (
+            self._frames >= EVERY and not self._ordered
+        )
         self.owe(now if at_once or enough or frames <= self._wanted else now + self._delay)
 
     def took(self, size: int, *, frames: int, last: bool, now: float) -> None:

@@ -204,8 +204,14 @@ class Attendant:
 
     def _introduce(self, wire: StreamWire, header: frame.Header | None, payload: object) -> None:
         """Its first frame says who it is. Who greets is told why he is refused; on all others it is closed."""
-        if header is not None and header.kind is frame.Kind.HELLO and isinstance(payload, memoryview):
-            line, refusal = _line_for(greeting_of(payload), header.epoch, node=self._node, lines=self._lines)
+        if (
+            header is not None
+            and header.kind is frame.Kind.HELLO
+            and isinstance(payload, memoryview)
+        ):
+            line, refusal = _line_for(
+                greeting_of(payload), header.epoch, node=self._node, lines=self._lines
+            )
             if line is not None:
                 line.take_wire(wire, header, payload)
                 return
@@ -222,15 +228,24 @@ def _line_for(
     """The line that waits for who greets so, or why none does."""
     here, there = f"{found.peer[:SHOWN]!r}", f"{found.node[:SHOWN]!r}"
     if found.peer != node:
-        words = f"{there} greeted {here}, and {node!r} listens there: connect to where {here} listens"
+        words = (
+            f"{there} greeted {here}, and {node!r} listens there: connect to where {here} listens"
+        )
         return None, Refusal(words, frame.REFUSED | frame.ANOTHER)
     line = lines.get(found.node)
     if line is None:
-        return None, Refusal(f"{there} greeted {node!r}, which does not expect that name: let it expect({there})")
+        return None, Refusal(
+            f"{there} greeted {node!r}, which does not expect that name: let it expect({there})"
+        )
     if not line.waits:
-        words = f"{there} connects to {node!r}, and {node!r} to {there}: one of both has to listen and expect the other"
+        words = (
+            f"{there} connects to {node!r}, and {node!r} to {there}: one of both has to listen and"
+            " expect the other"
+        )
         return None, Refusal(words)
     met = line.conversation.peer_epoch
     if epoch < met:
-        return None, Refusal(begun_before(found.node, epoch, node, met), frame.REFUSED | frame.BEFORE)
+        return None, Refusal(
+            begun_before(found.node, epoch, node, met), frame.REFUSED | frame.BEFORE
+        )
     return line, None

@@ -33,7 +33,9 @@ class BareTokens:
         sequence: the ids so far, and their digests.
     """
 
-    def __init__(self, *, tokens: TokenValidator, maker: int, stream: str = "", epoch: int = 0) -> None:
+    def __init__(
+        self, *, tokens: TokenValidator, maker: int, stream: str = "", epoch: int = 0
+    ) -> None:
         self.sequence = SequenceIntegrityChecker(stream=stream, epoch=epoch)
         self._tokens, self._maker = tokens, maker
         self._name = stream.encode(errors="surrogatepass")
@@ -83,7 +85,10 @@ class BareTokens:
         chunk = chunk_of(data, peer=f"rank {self._maker}")
         found = self._tokens.validate_id(chunk.token_id, chunk.sequence_position)
         if chunk.source_device_rank != self._maker:
-            raise OutOfStep(f"rank {chunk.source_device_rank} made the token at position {due}, not {self._maker}")
+            raise OutOfStep(
+                f"rank {chunk.source_device_rank} made the token at position {due}, not"
+                f" {self._maker}"
+            )
         if found.error_type is None:
             found = self.sequence.check(chunk)
         if found.error_type is not None:
@@ -91,4 +96,6 @@ class BareTokens:
         return chunk.token_id
 
     def _refused(self, position: int, found: ValidationResult) -> OutOfStep:
-        return OutOfStep(f"the token at position {position} from rank {self._maker} cannot stand: {found.words}")
+        return OutOfStep(
+            f"the token at position {position} from rank {self._maker} cannot stand: {found.words}"
+        )

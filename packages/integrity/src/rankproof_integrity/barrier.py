@@ -128,7 +128,10 @@ class DistributedBarrier:
     def _restarted(self) -> tuple[int, ...] | None:
         assert self._view is not None
         now = self._membership.epochs()
-        return tuple(rank for rank, epoch in enumerate(now) if epoch != self._view.epochs[rank]) or None
+        return (
+            tuple(rank for rank, epoch in enumerate(now) if epoch != self._view.epochs[rank])
+            or None
+        )
 
     def _break(self, *, missing: tuple[int, ...], words: str) -> bytes:
         said = {"by": self._membership.rank, "missing": missing, "words": words}
@@ -137,7 +140,10 @@ class DistributedBarrier:
     def _broken(self, decided: bytes) -> BarrierBroken:
         said = json.loads(decided)
         missing = tuple(int(rank) for rank in said["missing"])
-        words = f"{self._title()} is broken for all: {_ranks(missing)} {said['words']} (said by rank {said['by']})"
+        words = (
+            f"{self._title()} is broken for all: {_ranks(missing)} {said['words']} (said by rank"
+            f" {said['by']})"
+        )
         if said["words"] == "began again":
             words += "; every rank has to call renew()"
         self.sequence += 1
@@ -161,13 +167,23 @@ class DistributedBarrier:
 
     def state(self, *, remaining: float = 0.0) -> SyncState:
         """How it stands, for people and records; `remaining` in seconds."""
-        missing = self._missing() if self._view is not None else tuple(range(self._membership.world_size))
+        missing = (
+            self._missing() if self._view is not None else tuple(range(self._membership.world_size))
+        )
         waiting = BarrierStatus.WAITING if remaining > 0 else BarrierStatus.TIMED_OUT
-        return self._state(missing=missing, status=waiting if missing else BarrierStatus.COMPLETE, remaining=remaining)
+        return self._state(
+            missing=missing,
+            status=waiting if missing else BarrierStatus.COMPLETE,
+            remaining=remaining,
+        )
 
-    def _state(self, *, missing: tuple[int, ...], status: BarrierStatus, remaining: float) -> SyncState:
+    def _state(
+        self, *, missing: tuple[int, ...], status: BarrierStatus, remaining: float
+    ) -> SyncState:
         return SyncState(
-            participating_devices=tuple(f"rank {rank}" for rank in range(self._membership.world_size)),
+            participating_devices=tuple(
+                f"rank {rank}" for rank in range(self._membership.world_size)
+            ),
             sync_timestamp=datetime.now(UTC),
             barrier_status=status,
             timeout_remaining=max(0.0, remaining),
@@ -196,7 +212,9 @@ class DistributedBarrier:
     def _waited(self, timeout: float, retry_count: int, left: threading.Event) -> SyncResult | None:
         """The same, until nobody waits for it any more: then it is broken for nobody, and may be waited for again."""
         if timeout <= 0 or retry_count < 0:
-            raise Misused(f"a barrier waits for some time: timeout {timeout:g} s, {retry_count} retries")
+            raise Misused(
+                f"a barrier waits for some time: timeout {timeout:g} s, {retry_count} retries"
+            )
         with self._lock:
             begin, number, pause = time.monotonic(), self.sequence, FIRST_LOOK
             until = begin + timeout * (retry_count + 1)

@@ -107,7 +107,9 @@ class ValidationBeside(Generic[Item]):
         number = self._offered
         self._offered = number + 1
         # This thread alone writes the first two, the other the third: no lock, and at worst it seems fuller than it is.
-        full = number - self._passed - self._taken >= (self._capacity if self._first < 0 else (self._capacity + 1) // 2)
+        full = number - self._passed - self._taken >= (
+            self._capacity if self._first < 0 else (self._capacity + 1) // 2
+        )
         if full or self._error is not None or self._closed:
             self._passed += 1
             if self._first < 0:
@@ -150,7 +152,10 @@ class ValidationBeside(Generic[Item]):
         return self
 
     def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
     ) -> None:
         self.close()
 
@@ -175,7 +180,9 @@ class ValidationBeside(Generic[Item]):
                 if not result.is_valid:
                     self._failed += 1
                     if self._metrics is not None:
-                        self._metrics.observe("integrity_detection_seconds", time.monotonic() - since)
+                        self._metrics.observe(
+                            "integrity_detection_seconds", time.monotonic() - since
+                        )
                     if len(self._failures) < MOST_KEPT:
                         self._failures.append((number, result))
                     if self._told is not None:

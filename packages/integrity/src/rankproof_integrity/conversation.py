@@ -98,7 +98,12 @@ class Conversation:
         self.connected = self._heard = False
         self.trouble = self.trouble if self._refused else why  # that it was closed on us says less
         oldest = self.outgoing.oldest
-        if self.incoming.ended and oldest is not None and oldest.kind is Kind.DATA and self.problem is None:
+        if (
+            self.incoming.ended
+            and oldest is not None
+            and oldest.kind is Kind.DATA
+            and self.problem is None
+        ):
             self._give_up(f"{self.peer} has closed")
 
     def alive(self, *, now: float) -> None:
@@ -114,9 +119,15 @@ class Conversation:
         if header.kind is Kind.FAIL and header.flags & frame.REFUSED:
             self._refuse(header, bytes(payload).decode(errors="replace"))
             return
-        if header.toward != self.epoch or header.epoch != self.peer_epoch or self.problem is not None:
+        if (
+            header.toward != self.epoch
+            or header.epoch != self.peer_epoch
+            or self.problem is not None
+        ):
             self.counters.stale += 1
-            if header.epoch > self.peer_epoch or (header.epoch == self.peer_epoch and header.toward != self.epoch):
+            if header.epoch > self.peer_epoch or (
+                header.epoch == self.peer_epoch and header.toward != self.epoch
+            ):
                 self._hello = True  # it speaks to somebody who was here before, or we have not met
             return
         self._heard_at, self._met = now, True
@@ -125,7 +136,10 @@ class Conversation:
         if header.kind is Kind.FAIL:
             words = bytes(payload).decode(errors="replace")
             self.problem = MessageLost(
-                f"{self.peer} gave up: {words}", peer=self.peer, sequence=None, epoch=self.peer_epoch
+                f"{self.peer} gave up: {words}",
+                peer=self.peer,
+                sequence=None,
+                epoch=self.peer_epoch,
             )
             return
         self.outgoing.heard(acknowledged=header.acknowledged, taken=header.taken, now=now)
@@ -155,7 +169,9 @@ class Conversation:
     def damaged(self, header: Header | None, *, now: float) -> None:
         """A frame came whose payload has changed; or, without a header, one of which nothing is known."""
         self.counters.damaged += 1
-        self.trouble = "a frame came damaged" if header is None else f"frame {header.sequence} came damaged"
+        self.trouble = (
+            "a frame came damaged" if header is None else f"frame {header.sequence} came damaged"
+        )
         if header is None or header.toward != self.epoch or header.epoch != self.peer_epoch:
             return
         self._heard_at = now
@@ -195,7 +211,10 @@ class Conversation:
             # It has forgotten us: what it sends now would seem to be what it sent before.
             self._restarted(header.epoch)
         elif header.toward == self.epoch and header.acknowledged and not self._met:
-            self._give_up(f"{self.peer} knows an earlier start under epoch {self.epoch}: each takes a greater one")
+            self._give_up(
+                f"{self.peer} knows an earlier start under epoch {self.epoch}: each takes a"
+                " greater one"
+            )
         if self.problem is not None:
             self._heard = header.toward == self.epoch  # it is told, if it was not
             return
@@ -241,7 +260,10 @@ class Conversation:
         incoming, lost = self.incoming, self.outgoing.untaken
         sent = "everything sent to it had been taken"
         if lost is not None:
-            sent = f"messages {lost[0]} to {lost[1]} had been sent to it and are not known to have been taken"
+            sent = (
+                f"messages {lost[0]} to {lost[1]} had been sent to it and are not known to have"
+                " been taken"
+            )
         self.problem = PeerRestarted(
             f"{self.peer} began again (epoch {epoch} after {self.peer_epoch}): {sent}; of its own, "
             f"message {incoming.messages} and those after it did not come. "
@@ -259,11 +281,15 @@ class Conversation:
         oldest = self.outgoing.oldest
         if oldest is not None and now >= oldest.deadline:
             self._give_up(f"not acknowledged within {self.limits.deadline:g} s")
-        elif oldest is not None and oldest.kind is Kind.DATA and oldest.times > self.limits.attempts:
+        elif (
+            oldest is not None and oldest.kind is Kind.DATA and oldest.times > self.limits.attempts
+        ):
             self._give_up(f"sent {oldest.times} times")
         if self._fail or not self.connected:
             return
-        if not self._heard and now >= self._hello_at + self.round_trip.timeout(doubled=self._hellos):
+        if not self._heard and now >= self._hello_at + self.round_trip.timeout(
+            doubled=self._hellos
+        ):
             self._hello, self._hellos = True, self._hellos + 1
         if self.silent(now=now):
             self.wanted, self.trouble = True, f"nothing was heard for {self._silence():g} s"
@@ -283,7 +309,12 @@ class Conversation:
 
     def silent(self, *, now: float) -> bool:
         """Whether nothing was heard for so long that the connection is made anew."""
-        return self.connected and self.ordered and not self.incoming.ended and now >= self._heard_at + self._silence()
+        return (
+            self.connected
+            and self.ordered
+            and not self.incoming.ended
+            and now >= self._heard_at + self._silence()
+        )
 
     def _silence(self) -> float:
         known = self.round_trip.smoothed is not None
@@ -298,7 +329,11 @@ class Conversation:
         out, incoming, connections = self.outgoing, self.incoming, self.counters.connections
         oldest, untaken = out.oldest, out.untaken
         if oldest is not None:
-            message, which, tried = oldest.message, f"to {self.peer}", f"sent {oldest.times} times, "
+            message, which, tried = (
+                oldest.message,
+                f"to {self.peer}",
+                f"sent {oldest.times} times, ",
+            )
         elif incoming.ended:
             # The one that somebody is about to send.
             message, which, tried = out.messages, f"to {self.peer}", ""
@@ -306,12 +341,16 @@ class Conversation:
             message, which, tried = incoming.messages, f"from {self.peer}", ""
         last = f"; last trouble: {self.trouble}" if self.trouble else ""
         if untaken is not None and oldest is None:
-            last += f"; messages {untaken[0]} to {untaken[1]} had come there and are not known to have been taken"
+            last += (
+                f"; messages {untaken[0]} to {untaken[1]} had come there and are not known to have"
+                " been taken"
+            )
         elif untaken is not None and untaken[1] > message:
             last += f"; messages up to {untaken[1]} had been sent after it"
         return MessageLost(
-            f"message {message} {which} is lost: {why} ({tried}{connections} connection{'s' * (connections != 1)}, "
-            f"time-out {self.round_trip.timeout():.3g} s, epoch {self.epoch}{last})",
+            f"message {message} {which} is lost: {why} ({tried}{connections}"
+            f" connection{'s' * (connections != 1)}, time-out {self.round_trip.timeout():.3g} s,"
+            f" epoch {self.epoch}{last})",
             peer=self.peer,
             sequence=untaken[0] if untaken is not None and oldest is None else message,
             epoch=self.epoch,
@@ -336,7 +375,10 @@ class Conversation:
             assert self.problem is not None
             raise self.problem.again()
         if self.outgoing.ended:
-            raise Misused(f"{self.node} is closing, and has said goodbye to {self.peer}: nothing is sent after that")
+            raise Misused(
+                f"{self.node} is closing, and has said goodbye to {self.peer}: nothing is sent"
+                " after that"
+            )
         if not self.outgoing.has_room(size):
             self.hurry()
             return None
@@ -353,7 +395,9 @@ class Conversation:
         message = self.incoming.take()
         if message is not None:
             incoming = self.incoming
-            self._acks.took(len(message.data), frames=incoming.taken, last=not incoming.waiting, now=now)
+            self._acks.took(
+                len(message.data), frames=incoming.taken, last=not incoming.waiting, now=now
+            )
         return message
 
     def renew(self, *, epoch: int, now: float) -> None:
@@ -368,7 +412,9 @@ class Conversation:
         """
         if not isinstance(self.problem, PeerRestarted) or self._next_epoch <= self.peer_epoch:
             if epoch <= self.epoch:
-                raise Misused(f"the epoch {epoch} is not greater than {self.epoch}, which {self.peer} knows")
+                raise Misused(
+                    f"the epoch {epoch} is not greater than {self.epoch}, which {self.peer} knows"
+                )
             self.epoch = epoch
         self.peer_epoch = max(self.peer_epoch, self._next_epoch)
         self.problem = None
@@ -386,7 +432,9 @@ class Conversation:
             self._hello, self._hello_at = False, now
             payload = Greeting(self.node, self.peer, self.limits.message).packed()
             flags = 0 if self._heard else frame.UNHEARD
-            return self._frame(Kind.HELLO, now, sequence=self.limits.window, flags=flags, payload=payload)
+            return self._frame(
+                Kind.HELLO, now, sequence=self.limits.window, flags=flags, payload=payload
+            )
         if self._fail and self._heard and not self._told:
             self._told = True
             return self._frame(Kind.FAIL, now, payload=str(self.problem).encode())
@@ -399,15 +447,29 @@ class Conversation:
         if pending is not None:
             flags, payload = frame.MORE if pending.more else 0, pending.payload
             return self._frame(
-                pending.kind, now, sequence=pending.sequence, flags=flags, payload=payload, made=pending.digest
+                pending.kind,
+                now,
+                sequence=pending.sequence,
+                flags=flags,
+                payload=payload,
+                made=pending.digest,
             )
         acks, offered = self._acks, self.outgoing.offered
         if not (acks.asks or acks.answers or (acks.at is not None and now >= acks.at)):
             return None
-        return self._frame(Kind.ACK, now, sequence=offered, flags=acks.flags(sequence=offered, now=now))
+        return self._frame(
+            Kind.ACK, now, sequence=offered, flags=acks.flags(sequence=offered, now=now)
+        )
 
     def _frame(
-        self, kind: Kind, now: float, *, sequence: int = 0, flags: int = 0, payload: Any = b"", made: int | None = None
+        self,
+        kind: Kind,
+        now: float,
+        *,
+        sequence: int = 0,
+        flags: int = 0,
+        payload: Any = b"",
+        made: int | None = None,
     ) -> tuple[bytes, Any]:
         self._said_at = now
         self._acks.said()
@@ -519,9 +581,16 @@ class Conversation:
             return None
         times = [self.outgoing.due, self._acks.at if self._heard else None]
         if self.connected:
-            times += [] if self._heard else [self._hello_at + self.round_trip.timeout(doubled=self._hellos)]
+            times += (
+                []
+                if self._heard
+                else [self._hello_at + self.round_trip.timeout(doubled=self._hellos)]
+            )
             if self.ordered and not self.incoming.ended:
-                times += [self._heard_at + self._silence(), self._sign_at() if self._heard else None]
+                times += [
+                    self._heard_at + self._silence(),
+                    self._sign_at() if self._heard else None,
+                ]
         return min((time for time in times if time is not None), default=None)
 
     @property

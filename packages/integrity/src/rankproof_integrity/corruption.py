@@ -167,15 +167,24 @@ class CorruptionDetector:
             Misused: something is given that nothing here can be compared with.
         """
         if ids is None and (sent_ids is not None or sent_digest is not None):
-            raise Misused("give the ids that arrived with what was sent: there is nothing to compare it with")
-        compared, found = ["text, UTF-8"] if not validate_text(text).is_valid else [], list(_halves(text))
+            raise Misused(
+                "give the ids that arrived with what was sent: there is nothing to compare it with"
+            )
+        compared, found = (
+            ["text, UTF-8"] if not validate_text(text).is_valid else [],
+            list(_halves(text)),
+        )
         known = ids is None or self._tokens is None
         if ids is not None and self._tokens is not None:
             compared.append("ids, vocabulary")
             wrong = self._tokens.validate_ids(ids)
             known = not wrong.failures
             found += (
-                _tokens(CorruptionType.WRONG_VOCABULARY, (one.position or 0, (one.position or 0) + 1), one.words)
+                _tokens(
+                    CorruptionType.WRONG_VOCABULARY,
+                    (one.position or 0, (one.position or 0) + 1),
+                    one.words,
+                )
                 for one in wrong.failures
             )
         spelled = None
@@ -201,12 +210,18 @@ class CorruptionDetector:
             found += _of_digest(list(ids), sent_digest, stream)
         if not (text or ids or raw or found):
             compared = []  # agreement on nothing is not agreement
-        return CorruptionReport(compared=tuple(compared), corruptions=tuple(found), hints=hints(text))
+        return CorruptionReport(
+            compared=tuple(compared), corruptions=tuple(found), hints=hints(text)
+        )
 
-    def detect_encoding_issues(self, chunks: Iterable[EnhancedTokenChunk], *, cut: bool = False) -> CorruptionReport:
+    def detect_encoding_issues(
+        self, chunks: Iterable[EnhancedTokenChunk], *, cut: bool = False
+    ) -> CorruptionReport:
         """The same of chunks in their order: each against its checksum, all their text against their ids."""
         every = list(chunks)
-        report = self.analyze_output("".join(one.text for one in every), ids=[one.token_id for one in every], cut=cut)
+        report = self.analyze_output(
+            "".join(one.text for one in every), ids=[one.token_id for one in every], cut=cut
+        )
         changed = tuple(
             _tokens(
                 CorruptionType.CHANGED_CHUNK,
@@ -240,15 +255,24 @@ class CorruptionDetector:
             return text if is_held or held_back(text, spelled, len(pending)) else spelled
         return None if self._decode is None else Spelling(self._decode).of(ids, text, cut=cut)
 
-    def _of_bytes(self, raw: bytes, text: str, ids: Sequence[int] | None, *, cut: bool) -> Iterator[Corruption]:
+    def _of_bytes(
+        self, raw: bytes, text: str, ids: Sequence[int] | None, *, cut: bool
+    ) -> Iterator[Corruption]:
         decoder = codecs.getincrementaldecoder("utf-8")()
         try:
             read = decoder.decode(raw, final=not cut)
         except UnicodeDecodeError as error:
             # A model may spell bytes that are not UTF-8. That they are its own is known by its ids.
-            if ids is not None and self._token_bytes is not None and b"".join(map(self._token_bytes, ids)) == raw:
+            if (
+                ids is not None
+                and self._token_bytes is not None
+                and b"".join(map(self._token_bytes, ids)) == raw
+            ):
                 return
-            words = f"byte {error.start} is not UTF-8 ({error.reason}), and no ids are known that spell it"
+            words = (
+                f"byte {error.start} is not UTF-8 ({error.reason}), and no ids are known that"
+                " spell it"
+            )
             yield _text(CorruptionType.NOT_UTF8, (error.start, error.end), words, unit="bytes")
             return
         pending, _ = decoder.getstate()
@@ -279,7 +303,11 @@ def _of_text(text: str, spelled: str) -> Iterator[Corruption]:
         kind = CorruptionType.NUL_BYTES
     elif not there and _again(text, at, end):
         kind = CorruptionType.REPEATED_TEXT
-    yield _text(kind, (at, end), f"from character {at} on the text is {here[:24]!r}, and the ids spell {there[:24]!r}")
+    yield _text(
+        kind,
+        (at, end),
+        f"from character {at} on the text is {here[:24]!r}, and the ids spell {there[:24]!r}",
+    )
 
 
 def _of_ids(ids: list[int], sent: list[int]) -> Iterator[Corruption]:
@@ -312,7 +340,10 @@ def _of_digest(ids: list[int], sent: int, stream: str) -> Iterator[Corruption]:
     except (OverflowError, TypeError):
         here = -1  # an id that is not one: no digest is that
     if here != sent:
-        words = f"the {len(ids)} ids are not those that were sent: xxh3 {here:016x} here, {sent:016x} there"
+        words = (
+            f"the {len(ids)} ids are not those that were sent: xxh3 {here:016x} here, {sent:016x}"
+            " there"
+        )
         yield _tokens(CorruptionType.IDS_DIFFER, (0, len(ids)), words)
 
 
@@ -325,16 +356,29 @@ def _middle(here: Sequence[object], there: Sequence[object]) -> tuple[int, int]:
 
 def _again(whole: Sequence[object], begin: int, end: int) -> bool:
     """Whether what stands between begin and end is what stood before it, once or in turns."""
-    return any(whole[begin - turn : end - turn] == whole[begin:end] for turn in range(1, min(begin, end - begin) + 1))
+    return any(
+        whole[begin - turn : end - turn] == whole[begin:end]
+        for turn in range(1, min(begin, end - begin) + 1)
+    )
 
 
-def _text(kind: CorruptionType, where: tuple[int, int], words: str, *, unit: str = "characters") -> Corruption:
+def _text(
+    kind: CorruptionType, where: tuple[int, int], words: str, *, unit: str = "characters"
+) -> Corruption:
     return Corruption(
-        corruption_type=kind, affected_range=where, unit=unit, severity=CorruptionSeverity.TEXT, words=words
+        corruption_type=kind,
+        affected_range=where,
+        unit=unit,
+        severity=CorruptionSeverity.TEXT,
+        words=words,
     )
 
 
 def _tokens(kind: CorruptionType, where: tuple[int, int], words: str) -> Corruption:
     return Corruption(
-        corruption_type=kind, affected_range=where, unit="tokens", severity=CorruptionSeverity.TOKENS, words=words
+        corruption_type=kind,
+        affected_range=where,
+        unit="tokens",
+        severity=CorruptionSeverity.TOKENS,
+        words=words,
     )

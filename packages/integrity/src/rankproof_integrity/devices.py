@@ -57,7 +57,10 @@ class DeviceCommunicationManager:
     ) -> None:
         address = address_of(address)
         if address[0] in EVERYWHERE:
-            raise Misused(f"nobody can connect to {address[0]!r}: give an address of this host that the others reach")
+            raise Misused(
+                f"nobody can connect to {address[0]!r}: give an address of this host that the"
+                " others reach"
+            )
         self.membership = Membership(store=store, rank=rank, world_size=world_size, group=group)
         self._store, self._group = store, group
         # Not the membership's: a line that is renewed needs a later one too, and the group's view is still the same.
@@ -103,7 +106,9 @@ class DeviceCommunicationManager:
         """As `ReliableMessageTransport.receive`, from a rank."""
         return self.transport.receive(source=name_of(source), timeout=timeout)
 
-    def send_token(self, chunk: EnhancedTokenChunk, *, to: int, timeout: float | None = None) -> int:
+    def send_token(
+        self, chunk: EnhancedTokenChunk, *, to: int, timeout: float | None = None
+    ) -> int:
         """Send a token with the checksum that its maker gave it.
 
         Raises:
@@ -131,7 +136,9 @@ class DeviceCommunicationManager:
 
     def health(self) -> list[LinkHealth]:
         """How every line does, by rank."""
-        others = [rank for rank in range(self.membership.world_size) if rank != self.membership.rank]
+        others = [
+            rank for rank in range(self.membership.world_size) if rank != self.membership.rank
+        ]
         return [self.transport.health(name_of(rank)) for rank in others]
 
     def close(self, *, timeout: float | None = None) -> None:
@@ -142,7 +149,10 @@ class DeviceCommunicationManager:
         return self
 
     def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
     ) -> None:
         self.transport.__exit__(kind, error, trace)
 

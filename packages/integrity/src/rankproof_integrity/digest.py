@@ -11,7 +11,9 @@ _missing: str | None = None
 try:
     import xxhash
 except ModuleNotFoundError:
-    _missing = "rankproof-integrity digests with xxhash, which is not installed here: pip install xxhash"
+    _missing = (
+        "rankproof-integrity digests with xxhash, which is not installed here: pip install xxhash"
+    )
 
 
 def digest(*parts: Any) -> int:

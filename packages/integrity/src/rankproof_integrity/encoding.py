@@ -112,14 +112,18 @@ class EncodingValidator:
         if not self._failed.is_valid:
             return self._failed
         if self._tail and not cut:
-            words = f"the bytes end inside of a character: {self._tail.hex(' ')} at byte {self._offset}"
+            words = (
+                f"the bytes end inside of a character: {self._tail.hex(' ')} at byte {self._offset}"
+            )
             return self._fail(ValidationError.INCOMPLETE, words, self._offset)
         if self._spelling is not None:
             return self._redecoded(self._spelling, cut=cut)
         rest = "" if cut else self._spelled.decode(b"", final=True)
         # Of an incomplete character at the very end detokenizers give a replacement character, or nothing.
         if self._due and not (cut and len(self._due) <= self._held):
-            words = f"{len(self._due)} characters that the ids spell never came: {self._due[:SHOWN]!r}…"
+            words = (
+                f"{len(self._due)} characters that the ids spell never came: {self._due[:SHOWN]!r}…"
+            )
             return self._fail(ValidationError.TEXT_DIFFERS, words, self._seen)
         if rest:
             words = f"the ids end inside of a character, behind {self._seen} characters"
@@ -157,7 +161,9 @@ class EncodingValidator:
         self._seen = before + len(text)
         return VALID
 
-    def _redecoded(self, spelling: Spelling, *, ongoing: bool = False, cut: bool = False) -> ValidationResult:
+    def _redecoded(
+        self, spelling: Spelling, *, ongoing: bool = False, cut: bool = False
+    ) -> ValidationResult:
         text = "".join(self._text)
         self._text = [text]
         try:
@@ -195,7 +201,10 @@ def validate_text(text: str) -> ValidationResult:
 
 def common_prefix(a: Sequence[object], b: Sequence[object]) -> int:
     """How long two sequences begin alike."""
-    return next((at for at, (one, other) in enumerate(zip(a, b, strict=False)) if one != other), min(len(a), len(b)))
+    return next(
+        (at for at, (one, other) in enumerate(zip(a, b, strict=False)) if one != other),
+        min(len(a), len(b)),
+    )
 
 
 def _demand_begun(whole: bytes, used: int) -> None:

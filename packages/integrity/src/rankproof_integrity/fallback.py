@@ -92,7 +92,13 @@ class FallbackCoordinator:
     ) -> None:
         if not (0 <= rank < size and 0 <= prefer < size):
             raise Misused(f"rank {rank}, which prefers rank {prefer}, is not in a world of {size}")
-        self._store, self.rank, self.size, self._prefer, self._name = store, rank, size, prefer, name
+        self._store, self.rank, self.size, self._prefer, self._name = (
+            store,
+            rank,
+            size,
+            prefer,
+            name,
+        )
         self.mode, self.generation, self._requests, self._metrics = Mode.DISTRIBUTED, 0, 0, metrics
         self.decisions: list[Decision] = []
         self._catch_up()
@@ -104,7 +110,10 @@ class FallbackCoordinator:
             Misused: the group is on one device already.
         """
         if self.mode is Mode.SINGLE:
-            raise Misused(f"rank {self.rank}: the group generates on one device already, by its generation's decision")
+            raise Misused(
+                f"rank {self.rank}: the group generates on one device already, by its generation's"
+                " decision"
+            )
         text = json.dumps({"rank": self.rank, "position": position, "reason": reason})
         said = json.loads(self._once("proposal", text))
         return f"rank {said['rank']} at position {said['position']}: {said['reason']}"
@@ -115,7 +124,10 @@ class FallbackCoordinator:
 
         To be looked at by every rank between two tokens, or as often as a token's delay may be missed.
         """
-        return self._get("proposal" if self.mode is Mode.DISTRIBUTED else self._return("request")) is not None
+        return (
+            self._get("proposal" if self.mode is Mode.DISTRIBUTED else self._return("request"))
+            is not None
+        )
 
     def agree(self, *, position: int, timeout: float) -> Decision:
         """Answer a proposal and wait for the decision, in `timeout` seconds at most and a little.
@@ -129,7 +141,10 @@ class FallbackCoordinator:
             Misused: nobody proposed.
         """
         if self.mode is Mode.SINGLE or not self.proposed:
-            raise Misused(f"rank {self.rank}: there is no proposal to agree on: call propose, or look at proposed")
+            raise Misused(
+                f"rank {self.rank}: there is no proposal to agree on: call propose, or look at"
+                " proposed"
+            )
         self._once(f"ready/{self.rank}", str(position))
         answered = self._answers("ready", timeout)
         said = json.loads(self._get("proposal") or "")
@@ -152,7 +167,8 @@ class FallbackCoordinator:
         """
         if self.mode is Mode.DISTRIBUTED:
             raise Misused(
-                f"rank {self.rank}: the group generates over all its devices, and nothing is to be returned from"
+                f"rank {self.rank}: the group generates over all its devices, and nothing is to be"
+                " returned from"
             )
         return self._once(self._return("request"), f"rank {self.rank}: {reason}")
 
@@ -166,7 +182,10 @@ class FallbackCoordinator:
             Misused: nobody asked.
         """
         if self.mode is Mode.DISTRIBUTED or not self.proposed:
-            raise Misused(f"rank {self.rank}: nobody asked to return: call request_return, or look at proposed")
+            raise Misused(
+                f"rank {self.rank}: nobody asked to return: call request_return, or look at"
+                " proposed"
+            )
         self._once(self._return(f"ready/{self.rank}"), str(position))
         answered = self._answers(self._return("ready"), timeout)
         missing = tuple(rank for rank in range(self.size) if rank not in answered)
@@ -194,7 +213,9 @@ class FallbackCoordinator:
             found = {rank: self._get(f"{what}/{rank}") for rank in range(self.size)}
             left = end - time.monotonic()
             if None not in found.values() or left <= 0:
-                return {rank: int(position) for rank, position in found.items() if position is not None}
+                return {
+                    rank: int(position) for rank, position in found.items() if position is not None
+                }
             time.sleep(min(pause, left))
             pause = min(2 * pause, LAST_LOOK)
 
@@ -205,8 +226,9 @@ class FallbackCoordinator:
             self._metrics.count("integrity_fallbacks_total", mode=decision.mode)
         if self.rank not in decision.participants:
             raise LeftOut(
-                f"rank {self.rank} answered too late: ranks {', '.join(map(str, decision.participants))} went on"
-                f" without it at position {decision.position}, on rank {decision.device} alone",
+                f"rank {self.rank} answered too late: ranks"
+                f" {', '.join(map(str, decision.participants))} went on without it at position"
+                f" {decision.position}, on rank {decision.device} alone",
                 decision=decision,
             )
         return decision

@@ -85,13 +85,17 @@ def packed(
 ) -> bytes:
     """A header; without a digest it is that of no bytes."""
     found = _EMPTY if payload_digest is None else payload_digest
-    fields = _FIELDS.pack(MAGIC, kind, flags, length, sequence, epoch, toward, acknowledged, taken, found)
+    fields = _FIELDS.pack(
+        MAGIC, kind, flags, length, sequence, epoch, toward, acknowledged, taken, found
+    )
     return fields + _CHECK.pack(digest_of(fields))
 
 
 def parsed(data: Any) -> Header | None:
     """The header in the first 64 bytes of a buffer; None where it is not one, or has changed."""
-    magic, kind, flags, length, sequence, epoch, toward, acknowledged, taken, found, check = _ALL.unpack_from(data)
+    magic, kind, flags, length, sequence, epoch, toward, acknowledged, taken, found, check = (
+        _ALL.unpack_from(data)
+    )
     if digest_of(memoryview(data)[: _FIELDS.size]) != check or magic != MAGIC or kind not in _KINDS:
         return None
     # Not Header(…), which is one function of Python more: after a decode step each is read from memory anew.

@@ -14,7 +14,10 @@ def interrupts(lines: Iterable[Line]) -> bool:
     """Whether this thread is in the midst of a call of one: then a signal's handler asks, and that call cannot end."""
     known, frame = set(map(id, lines)), inspect.currentframe()
     while frame is not None:
-        if frame.f_globals.get("__package__") == __package__ and id(frame.f_locals.get("self")) in known:
+        if (
+            frame.f_globals.get("__package__") == __package__
+            and id(frame.f_locals.get("self")) in known
+        ):
             return True
         frame = frame.f_back
     return False
@@ -46,17 +49,24 @@ def goodbye(line: Line, deadline: float) -> TransferFailed | None:
             said = now
         # Who has said goodbye too may be gone, and then nobody acknowledges ours.
         alone = gone or (conversation.incoming.ended and now >= said + stays)
-        return conversation.delivered or (conversation.outgoing.unacknowledged is None and alone) or None
+        return (
+            conversation.delivered
+            or (conversation.outgoing.unacknowledged is None and alone)
+            or None
+        )
 
-    while line.until(found, deadline=min(deadline, time.monotonic() + conversation.limits.unhurried)) is None:
+    while (
+        line.until(found, deadline=min(deadline, time.monotonic() + conversation.limits.unhurried))
+        is None
+    ):
         if time.monotonic() >= deadline:
             break
     undelivered = conversation.outgoing.unacknowledged
     if undelivered is None:
         return None
     return conversation.problem or MessageLost(
-        f"messages {undelivered[0]} to {undelivered[1]} to {conversation.peer} were not acknowledged before the "
-        f"transport of {conversation.node} was closed",
+        f"messages {undelivered[0]} to {undelivered[1]} to {conversation.peer} were not"
+        f" acknowledged before the transport of {conversation.node} was closed",
         peer=conversation.peer,
         sequence=undelivered[0],
         epoch=conversation.epoch,

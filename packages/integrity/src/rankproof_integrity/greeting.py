@@ -52,16 +52,25 @@ class Refusal(NamedTuple):
         said = self.words.encode()
         made = digest(said)
         kind = frame.Kind.FAIL
-        return frame.packed(
-            kind=kind, flags=self.flags, length=len(said), epoch=0, toward=toward, payload_digest=made
-        ), said
+        return (
+            frame.packed(
+                kind=kind,
+                flags=self.flags,
+                length=len(said),
+                epoch=0,
+                toward=toward,
+                payload_digest=made,
+            ),
+            said,
+        )
 
 
 def begun_before(node: NodeId, epoch: int, peer: NodeId, met: int) -> str:
     """A node begins under an epoch that is before one that its peer knows."""
     return (
-        f"{node} began under epoch {epoch}, and {peer} has met its epoch {met}: each start takes a greater one than "
-        f"all before, as next_epoch(store, {node!r}) does, and a name is one process's at a time"
+        f"{node} began under epoch {epoch}, and {peer} has met its epoch {met}: each start takes a"
+        f" greater one than all before, as next_epoch(store, {node!r}) does, and a name is one"
+        " process's at a time"
     )
 
 
@@ -69,6 +78,6 @@ def too_long(node: NodeId, peer: NodeId, *, ours: int, both: int, size: int, mes
     """A message that one of both does not take."""
     whose = f"{node} may send" if both == ours else f"{peer} takes ({node}: {ours})"
     return (
-        f"message {message} of {size} bytes for {peer} is longer than {both}, which is what {whose}: "
-        f"send it in parts, or give both Limits(message={size}) or more"
+        f"message {message} of {size} bytes for {peer} is longer than {both}, which is what"
+        f" {whose}: send it in parts, or give both Limits(message={size}) or more"
     )

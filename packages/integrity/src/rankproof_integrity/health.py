@@ -88,7 +88,10 @@ class NetworkHealthMonitor:
         """What a conversation writes into."""
         with self._lock:
             if peer not in self._links:
-                self._links[peer] = RoundTrip(shortest=self._shortest, longest=self._longest), Counters()
+                self._links[peer] = (
+                    RoundTrip(shortest=self._shortest, longest=self._longest),
+                    Counters(),
+                )
             return self._links[peer]
 
     def health(self, peer: NodeId) -> LinkHealth:

@@ -25,7 +25,9 @@ def _windows_1252() -> dict[str, int]:
 
 _BYTES = _windows_1252()
 _TO_BYTES = str.maketrans({letter: chr(byte) for letter, byte in _BYTES.items()})
-_TAIL = "[" + "".join(re.escape(letter) for letter, byte in _BYTES.items() if 0x80 <= byte < 0xC0) + "]"
+_TAIL = (
+    "[" + "".join(re.escape(letter) for letter, byte in _BYTES.items() if 0x80 <= byte < 0xC0) + "]"
+)
 _DOUBLE = re.compile(f"(?:[Â-ß]{_TAIL}|[à-ï]{_TAIL}{{2}}|[ð-ô]{_TAIL}{{3}})+")
 _REPEATED = re.compile(rf"(?=\S)(.{{1,64}}?)\1{{{TURNS - 1},}}", re.DOTALL)
 
@@ -42,7 +44,9 @@ def decoded_once_more(text: str) -> str | None:
 def _mojibake(text: str) -> Iterator[tuple[int, int]]:
     if text.isascii():
         return
-    found = [match.span() for match in _DOUBLE.finditer(text) if decoded_once_more(match[0]) is not None]
+    found = [
+        match.span() for match in _DOUBLE.finditer(text) if decoded_once_more(match[0]) is not None
+    ]
     others = sum(not letter.isascii() for letter in text)
     if sum(end - begin for begin, end in found) >= MOJIBAKE_SHARE * others:
         yield from found

@@ -113,8 +113,12 @@ class Incoming:
         try:
             whole = self._parts[0] if len(self._parts) == 1 else b"".join(self._parts)
         except MemoryError as error:
-            raise ValueError(f"there is no memory for message {self.messages} of {self._partial} bytes") from error
-        message = tuple.__new__(Message, (memoryview(whole), self._source, self.messages, self._epoch))
+            raise ValueError(
+                f"there is no memory for message {self.messages} of {self._partial} bytes"
+            ) from error
+        message = tuple.__new__(
+            Message, (memoryview(whole), self._source, self.messages, self._epoch)
+        )
         self.waiting.append((message, self._partial + len(self._parts) * frame.SIZE, self.arrived))
         self._parts, self._partial = [], 0
         self.messages += 1

@@ -42,6 +42,11 @@ class Limits:
         times = (self.deadline, self.shortest, self.longest, self.silence)
         positive = min(whole) >= 1 and all(0 < one < math.inf for one in times)
         if not positive or not 0 <= self.delay < math.inf or self.shortest > self.longest:
-            raise Misused(f"limits must be positive and finite, and shortest at most longest: {self}")
+            raise Misused(
+                f"limits must be positive and finite, and shortest at most longest: {self}"
+            )
         if self.message >= 2**32:
-            raise Misused(f"a message has less than 4 GiB, for its length is a word of 32 bits: {self.message}")
+            raise Misused(
+                "a message has less than 4 GiB, for its length is a word of 32 bits:"
+                f" {self.message}"
+            )

@@ -99,7 +99,9 @@ class Line:
 
     # What callers do.
 
-    def until(self, found: Callable[[float], Found | None], *, deadline: float, sends: bool = False) -> Found | None:
+    def until(
+        self, found: Callable[[float], Found | None], *, deadline: float, sends: bool = False
+    ) -> Found | None:
         """Work until something is found, or the time is up.
 
         Args:
@@ -117,7 +119,9 @@ class Line:
             try:
                 while True:
                     if self._closed:
-                        raise Misused(f"the transport of {self.conversation.node} was closed meanwhile")
+                        raise Misused(
+                            f"the transport of {self.conversation.node} was closed meanwhile"
+                        )
                     try:
                         result = found(now)
                     finally:
@@ -146,7 +150,12 @@ class Line:
         """
         with self._lock:
             wire = self.wire
-            if wire is None or wire.pending or self._closed or (self._callers and not self._polling):
+            if (
+                wire is None
+                or wire.pending
+                or self._closed
+                or (self._callers and not self._polling)
+            ):
                 return None
             now = time.monotonic()
             sent = self.conversation.at_once(payload, now=now)
@@ -181,7 +190,12 @@ class Line:
                 self._leave(now)
                 return message
             wire = self.wire
-            if wire is not self._polled[0] or self._polled[1] != IN or self._watched is not None or wire is None:
+            if (
+                wire is not self._polled[0]
+                or self._polled[1] != IN
+                or self._watched is not None
+                or wire is None
+            ):
                 return None
             if not 0 <= seconds <= LONG or not conversation.quiet(now):
                 return None
@@ -209,7 +223,13 @@ class Line:
     def _stay(self) -> None:
         """Send on what is pending, while the kernel takes some of it each few milliseconds."""
         wire = self.wire
-        while wire is not None and wire.pending and wire is self.wire and not self._polling and self._wait(PACE):
+        while (
+            wire is not None
+            and wire.pending
+            and wire is self.wire
+            and not self._polling
+            and self._wait(PACE)
+        ):
             self._send(time.monotonic())
 
     def _ready(self, seconds: float) -> bool:
@@ -280,7 +300,9 @@ class Line:
             self._changed.notify_all()  # close() waits for the last
         elif self._polling:
             wire = self.wire
-            stale = self._polled[0] is not wire or (wire is not None and wire.pending and self._polled[1] != OUT)
+            stale = self._polled[0] is not wire or (
+                wire is not None and wire.pending and self._polled[1] != OUT
+            )
             if stale or not self.conversation.ordered:
                 self._wake()  # to poll for something else
         elif self._callers:
@@ -387,7 +409,9 @@ class Line:
         return due
 
     def _may_connect(self) -> bool:
-        return not self._closed and not (self.conversation.incoming.ended and self.conversation.delivered)
+        return not self._closed and not (
+            self.conversation.incoming.ended and self.conversation.delivered
+        )
 
     def _connect(self, now: float) -> None:
         if self._dial is None or self.wire is not None or not self._may_connect():
@@ -422,7 +446,9 @@ class Line:
             conversation.alive(now=now)
         wire.stirred = False
         if self._dial is not None and conversation.joined:
-            self._dial.joined(conversation.outgoing.acknowledged + conversation.incoming.arrived, now=now)
+            self._dial.joined(
+                conversation.outgoing.acknowledged + conversation.incoming.arrived, now=now
+            )
 
     def _send(self, now: float) -> None:
         wire, conversation = self.wire, self.conversation

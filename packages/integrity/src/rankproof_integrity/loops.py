@@ -89,7 +89,9 @@ class LoopCalls:
         self._turns = WeakKeyDictionary()
         self._offered: dict[NodeId, threading.Event] = {}
 
-    async def send(self, to: NodeId, offer: Callable[[], int], then: Callable[[int], Answer]) -> Answer:
+    async def send(
+        self, to: NodeId, offer: Callable[[], int], then: Callable[[int], Answer]
+    ) -> Answer:
         """Offer a message after those that were asked for before, and do the rest beside theirs.
 
         Whoever is cancelled meanwhile ends neither: it is sent, in its turn.

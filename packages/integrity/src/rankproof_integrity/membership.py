@@ -45,7 +45,10 @@ class Membership:
 
     def epochs(self) -> tuple[int, ...]:
         """The epoch of every rank now; 0 for one that has not begun."""
-        return tuple(int(self.store.get(f"epoch/{self.group}/{rank}") or b"0") for rank in range(self.world_size))
+        return tuple(
+            int(self.store.get(f"epoch/{self.group}/{rank}") or b"0")
+            for rank in range(self.world_size)
+        )
 
     def view(self) -> View | None:
         """The view now; None while a rank has not begun."""

@@ -41,13 +41,17 @@ class Metric:
 KNOWN: Mapping[str, Metric] = MappingProxyType(
     {
         "integrity_tokens_total": Metric(
-            kind="counter", labels=("level",), words="Tokens that passed, by the level they were checked at."
+            kind="counter",
+            labels=("level",),
+            words="Tokens that passed, by the level they were checked at.",
         ),
         "integrity_failures_total": Metric(
             kind="counter", labels=("error",), words="Facts that did not hold, by their name."
         ),
         "integrity_unvalidated_total": Metric(
-            kind="counter", labels=(), words="Tokens that validation beside the token path passed over."
+            kind="counter",
+            labels=(),
+            words="Tokens that validation beside the token path passed over.",
         ),
         "integrity_recoveries_total": Metric(
             kind="counter",
@@ -55,20 +59,32 @@ KNOWN: Mapping[str, Metric] = MappingProxyType(
             words="Attempts to recover, by what was tried and how it ended.",
         ),
         "integrity_fallbacks_total": Metric(
-            kind="counter", labels=("mode",), words="Decisions of the group, by the mode they led to."
+            kind="counter",
+            labels=("mode",),
+            words="Decisions of the group, by the mode they led to.",
         ),
-        "integrity_level": Metric(kind="gauge", labels=(), words="Level of the checks: 0 off, 1 light, 2 full."),
+        "integrity_level": Metric(
+            kind="gauge", labels=(), words="Level of the checks: 0 off, 1 light, 2 full."
+        ),
         "integrity_token_seconds": Metric(
-            kind="histogram", labels=(), words="Time from one token to the next, as the engine tells it."
+            kind="histogram",
+            labels=(),
+            words="Time from one token to the next, as the engine tells it.",
         ),
         "integrity_check_seconds": Metric(
-            kind="histogram", labels=("level",), words="Time inside this library for each token: its overhead."
+            kind="histogram",
+            labels=("level",),
+            words="Time inside this library for each token: its overhead.",
         ),
         "integrity_detection_seconds": Metric(
-            kind="histogram", labels=(), words="Time from the offer of a token to a thread to the answer that it fails."
+            kind="histogram",
+            labels=(),
+            words="Time from the offer of a token to a thread to the answer that it fails.",
         ),
         "integrity_recovery_seconds": Metric(
-            kind="histogram", labels=("action",), words="Time of an attempt to recover, without the wait before it."
+            kind="histogram",
+            labels=("action",),
+            words="Time of an attempt to recover, without the wait before it.",
         ),
     }
 )
@@ -94,8 +110,16 @@ class Sample:
 
     def record(self) -> dict[str, object]:
         """The same as a row of JSON."""
-        row: dict[str, object] = {"name": self.name, "labels": dict(self.labels), "value": self.value}
-        return row if self.count is None else row | {"count": self.count, "buckets": list(self.buckets)}
+        row: dict[str, object] = {
+            "name": self.name,
+            "labels": dict(self.labels),
+            "value": self.value,
+        }
+        return (
+            row
+            if self.count is None
+            else row | {"count": self.count, "buckets": list(self.buckets)}
+        )
 
 
 class _Histogram:
@@ -163,11 +187,18 @@ class Metrics:
     def samples(self) -> list[Sample]:
         """Everything that was counted so far, sorted by name and labels."""
         with self._lock:
-            numbers = [Sample(name=name, labels=labels, value=value) for (name, labels), value in self._numbers.items()]
+            numbers = [
+                Sample(name=name, labels=labels, value=value)
+                for (name, labels), value in self._numbers.items()
+            ]
             held = [(key, list(known.counts), known.sum) for key, known in self._histograms.items()]
         for (name, labels), counts, total in held:
             growing = [sum(counts[: end + 1]) for end in range(len(BUCKETS))]
-            numbers.append(Sample(name=name, labels=labels, value=total, count=sum(counts), buckets=tuple(growing)))
+            numbers.append(
+                Sample(
+                    name=name, labels=labels, value=total, count=sum(counts), buckets=tuple(growing)
+                )
+            )
         return sorted(numbers, key=lambda sample: (sample.name, sample.labels))
 
     def prometheus(self) -> str:
@@ -195,7 +226,9 @@ def _key(name: str, kind: str, labels: Mapping[str, str]) -> tuple[str, Labels]:
         there = ", ".join(one for one, metric in KNOWN.items() if metric.kind == kind)
         raise Misused(f"{name} is not a {kind} of this library: there are {there}")
     if set(labels) != set(known.labels):
-        raise Misused(f"{name} has the labels {sorted(known.labels)}, and was given {sorted(labels)}")
+        raise Misused(
+            f"{name} has the labels {sorted(known.labels)}, and was given {sorted(labels)}"
+        )
     return name, tuple((label, labels[label]) for label in known.labels)
 
 

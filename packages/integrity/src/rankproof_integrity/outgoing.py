@@ -47,7 +47,13 @@ class Outgoing:
     """
 
     def __init__(
-        self, *, limits: Limits, round_trip: RoundTrip, counters: Counters, ordered: bool, largest: int
+        self,
+        *,
+        limits: Limits,
+        round_trip: RoundTrip,
+        counters: Counters,
+        ordered: bool,
+        largest: int,
     ) -> None:
         self._limits, self._round_trip, self._counters = limits, round_trip, counters
         self._ordered, self._largest = ordered, largest
@@ -79,7 +85,9 @@ class Outgoing:
         for at in range(0, max(1, len(view)), self._largest):
             part = view[at : at + self._largest]
             more = at + self._largest < len(view)
-            self._frames.append(Pending(kind, self.offered, self.messages, more, part, digest_of(part), until))
+            self._frames.append(
+                Pending(kind, self.offered, self.messages, more, part, digest_of(part), until)
+            )
             size = len(part) + frame.SIZE
             self._untaken.append((self.offered, size, self.messages))
             self._outstanding += size
@@ -101,7 +109,9 @@ class Outgoing:
         sequence, message = self.offered, self.messages
         until = now + self._limits.deadline
         # Not more.
-        made = Pending(Kind.DATA, sequence, message, False, payload, digest_of(payload), until, now, 1)
+        made = Pending(
+            Kind.DATA, sequence, message, False, payload, digest_of(payload), until, now, 1
+        )
         self._frames.append(made)
         self._untaken.append((sequence, size, message))
         self._fresh += 1
@@ -119,7 +129,9 @@ class Outgoing:
             if self.acknowledged <= sequence < self.acknowledged + self._fresh:
                 pending = self._frames[sequence - self.acknowledged]
         if pending is None:
-            if self._fresh == len(self._frames) or not (self._ordered or self._fresh < self._flight):
+            if self._fresh == len(self._frames) or not (
+                self._ordered or self._fresh < self._flight
+            ):
                 return None
             pending = self._frames[self._fresh]
             self._fresh += 1
@@ -195,7 +207,9 @@ class Outgoing:
         oldest = self._frames[0]
         if self._ordered or not self._fresh:
             return oldest.deadline
-        return min(oldest.deadline, oldest.sent_at + self._round_trip.timeout(doubled=self._doubled))
+        return min(
+            oldest.deadline, oldest.sent_at + self._round_trip.timeout(doubled=self._doubled)
+        )
 
     @property
     def ready(self) -> bool:

@@ -28,19 +28,24 @@ def unchanging(data: Any) -> Any:
         raise Misused(_no_buffer(data, error)) from error
     if view.format not in PLAIN and _ADDRESSES.search(_NAMES.sub("", view.format)):
         raise Misused(
-            f"{_kind(data)} holds addresses (its format is {view.format!r}), which mean nothing to another process: "
-            "encode its elements, or give an array of numbers"
+            f"{_kind(data)} holds addresses (its format is {view.format!r}), which mean nothing to"
+            " another process: encode its elements, or give an array of numbers"
         )
     masked = sys.modules.get("numpy.ma")
     if masked is not None and isinstance(data, masked.MaskedArray):
-        raise Misused(f"{_kind(data)} has a mask, which is not among its bytes: send array.data and array.mask")
+        raise Misused(
+            f"{_kind(data)} has a mask, which is not among its bytes: send array.data and"
+            " array.mask"
+        )
     return view if view.readonly and view.c_contiguous else view.tobytes()
 
 
 def _kind(data: Any) -> str:
     kind = type(data)
     dtype = getattr(data, "dtype", None)
-    return f"{kind.__module__}.{kind.__qualname__}" + (f" of dtype {dtype}" if dtype is not None else "")
+    return f"{kind.__module__}.{kind.__qualname__}" + (
+        f" of dtype {dtype}" if dtype is not None else ""
+    )
 
 
 def _no_buffer(data: Any, error: Exception) -> str:
@@ -48,5 +53,9 @@ def _no_buffer(data: Any, error: Exception) -> str:
     if type(data).__module__.partition(".")[0] == "torch" or str(dtype).startswith("torch."):
         return f"a message is a buffer, and {_kind(data)} is not: give torch_bytes(tensor)"
     if getattr(dtype, "kind", "") in ("M", "m"):
-        return f'{_kind(data)} gives no buffer: give array.view("i8"), and view what comes as {dtype}'
-    return f"a message is a buffer, and {_kind(data)} is not ({error}): give its bytes, or encode it"
+        return (
+            f'{_kind(data)} gives no buffer: give array.view("i8"), and view what comes as {dtype}'
+        )
+    return (
+        f"a message is a buffer, and {_kind(data)} is not ({error}): give its bytes, or encode it"
+    )

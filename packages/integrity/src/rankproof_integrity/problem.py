@@ -39,7 +39,9 @@ class IntegrityError(Exception):
         return _made_anew, (type(self), self.args, dict(self.__dict__))
 
 
-def _made_anew(kind: type[IntegrityError], words: tuple[Any, ...], known: dict[str, Any]) -> IntegrityError:
+def _made_anew(
+    kind: type[IntegrityError], words: tuple[Any, ...], known: dict[str, Any]
+) -> IntegrityError:
     made = kind.__new__(kind, *words)
     made.__dict__.update(known)
     return made
@@ -54,7 +56,9 @@ class TransferFailed(IntegrityError):
         epoch: of the sender.
     """
 
-    def __init__(self, words: str, *, peer: str, sequence: int | None = None, epoch: int | None = None) -> None:
+    def __init__(
+        self, words: str, *, peer: str, sequence: int | None = None, epoch: int | None = None
+    ) -> None:
         super().__init__(words)
         self.peer, self.sequence, self.epoch = peer, sequence, epoch
 

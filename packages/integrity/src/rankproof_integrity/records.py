@@ -113,7 +113,9 @@ class EnhancedTokenChunk(TokenChunk):
         finish_reason: str | None = None,
     ) -> Self:
         """A chunk as its maker makes it: with its checksum."""
-        content = _content(sequence_position, epoch, token_id, source_device_rank, stream, text, finish_reason)
+        content = _content(
+            sequence_position, epoch, token_id, source_device_rank, stream, text, finish_reason
+        )
         made = cls(
             token_id=token_id,
             text=text,
@@ -185,12 +187,23 @@ class EnhancedTokenChunk(TokenChunk):
             return False  # an id that is not an integer, a text that is none, a position below 0
 
 
-def _content(position: int, epoch: int, token: int, rank: int, stream: str, text: str, reason: str | None) -> bytes:
+def _content(
+    position: int, epoch: int, token: int, rank: int, stream: str, text: str, reason: str | None
+) -> bytes:
     name, spelled = stream.encode(errors="surrogatepass"), text.encode(errors="surrogatepass")
     if reason is None:
-        return CHUNK_HEAD.pack(position, epoch, token, rank, len(name), len(spelled), -1) + name + spelled
+        return (
+            CHUNK_HEAD.pack(position, epoch, token, rank, len(name), len(spelled), -1)
+            + name
+            + spelled
+        )
     why = reason.encode(errors="surrogatepass")
-    return CHUNK_HEAD.pack(position, epoch, token, rank, len(name), len(spelled), len(why)) + name + spelled + why
+    return (
+        CHUNK_HEAD.pack(position, epoch, token, rank, len(name), len(spelled), len(why))
+        + name
+        + spelled
+        + why
+    )
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -140,13 +140,24 @@ class RecoveryManager:
     ) -> None:
         if budget < 1 or not actions:
             raise Misused(
-                f"a budget of {budget} attempts and {len(actions)} actions recover nothing: give at least one"
+                f"a budget of {budget} attempts and {len(actions)} actions recover nothing: give at"
+                " least one"
             )
         steps = {*actions, *(step for steps in plan.values() for step in steps)}
         if wrong := sorted(steps - {_RETRY, _RESTART, _ANEW, _ALONE}):
-            raise Misused(f"{', '.join(wrong)} cannot be in a plan: it is done on the spot, without a manager")
-        self._plan = {one: tuple(step for step in plan.get(one, ()) if step in actions) for one in FailureClass}
-        self._actions, self._budget, self._wait, self._recorded = dict(actions), budget, wait, recorded
+            raise Misused(
+                f"{', '.join(wrong)} cannot be in a plan: it is done on the spot, without a manager"
+            )
+        self._plan = {
+            one: tuple(step for step in plan.get(one, ()) if step in actions)
+            for one in FailureClass
+        }
+        self._actions, self._budget, self._wait, self._recorded = (
+            dict(actions),
+            budget,
+            wait,
+            recorded,
+        )
         self._first, self._longest, self._metrics = first_wait, longest_wait, metrics
         self._lock, self._inside = threading.Lock(), 0
         # Which step of the plan comes next, by place.
@@ -170,7 +181,10 @@ class RecoveryManager:
             Misused: called from inside of an action.
         """
         if self._inside == threading.get_ident():
-            raise Misused("a recovery began inside of a recovery: let the action raise, and the next step is taken")
+            raise Misused(
+                "a recovery began inside of a recovery: let the action raise, and the next step is"
+                " taken"
+            )
         with self._lock:
             self._inside = threading.get_ident()
             try:
@@ -185,7 +199,10 @@ class RecoveryManager:
             Misused: called from inside of an action.
         """
         mode = FailureMode(
-            failure=FailureClass.PERSISTENT, position=position, ranks=tuple(affected), words="asked for by the engine"
+            failure=FailureClass.PERSISTENT,
+            position=position,
+            ranks=tuple(affected),
+            words="asked for by the engine",
         )
         return self.recover_from_corruption(mode).recovered
 
@@ -202,7 +219,10 @@ class RecoveryManager:
         words = (
             f"position {mode.position}: all {len(self.attempts)} attempts of this stream are spent"
             if self.left <= 0
-            else f"position {mode.position}: all {len(steps)} steps against a {mode.failure} failure were tried"
+            else (
+                f"position {mode.position}: all {len(steps)} steps against a {mode.failure} failure"
+                " were tried"
+            )
         )
         return RecoveryResult(outcome=Outcome.EXHAUSTED, attempts=tuple(done), words=words)
 

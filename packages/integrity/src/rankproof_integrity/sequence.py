@@ -64,7 +64,10 @@ class SequenceIntegrityChecker:
             OutOfStep: there are not that many yet.
         """
         if not 0 <= length <= self.position:
-            raise OutOfStep(f"stream {self.stream!r}: asked for the digest of {length} ids, and holds {self.position}")
+            raise OutOfStep(
+                f"stream {self.stream!r}: asked for the digest of {length} ids, and holds"
+                f" {self.position}"
+            )
         return self._digests[length]
 
     def append(self, token_id: int) -> int:
@@ -88,7 +91,9 @@ class SequenceIntegrityChecker:
         token_id = chunk.token_id
         if type(token_id) is not int or not -LARGEST <= token_id < LARGEST:
             words = f"the id at position {at} is {token_id!r}, not an integer of 64 bits"
-            return ValidationResult(error_type=ValidationError.NOT_AN_INTEGER, words=words, position=at)
+            return ValidationResult(
+                error_type=ValidationError.NOT_AN_INTEGER, words=words, position=at
+            )
         self.append(token_id)
         return VALID
 
@@ -105,10 +110,14 @@ class SequenceIntegrityChecker:
             OutOfStep: the epoch is not later, or the ids before the position are not here.
         """
         if epoch <= self.epoch:
-            raise OutOfStep(f"stream {self.stream!r}: epoch {epoch} is not later than {self.epoch}, which it is in")
+            raise OutOfStep(
+                f"stream {self.stream!r}: epoch {epoch} is not later than {self.epoch}, which it"
+                " is in"
+            )
         if not 0 <= position <= self.position:
             raise OutOfStep(
-                f"stream {self.stream!r}: epoch {epoch} goes on at position {position}, {self.position} ids are held"
+                f"stream {self.stream!r}: epoch {epoch} goes on at position {position},"
+                f" {self.position} ids are held"
             )
         self.epoch = epoch
         del self._ids[position:]
@@ -120,9 +129,14 @@ class SequenceIntegrityChecker:
         Equal lengths and equal digests are the only agreement: an end that has fewer ids is a gap.
         """
         if length != self.position:
-            words = f"stream {self.stream!r}: the other end holds {length} ids, this one {self.position}"
+            words = (
+                f"stream {self.stream!r}: the other end holds {length} ids, this one"
+                f" {self.position}"
+            )
             return ValidationResult(
-                error_type=ValidationError.GAP, words=words, position=max(0, min(length, self.position))
+                error_type=ValidationError.GAP,
+                words=words,
+                position=max(0, min(length, self.position)),
             )
         if digest != self.digest:
             words = (
@@ -143,7 +157,9 @@ class SequenceIntegrityChecker:
             OutOfStep: the other end chains another stream.
         """
         if ask(0) != self._digests[0]:
-            raise OutOfStep(f"the other end does not hold stream {self.stream!r}: its chain begins otherwise")
+            raise OutOfStep(
+                f"the other end does not hold stream {self.stream!r}: its chain begins otherwise"
+            )
         same, differs = 0, min(length, self.position) + 1
         if ask(differs - 1) == self._digests[differs - 1]:
             return None if length == self.position else differs - 1
@@ -157,13 +173,22 @@ class SequenceIntegrityChecker:
 
     def _elsewhere(self, chunk: EnhancedTokenChunk) -> ValidationResult:
         if chunk.stream != self.stream:
-            error, words = ValidationError.ANOTHER_STREAM, f"a chunk of stream {chunk.stream!r} came to {self.stream!r}"
+            error, words = (
+                ValidationError.ANOTHER_STREAM,
+                f"a chunk of stream {chunk.stream!r} came to {self.stream!r}",
+            )
         elif chunk.epoch < self.epoch:
             error = ValidationError.STALE_EPOCH
-            words = f"a chunk of epoch {chunk.epoch} came in epoch {self.epoch}: it is from before a restart"
+            words = (
+                f"a chunk of epoch {chunk.epoch} came in epoch {self.epoch}: it is from before a"
+                " restart"
+            )
         else:
             error = ValidationError.UNKNOWN_EPOCH
-            words = f"a chunk of epoch {chunk.epoch} came in epoch {self.epoch}: nobody said that it began"
+            words = (
+                f"a chunk of epoch {chunk.epoch} came in epoch {self.epoch}: nobody said that it"
+                " began"
+            )
         return ValidationResult(error_type=error, words=words, position=chunk.sequence_position)
 
     def _not_next(self, chunk: EnhancedTokenChunk, due: int) -> ValidationResult:
@@ -176,7 +201,9 @@ class SequenceIntegrityChecker:
             error, words = ValidationError.DUPLICATE, f"position {at} came again, with the same id"
         elif at >= 0:
             error = ValidationError.CONFLICT
-            words = f"position {at} came again, with id {chunk.token_id} where it was {self._ids[at]}"
+            words = (
+                f"position {at} came again, with id {chunk.token_id} where it was {self._ids[at]}"
+            )
         else:
             error, words = ValidationError.GAP, f"position {at} came: positions count from 0"
         return ValidationResult(error_type=error, words=words, position=at)

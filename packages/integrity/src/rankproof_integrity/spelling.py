@@ -81,7 +81,9 @@ class Spelling:
                 return found
         return self._by_runs(whole, spelled, text, ongoing=ongoing, cut=cut)
 
-    def _without_the_end(self, ids: list[int], spelled: str, text: str, *, ongoing: bool) -> str | None:
+    def _without_the_end(
+        self, ids: list[int], spelled: str, text: str, *, ongoing: bool
+    ) -> str | None:
         """A reading that leaves away what a detokenizer holds back at the end; None where the text is not one.
 
         It gives out nothing while what it has ends in U+FFFD: an incomplete character, and whatever is spelled between
@@ -102,7 +104,9 @@ class Spelling:
                 return before if before.startswith(text) else None
             if held_back(text, before, many):
                 return text
-            if REPLACEMENT in before and text == self._by_runs(ids[:-many], before, text, ongoing=False, cut=False):
+            if REPLACEMENT in before and text == self._by_runs(
+                ids[:-many], before, text, ongoing=False, cut=False
+            ):
                 return text
             return None
         return None
@@ -145,7 +149,10 @@ class Spelling:
         for one in ids:
             if one not in self._high:
                 # Twice: a token "▁\ufffd" is none, and a decoder may take the space from the begin of a text.
-                self._high[one] = self._decode([one]) == REPLACEMENT and self._decode([one, one]) == REPLACEMENT * 2
+                self._high[one] = (
+                    self._decode([one]) == REPLACEMENT
+                    and self._decode([one, one]) == REPLACEMENT * 2
+                )
         high = [one for one in dict.fromkeys(ids) if self._high[one]][:LONGEST]
         if not high:
             return []
@@ -181,7 +188,11 @@ class Spelling:
                 whole = run[at : at + size]
                 if self._character(whole) is not None:
                     broken = REPLACEMENT * (size + 1)
-                    return {one for one in set(run) if self._high[one] and self._decode([*whole, one]) != broken}
+                    return {
+                        one
+                        for one in set(run)
+                        if self._high[one] and self._decode([*whole, one]) != broken
+                    }
         return set()
 
     def _is_low(self, one: int, high: list[int]) -> bool:
@@ -274,7 +285,9 @@ class _Match:
                 broken |= whole | begun
                 plain, whole = set(), set()
             else:
-                kept = {place + 1 for place in plain | broken if self._text.startswith(character, place)}
+                kept = {
+                    place + 1 for place in plain | broken if self._text.startswith(character, place)
+                }
                 plain, whole = kept, whole | begun
         self._places = left | plain | broken
 

@@ -93,7 +93,9 @@ class FolderStore:
     def _path(self, key: str) -> Path:
         name = quote(key, safe="")
         if len(name) > LONGEST:
-            name = f"{name[:LONGEST]}-{hashlib.sha256(key.encode(errors='surrogatepass')).hexdigest()}"
+            name = (
+                f"{name[:LONGEST]}-{hashlib.sha256(key.encode(errors='surrogatepass')).hexdigest()}"
+            )
         return self._folder / ("k-" + name)
 
     @contextlib.contextmanager

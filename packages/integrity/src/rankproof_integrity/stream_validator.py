@@ -47,7 +47,12 @@ class StreamValidator:
         metrics: Metrics | None = None,
     ) -> None:
         self.sequence = SequenceIntegrityChecker(stream=stream, epoch=epoch)
-        self._tokens, self._level, self._strictness, self._metrics = tokens, Level(level), strictness, metrics
+        self._tokens, self._level, self._strictness, self._metrics = (
+            tokens,
+            Level(level),
+            strictness,
+            metrics,
+        )
         self._token_bytes, self._decode = token_bytes, decode
         self._compares = token_bytes is not None or decode is not None
         self._encoding = self._new_encoding()
@@ -78,7 +83,9 @@ class StreamValidator:
             else:
                 self._metrics.count("integrity_failures_total", error=result.error_type)
         if self._strictness is not None:
-            after = self._strictness.clean() if result.error_type is None else self._strictness.failed()
+            after = (
+                self._strictness.clean() if result.error_type is None else self._strictness.failed()
+            )
             if self._metrics is not None:
                 self._metrics.set("integrity_level", list(Level).index(after))
         return result
@@ -118,10 +125,18 @@ class StreamValidator:
         if self.level is Level.OFF:
             return UNCHECKED
         if self._blind is not None:
-            words = f"from position {self._blind} on chunks were passed over: only each by itself was looked at"
-            return ValidationResult(error_type=ValidationError.NOT_LOOKED_AT, words=words, position=self._blind)
+            words = (
+                f"from position {self._blind} on chunks were passed over: only each by itself was"
+                " looked at"
+            )
+            return ValidationResult(
+                error_type=ValidationError.NOT_LOOKED_AT, words=words, position=self._blind
+            )
         if self.level is Level.FULL and not self._compares and any(self._texts):
-            words = "texts came, and nothing to compare them with: give token_bytes or decode, or take the level light"
+            words = (
+                "texts came, and nothing to compare them with: give token_bytes or decode, or take"
+                " the level light"
+            )
             return ValidationResult(error_type=ValidationError.NOT_LOOKED_AT, words=words)
         if self._end is None:
             at = self.sequence.position
@@ -139,16 +154,24 @@ class StreamValidator:
     def _checked(self, chunk: EnhancedTokenChunk, level: Level) -> ValidationResult:
         if not chunk.intact:
             words = (
-                f"the chunk at position {chunk.sequence_position} is not what rank {chunk.source_device_rank} made its "
-                f"checksum of: {chunk.checksum or 'none'} came with it"
+                f"the chunk at position {chunk.sequence_position} is not what rank"
+                f" {chunk.source_device_rank} made its checksum of: {chunk.checksum or 'none'} came"
+                " with it"
             )
-            return ValidationResult(error_type=ValidationError.CHECKSUM, words=words, position=self.sequence.position)
+            return ValidationResult(
+                error_type=ValidationError.CHECKSUM, words=words, position=self.sequence.position
+            )
         result = self._tokens.validate_id(chunk.token_id, chunk.sequence_position)
         if result.error_type is not None or self._blind is not None:
             return result
         if self._end is not None and chunk.sequence_position > self._end:
-            words = f"position {chunk.sequence_position} came behind {self._end}, which ended the stream"
-            return ValidationResult(error_type=ValidationError.AFTER_END, words=words, position=chunk.sequence_position)
+            words = (
+                f"position {chunk.sequence_position} came behind {self._end}, which ended the"
+                " stream"
+            )
+            return ValidationResult(
+                error_type=ValidationError.AFTER_END, words=words, position=chunk.sequence_position
+            )
         result = self.sequence.check(chunk)
         if result.error_type is not None:
             return result

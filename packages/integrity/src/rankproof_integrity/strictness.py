@@ -30,10 +30,18 @@ class AdaptiveStrictness:
     """
 
     def __init__(
-        self, *, floor: Level = Level.LIGHT, rate: float = 1e-3, confidence: float = 0.95, patience: int = 32
+        self,
+        *,
+        floor: Level = Level.LIGHT,
+        rate: float = 1e-3,
+        confidence: float = 0.95,
+        patience: int = 32,
     ) -> None:
         if not (0 < rate < 1 and 0 < confidence < 1 and patience >= 1):
-            raise Misused(f"a rate of {rate}, a confidence of {confidence} and a patience of {patience} mean nothing")
+            raise Misused(
+                f"a rate of {rate}, a confidence of {confidence} and a patience of {patience} mean"
+                " nothing"
+            )
         self.floor = self.level = Level(floor)
         self.enough = math.ceil(math.log(1 - confidence) / math.log1p(-rate))
         self._patience, self._times, self._clean = patience, 1, 0

@@ -40,16 +40,27 @@ def observe(metrics: Metrics, *, meter: Any = None) -> None:
                     unit="s" if part == "sum" else "1",
                 )
         else:
-            create = meter.create_observable_counter if known.kind == "counter" else meter.create_observable_gauge
+            create = (
+                meter.create_observable_counter
+                if known.kind == "counter"
+                else meter.create_observable_gauge
+            )
             create(
-                name, callbacks=[_reader(metrics, name, "value", api.Observation)], description=known.words, unit="1"
+                name,
+                callbacks=[_reader(metrics, name, "value", api.Observation)],
+                description=known.words,
+                unit="1",
             )
 
 
-def _reader(metrics: Metrics, name: str, part: str, observation: Any) -> Callable[[Any], Iterable[Any]]:
+def _reader(
+    metrics: Metrics, name: str, part: str, observation: Any
+) -> Callable[[Any], Iterable[Any]]:
     def read(_options: Any) -> Iterable[Any]:
         for sample in metrics.samples():
             if sample.name == name:
-                yield observation(sample.count if part == "count" else sample.value, dict(sample.labels))
+                yield observation(
+                    sample.count if part == "count" else sample.value, dict(sample.labels)
+                )
 
     return read

@@ -41,7 +41,15 @@ class _Seals:
         self._sent[to] = sequence + 1
         number, found, size = sequence % 2**31, digest(data), memoryview(data).nbytes % WORD
         high, low = found // WORD, found % WORD
-        return [number, self.epoch, size, high, low, form, number ^ self.epoch ^ size ^ high ^ low ^ form ^ SALT]
+        return [
+            number,
+            self.epoch,
+            size,
+            high,
+            low,
+            form,
+            number ^ self.epoch ^ size ^ high ^ low ^ form ^ SALT,
+        ]
 
     def check(self, data: Any, words: Words, *, form: int, of: Any, source: int) -> None:
         """Hold what came, as the tensor `of`, against its seal.
@@ -57,12 +65,17 @@ class _Seals:
         number, epoch, length, high, low, sealed, check = words
         if number ^ epoch ^ length ^ high ^ low ^ sealed ^ SALT != check:
             number = -1
-        elif (number, epoch, length) == (sequence % 2**31, self.epoch, size % WORD) and high * WORD + low == found:
+        elif (number, epoch, length) == (
+            sequence % 2**31,
+            self.epoch,
+            size % WORD,
+        ) and high * WORD + low == found:
             if sealed == form:
                 return
             raise Misused(
-                f"tensor {sequence} from rank {source} to rank {self.rank} came unchanged, {size} bytes, and was sent "
-                f"{_differs(of, sealed, form)}: both ranks have to name the same shape and dtype"
+                f"tensor {sequence} from rank {source} to rank {self.rank} came unchanged, {size}"
+                f" bytes, and was sent {_differs(of, sealed, form)}: both ranks have to name the"
+                " same shape and dtype"
             )
         which = f"tensor {sequence} from rank {source} to rank {self.rank}"
         if number < 0:
@@ -74,12 +87,13 @@ class _Seals:
             )
         if number != sequence % 2**31 or epoch != self.epoch:
             raise OutOfStep(
-                f"{which} was expected under epoch {self.epoch}, and tensor {number} of epoch {epoch} came: the "
-                f"two ranks are not in step"
+                f"{which} was expected under epoch {self.epoch}, and tensor {number} of epoch"
+                f" {epoch} came: the two ranks are not in step"
             )
         raise MessageCorrupt(
-            f"{which} changed on its way: {size} bytes came with digest {found:016x}, and {length} were sent with "
-            f"{high * WORD + low:016x}. It is not sent again over an engine's send and recv",
+            f"{which} changed on its way: {size} bytes came with digest {found:016x}, and {length}"
+            f" were sent with {high * WORD + low:016x}. It is not sent again over an engine's send"
+            " and recv",
             peer=f"rank {source}",
             sequence=sequence,
             epoch=self.epoch,
@@ -148,14 +162,18 @@ class TorchTensors:
         words = self._seals.seal(data, form=form, to=to)
         if room is not None:
             _WORDS.pack_into(place, 0, *words)
-            distributed.send(both if tensor.is_cpu else both.to(tensor.device), dst=to, group=self._group)
+            distributed.send(
+                both if tensor.is_cpu else both.to(tensor.device), dst=to, group=self._group
+            )
             if len(self._rooms) >= ROOMS:
                 self._rooms.clear()
             self._rooms[key] = room
             return
         distributed.send(whole, dst=to, group=self._group)
         distributed.send(
-            self._torch.tensor(words, dtype=self._torch.int64, device=whole.device), dst=to, group=self._group
+            self._torch.tensor(words, dtype=self._torch.int64, device=whole.device),
+            dst=to,
+            group=self._group,
         )
 
     def receive(self, tensor: Any, *, source: int) -> None:
@@ -171,7 +189,8 @@ class TorchTensors:
         try:
             if not tensor.is_contiguous():
                 raise Misused(
-                    f"a tensor that is to be filled must be contiguous; this one has strides {tensor.stride()}"
+                    "a tensor that is to be filled must be contiguous; this one has strides"
+                    f" {tensor.stride()}"
                 )
             small, cpu = tensor.nbytes <= TOGETHER, tensor.is_cpu
             key = tensor.shape, tensor.dtype
@@ -181,13 +200,19 @@ class TorchTensors:
         except (AttributeError, TypeError, RuntimeError) as error:
             raise Misused(_no_tensor(tensor, "filled", error)) from error
         if refused:
-            raise Misused(_no_tensor(tensor, "filled", "it has no memory of its own, or conjugates or negates it"))
+            raise Misused(
+                _no_tensor(
+                    tensor, "filled", "it has no memory of its own, or conjugates or negates it"
+                )
+            )
         if room is None:
             torch.distributed.recv(tensor, src=source, group=self._group)
             seal = torch.empty(SEAL, dtype=torch.int64, device=tensor.device)
             torch.distributed.recv(seal, src=source, group=self._group)
             words = [int(word) for word in seal.tolist()]
-            self._seals.check(torch_bytes(tensor), words, form=form_of(tensor), of=tensor, source=source)
+            self._seals.check(
+                torch_bytes(tensor), words, form=form_of(tensor), of=tensor, source=source
+            )
             return
         both, data, place, like, form = room
         if cpu:
@@ -222,8 +247,8 @@ def _no_tensor(tensor: Any, what: str, why: object) -> str:
     kind = type(tensor)
     said = str(why).partition("\n")[0].rstrip(".")
     return (
-        f"{kind.__module__}.{kind.__qualname__} cannot be {what}: {said}. Give a tensor whose elements lie in memory "
-        f"as they are (tensor.to_dense(), torch.from_numpy(array))"
+        f"{kind.__module__}.{kind.__qualname__} cannot be {what}: {said}. Give a tensor whose"
+        " elements lie in memory as they are (tensor.to_dense(), torch.from_numpy(array))"
     )
 
 
@@ -306,7 +331,9 @@ class MlxTensors:
         mx.eval(seal)
         words: Any = seal.tolist()
         form = form_of(array)
-        self._seals.check(_mlx_bytes(array), [int(word) for word in words], form=form, of=array, source=source)
+        self._seals.check(
+            _mlx_bytes(array), [int(word) for word in words], form=form, of=array, source=source
+        )
         return array
 
 

@@ -27,14 +27,20 @@ class FallbackThreshold:
         Misused: a number is out of its range, or no number of failures in so short a window is rare enough.
     """
 
-    def __init__(self, *, acceptable: float = 1e-3, window: int = 1000, error: float = 1e-6) -> None:
+    def __init__(
+        self, *, acceptable: float = 1e-3, window: int = 1000, error: float = 1e-6
+    ) -> None:
         if not (0 < acceptable < 1 and 0 < error < 1 and window > 0):
-            raise Misused(f"a rate of {acceptable}, an error of {error} and a window of {window} give no threshold")
+            raise Misused(
+                f"a rate of {acceptable}, an error of {error} and a window of {window} give no"
+                " threshold"
+            )
         self._window, self._seen = window, deque[int]()
         enough = _least(window, acceptable, error)
         if enough > window:
             raise Misused(
-                f"{window} failures in {window} tokens are to be expected at a rate of {acceptable}: look further"
+                f"{window} failures in {window} tokens are to be expected at a rate of"
+                f" {acceptable}: look further"
             )
         self.failures = enough
 
@@ -55,7 +61,13 @@ def _least(trials: int, rate: float, error: float) -> int:
     """The least number that so many or more of independent trials have with a probability below the error."""
     whole, log, other, tail = math.lgamma(trials + 1), math.log(rate), math.log1p(-rate), 0.0
     for k in range(trials, 0, -1):
-        tail += math.exp(whole - math.lgamma(k + 1) - math.lgamma(trials - k + 1) + k * log + (trials - k) * other)
+        tail += math.exp(
+            whole
+            - math.lgamma(k + 1)
+            - math.lgamma(trials - k + 1)
+            + k * log
+            + (trials - k) * other
+        )
         if tail >= error:
             return k + 1
     return 1

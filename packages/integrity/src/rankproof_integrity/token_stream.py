@@ -57,9 +57,14 @@ class TokenStreamSynchronizer:
         lead: how many tokens a stage may be ahead of the last one.
     """
 
-    def __init__(self, *, store: Store, stream: str, stage: int, stages: int, epoch: int = 1, lead: int = 64) -> None:
+    def __init__(
+        self, *, store: Store, stream: str, stage: int, stages: int, epoch: int = 1, lead: int = 64
+    ) -> None:
         if not 0 <= stage < stages or epoch < 1 or lead < 1:
-            raise Misused(f"stage {stage} of {stages}, epoch {epoch}, lead {lead}: each counts from its beginning")
+            raise Misused(
+                f"stage {stage} of {stages}, epoch {epoch}, lead {lead}: each counts from its"
+                " beginning"
+            )
         self._store, self._stream, self._stages, self._lead = store, stream, stages, lead
         self.stage, self.epoch, self.position = stage, epoch, 0
         self._seen: dict[int, StagePosition] = {}
@@ -79,8 +84,8 @@ class TokenStreamSynchronizer:
         """
         if position != self.position:
             raise OutOfStep(
-                f"stage {self.stage} of stream {self._stream!r} handed on position {position}, and the next one is "
-                f"{self.position}"
+                f"stage {self.stage} of stream {self._stream!r} handed on position {position}, and"
+                f" the next one is {self.position}"
             )
         self.position += 1
         self._tell()
@@ -94,18 +99,29 @@ class TokenStreamSynchronizer:
         found = tuple(self._read(stage) for stage in range(self._stages))
         for now in found:
             before = self._seen.get(now.stage)
-            if before is not None and before.epoch and (now.epoch, now.position) < (before.epoch, before.position):
-                raise OutOfStep(f"{self._title(now)} is at {now.position}, and was at {before.position}")
+            if (
+                before is not None
+                and before.epoch
+                and (now.epoch, now.position) < (before.epoch, before.position)
+            ):
+                raise OutOfStep(
+                    f"{self._title(now)} is at {now.position}, and was at {before.position}"
+                )
             if before is not None and before.epoch and now.epoch > before.epoch:
                 raise OutOfStep(
-                    f"{self._title(now)} began again (epoch {now.epoch} after {before.epoch}) at position "
-                    f"{now.position}, and was at {before.position}: agree on a position, and resume() there"
+                    f"{self._title(now)} began again (epoch {now.epoch} after {before.epoch}) at"
+                    f" position {now.position}, and was at {before.position}: agree on a position,"
+                    " and resume() there"
                 )
             self._seen[now.stage] = now
         waits = []
         if self.stage and found[self.stage - 1].position <= self.position:
             waits.append(self.stage - 1)
-        waits += [one.stage for one in found[self.stage + 1 :] if self.position - one.position >= self._lead]
+        waits += [
+            one.stage
+            for one in found[self.stage + 1 :]
+            if self.position - one.position >= self._lead
+        ]
         first = found[0].position
         return GenerationCoordination(
             stage=self.stage,
@@ -129,10 +145,12 @@ class TokenStreamSynchronizer:
         until, pause = time.monotonic() + timeout, FIRST_LOOK
         while not (found := self.look()).may_go_on and not left.is_set():
             if (now := time.monotonic()) >= until:
-                who = ", ".join(f"stage {stage} at {found.stages[stage].position}" for stage in found.waits_for)
+                who = ", ".join(
+                    f"stage {stage} at {found.stages[stage].position}" for stage in found.waits_for
+                )
                 raise MessageLate(
-                    f"stage {self.stage} of stream {self._stream!r} waits at position {self.position} for {who}, "
-                    f"for {timeout:g} s",
+                    f"stage {self.stage} of stream {self._stream!r} waits at position"
+                    f" {self.position} for {who}, for {timeout:g} s",
                     peer=f"stage {found.waits_for[0]}",
                     sequence=self.position,
                     epoch=self.epoch,
@@ -141,7 +159,9 @@ class TokenStreamSynchronizer:
             pause = min(2 * pause, LAST_LOOK)
         return found
 
-    async def coordinate_generation(self, pipeline_stage: int, *, within: float = 30.0) -> GenerationCoordination:
+    async def coordinate_generation(
+        self, pipeline_stage: int, *, within: float = 30.0
+    ) -> GenerationCoordination:
         """`wait`, for callers that run an event loop; a stage asks for itself."""
         if pipeline_stage != self.stage:
             raise Misused(f"stage {pipeline_stage} was asked for, and this is stage {self.stage}")
@@ -176,12 +196,16 @@ def disorder(tokens: Sequence[EnhancedTokenChunk]) -> str | None:
         where = f"position {now.sequence_position}"
         if before is not None:
             if now.stream != before.stream:
-                return f"{where} is of stream {now.stream!r}, and the one before of {before.stream!r}"
+                return (
+                    f"{where} is of stream {now.stream!r}, and the one before of {before.stream!r}"
+                )
             if now.sequence_position != before.sequence_position + 1:
                 return f"{where} follows position {before.sequence_position}"
             if before.finish_reason is not None:
                 return f"{where} follows the last token, which finished by {before.finish_reason!r}"
         if now.epoch < epochs.get(now.source_device_rank, 0):
-            return f"{where} is of epoch {now.epoch} of rank {now.source_device_rank}, which is over"
+            return (
+                f"{where} is of epoch {now.epoch} of rank {now.source_device_rank}, which is over"
+            )
         epochs[now.source_device_rank] = now.epoch
     return None

@@ -46,8 +46,8 @@ def chunk_bytes(chunk: EnhancedTokenChunk) -> bytes:
     content = chunk.content()
     if chunk.checksum != (found := hexadecimal(content)):
         raise Misused(
-            f"the token at position {chunk.sequence_position} is not as its maker made it: its checksum is "
-            f"{chunk.checksum or 'missing'}, and it has {found}"
+            f"the token at position {chunk.sequence_position} is not as its maker made it: its"
+            f" checksum is {chunk.checksum or 'missing'}, and it has {found}"
         )
     return bytes.fromhex(found) + content
 
@@ -66,8 +66,9 @@ def chunk_of(data: Any, *, peer: str = "the sender") -> EnhancedTokenChunk:
     # Every byte of a message is in its chunk and the other way round, so that these bytes are its content.
     if not chunk.intact:
         raise MessageCorrupt(
-            f"the token at position {chunk.sequence_position} from {peer} is not as rank {chunk.source_device_rank} "
-            f"made it: its checksum is {chunk.checksum}, and what came has {chunk.computed_checksum()}",
+            f"the token at position {chunk.sequence_position} from {peer} is not as rank"
+            f" {chunk.source_device_rank} made it: its checksum is {chunk.checksum}, and what came"
+            f" has {chunk.computed_checksum()}",
             peer=peer,
             sequence=chunk.sequence_position,
             epoch=chunk.epoch,

@@ -51,15 +51,29 @@ class TokenValidator:
     ) -> None:
         self.vocabulary, self.longest = vocabulary, sys.maxsize if longest is None else longest
         self._unassigned = frozenset(unassigned)
-        self._place = {one: Place(place) for one, place in (special or {}).items() if place != Place.ANYWHERE}
+        self._place = {
+            one: Place(place) for one, place in (special or {}).items() if place != Place.ANYWHERE
+        }
         self._marked = self._unassigned | self._place.keys()
         if vocabulary < 1 or self.longest < 1:
-            raise Misused(f"a vocabulary of {vocabulary} ids and streams of {longest} tokens hold nothing to validate")
+            raise Misused(
+                f"a vocabulary of {vocabulary} ids and streams of {longest} tokens hold nothing to"
+                " validate"
+            )
         if wrong := sorted(one for one in self._marked if not 0 <= one < vocabulary):
-            raise Misused(f"ids {wrong[:5]} are not of a vocabulary of {vocabulary} ids: name those that it has")
+            raise Misused(
+                f"ids {wrong[:5]} are not of a vocabulary of {vocabulary} ids: name those that"
+                " it has"
+            )
 
     @classmethod
-    def of(cls, tokenizer: Any, *, special: Mapping[int, Place] | None = None, longest: int | None = None) -> Self:
+    def of(
+        cls,
+        tokenizer: Any,
+        *,
+        special: Mapping[int, Place] | None = None,
+        longest: int | None = None,
+    ) -> Self:
         """The validator of a tokenizer of `tokenizers` or transformers: its ids, without the holes between them.
 
         Args:
@@ -69,7 +83,9 @@ class TokenValidator:
         """
         ids = set(tokenizer.get_vocab().values())
         size = max(ids) + 1
-        return cls(vocabulary=size, unassigned=set(range(size)) - ids, special=special, longest=longest)
+        return cls(
+            vocabulary=size, unassigned=set(range(size)) - ids, special=special, longest=longest
+        )
 
     def validate_id(self, token_id: Any, position: int = 0) -> ValidationResult:
         """One id at one position of its stream.
@@ -119,7 +135,9 @@ class TokenValidator:
             return self._array(ids, start)
         results = [self.validate_id(one, start + index) for index, one in enumerate(ids)]
         failures = [result for result in results if not result.is_valid]
-        ends = (index for index, one in enumerate(ids) if results[index].is_valid and self.ends(one))
+        ends = (
+            index for index, one in enumerate(ids) if results[index].is_valid and self.ends(one)
+        )
         end = next(ends, None)
         if end is not None and end + 1 < len(ids):
             failures.append(self._after(start + end, start + end + 1))
@@ -134,7 +152,9 @@ class TokenValidator:
 
         values = np.asarray(ids.detach().cpu() if hasattr(ids, "detach") else ids)
         if values.ndim != 1:
-            raise Misused(f"ids are of the shape {values.shape}: give each stream by itself, as one dimension")
+            raise Misused(
+                f"ids are of the shape {values.shape}: give each stream by itself, as one dimension"
+            )
         if values.dtype.kind not in "iu":
             words = f"ids are of the dtype {values.dtype}, not of integers"
             return SequenceValidationResult(
@@ -145,9 +165,14 @@ class TokenValidator:
             doubtful |= np.isin(values, np.fromiter(self._marked, dtype=np.int64))
         doubtful[max(0, self.longest - start) :] = True
         where = np.flatnonzero(doubtful)
-        results = [(int(index), self.validate_id(int(values[index]), start + int(index))) for index in where]
+        results = [
+            (int(index), self.validate_id(int(values[index]), start + int(index)))
+            for index in where
+        ]
         failures = [result for _, result in results if not result.is_valid]
-        end = next((at for at, result in results if result.is_valid and self.ends(int(values[at]))), None)
+        end = next(
+            (at for at, result in results if result.is_valid and self.ends(int(values[at]))), None
+        )
         if end is not None and end + 1 < len(values):
             failures.append(self._after(start + end, start + end + 1))
         return SequenceValidationResult(length=len(values), failures=tuple(failures))
@@ -160,7 +185,8 @@ class TokenValidator:
             truth = True
         if truth:
             words = (
-                f"the id at position {position} is {token_id!r}, of the type {type(token_id).__name__}, not an integer"
+                f"the id at position {position} is {token_id!r}, of the type"
+                f" {type(token_id).__name__}, not an integer"
             )
             return _wrong(ValidationError.NOT_AN_INTEGER, words, position)
         where = f"id {number} at position {position}"
@@ -168,7 +194,9 @@ class TokenValidator:
             words = f"{where} is not of this vocabulary, whose ids are 0 to {self.vocabulary - 1}"
             return _wrong(ValidationError.OUT_OF_VOCABULARY, words, position)
         if number in self._unassigned:
-            return _wrong(ValidationError.UNASSIGNED, f"{where} has no token in this vocabulary", position)
+            return _wrong(
+                ValidationError.UNASSIGNED, f"{where} has no token in this vocabulary", position
+            )
         if position >= self.longest:
             words = f"{where} is past the end of a stream of at most {self.longest} tokens"
             return _wrong(ValidationError.TOO_LONG, words, position)
@@ -179,7 +207,10 @@ class TokenValidator:
         return VALID
 
     def _after(self, end: int, position: int) -> ValidationResult:
-        words = f"a token at position {position} follows the one at position {end}, which ended the stream"
+        words = (
+            f"a token at position {position} follows the one at position {end}, which ended the"
+            " stream"
+        )
         return _wrong(ValidationError.AFTER_END, words, position)
 
 

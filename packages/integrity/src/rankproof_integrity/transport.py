@@ -68,7 +68,9 @@ class ReliableMessageTransport:
             raise Misused(f"a node's name is one line: {node!r}")
         self.node = node
         self.limits = Limits() if limits is None else limits
-        self.monitor = monitor or NetworkHealthMonitor(shortest=self.limits.shortest, longest=self.limits.longest)
+        self.monitor = monitor or NetworkHealthMonitor(
+            shortest=self.limits.shortest, longest=self.limits.longest
+        )
         given = itertools.count(epoch).__next__ if isinstance(epoch, int) else epoch
         self._epochs: Callable[[], int] = time.time_ns if given is None else given
         self.epoch = self._epochs()
@@ -129,7 +131,13 @@ class ReliableMessageTransport:
         self._add(peer, Line(conversation, attendant=self._attendant, dial=dial))
 
     def datagrams(
-        self, peer: NodeId, bound: socket.socket, address: Address, *, largest: int = 1400, insecure: bool = False
+        self,
+        peer: NodeId,
+        bound: socket.socket,
+        address: Address,
+        *,
+        largest: int = 1400,
+        insecure: bool = False,
     ) -> None:
         """Talk to a peer by datagrams.
 
@@ -164,7 +172,11 @@ class ReliableMessageTransport:
         with self._lock:
             if self._closed or peer in self._lines or peer == self.node or "\n" in peer:
                 line.close()
-                why = self._gone() if self._closed else f"has a line to {peer!r} already, or cannot have one"
+                why = (
+                    self._gone()
+                    if self._closed
+                    else f"has a line to {peer!r} already, or cannot have one"
+                )
                 raise Misused(f"the transport of {self.node} {why}")
             self._lines[peer] = line
         self._attendant.wake()
@@ -180,7 +192,10 @@ class ReliableMessageTransport:
     def _gone(self) -> str:
         if self._process == os.getpid():
             return "is closed"
-        return f"is process {self._process}'s, from which this one was forked: make another, with a greater epoch, here"
+        return (
+            f"is process {self._process}'s, from which this one was forked: make another, with a"
+            " greater epoch, here"
+        )
 
     def let_go(self) -> None:
         """See `Held`."""
@@ -215,13 +230,16 @@ class ReliableMessageTransport:
             return sent
         wait = self.limits.deadline if timeout is None else timeout
         conversation, until = line.conversation, time.monotonic() + wait
-        number = line.until(lambda now: conversation.offer(payload, now=now), deadline=until, sends=True)
+        number = line.until(
+            lambda now: conversation.offer(payload, now=now), deadline=until, sends=True
+        )
         if number is None:
             out = line.conversation.outgoing
             first, last = out.untaken or (0, 0)
             raise MessageLate(
-                f"message {out.messages} to {to} was not sent: {to} has not taken messages {first} to {last} for "
-                f"{wait:g} s, and no more than {out.room} bytes wait for it{self._trouble(line)}",
+                f"message {out.messages} to {to} was not sent: {to} has not taken messages {first}"
+                f" to {last} for {wait:g} s, and no more than {out.room} bytes wait for"
+                f" it{self._trouble(line)}",
                 peer=to,
                 sequence=out.messages,
                 epoch=line.conversation.epoch,
@@ -265,7 +283,8 @@ class ReliableMessageTransport:
         if message is None:
             count = conversation.incoming.messages
             raise MessageLate(
-                f"message {count} from {source} did not come within {wait:g} s{self._trouble(line)}",
+                f"message {count} from {source} did not come within {wait:g}"
+                f" s{self._trouble(line)}",
                 peer=source,
                 sequence=count,
                 epoch=conversation.peer_epoch,
@@ -294,7 +313,8 @@ class ReliableMessageTransport:
             oldest = conversation.outgoing.oldest
             number = None if oldest is None else oldest.message
             raise MessageLate(
-                f"message {number} to {to} was not acknowledged within {wait:g} s{self._trouble(line)}",
+                f"message {number} to {to} was not acknowledged within {wait:g}"
+                f" s{self._trouble(line)}",
                 peer=to,
                 sequence=number,
                 epoch=conversation.epoch,
@@ -353,7 +373,11 @@ class ReliableMessageTransport:
             conversation, seconds = line.conversation, time.monotonic() - begin
             again = conversation.counters.sent_again - before
             return TransferResult(
-                peer=destination, sequence=number, epoch=conversation.epoch, seconds=seconds, sent_again=again
+                peer=destination,
+                sequence=number,
+                epoch=conversation.epoch,
+                seconds=seconds,
+                sent_again=again,
             )
 
         return await self._calls.send(destination, offer, then)
@@ -367,7 +391,9 @@ class ReliableMessageTransport:
             TransferFailed: as `receive`.
         """
         line, begin = self._line(source), time.monotonic()
-        return await self._calls.receive(source, lambda: self._received(line, source, self.limits.deadline, begin))
+        return await self._calls.receive(
+            source, lambda: self._received(line, source, self.limits.deadline, begin)
+        )
 
     # The end.
 
@@ -404,7 +430,11 @@ class ReliableMessageTransport:
 
     def _close(self, deadline: float) -> None:
         try:
-            failed = [fault for line in self._lines.values() if (fault := goodbye(line, deadline)) is not None]
+            failed = [
+                fault
+                for line in self._lines.values()
+                if (fault := goodbye(line, deadline)) is not None
+            ]
         finally:  # also where somebody had no patience
             self._closed = True
             self._attendant.stop()
@@ -419,7 +449,10 @@ class ReliableMessageTransport:
         return self
 
     def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
     ) -> None:
         if kind is None:
             self.close()

@@ -129,7 +129,9 @@ class ValidationResult:
         return RecoveryAction.NONE if self.error_type is None else SUGGESTED[self.error_type]
 
     def __bool__(self) -> bool:
-        raise TypeError("ask a ValidationResult for is_valid: it is neither true nor false by itself")
+        raise TypeError(
+            "ask a ValidationResult for is_valid: it is neither true nor false by itself"
+        )
 
 
 VALID = ValidationResult()
@@ -154,4 +156,6 @@ class SequenceValidationResult:
         return self.length > 0 and not self.failures
 
     def __bool__(self) -> bool:
-        raise TypeError("ask a SequenceValidationResult for is_valid: it is neither true nor false by itself")
+        raise TypeError(
+            "ask a SequenceValidationResult for is_valid: it is neither true nor false by itself"
+        )

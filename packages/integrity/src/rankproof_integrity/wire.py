@@ -126,7 +126,9 @@ class StreamWire:
             return None
         scratch = self._scratch
         try:
-            size = self._socket.recv_into(scratch if self._ahead == SCRATCH else scratch[: self._ahead])
+            size = self._socket.recv_into(
+                scratch if self._ahead == SCRATCH else scratch[: self._ahead]
+            )
         except (BlockingIOError, InterruptedError):
             return None
         except OSError as error:
@@ -159,7 +161,9 @@ class StreamWire:
         if header is None:
             raise Torn("a header came damaged, and where the next frame begins is not known")
         if header.length > self.longest:
-            raise Torn(f"a frame of {header.length} bytes is announced, and {self.longest} are allowed")
+            raise Torn(
+                f"a frame of {header.length} bytes is announced, and {self.longest} are allowed"
+            )
         try:
             return self._begun(header)
         # It is sent again on the next connection, when there may be some.
@@ -323,8 +327,8 @@ def address_of(given: Any) -> Address:
         if isinstance(host, str) and isinstance(port, int) and 0 <= port < 2**16:
             return host, port
     raise Misused(
-        f"an address is a host and a port, as ('127.0.0.1', 4000), or the path of a socket in the file system, and not "
-        f"{given!r}"
+        "an address is a host and a port, as ('127.0.0.1', 4000), or the path of a socket in the"
+        f" file system, and not {given!r}"
     )
 
 
@@ -347,7 +351,10 @@ def demand_local(bound: socket.socket, *, insecure: bool) -> None:
     if bound.family == socket.AF_UNIX:
         return
     if bound.family not in (socket.AF_INET, socket.AF_INET6):
-        raise Misused(f"a socket of {socket.AddressFamily(bound.family).name} is none whose reach is known here")
+        raise Misused(
+            f"a socket of {socket.AddressFamily(bound.family).name} is none whose reach is known"
+            " here"
+        )
     host, port = bound.getsockname()[:2]
     ip = ipaddress.ip_address(str(host).partition("%")[0])
     mapped = getattr(ip, "ipv4_mapped", None)
@@ -355,11 +362,13 @@ def demand_local(bound: socket.socket, *, insecure: bool) -> None:
         return
     if not insecure:
         raise Misused(
-            f"{host} can be reached from other machines, and nobody proves who he is: whoever knows two nodes' names "
-            "can put a message in place of a true one. Listen on 127.0.0.1, or pass insecure=True where only the nodes "
-            "can reach each other"
+            f"{host} can be reached from other machines, and nobody proves who he is: whoever knows"
+            " two nodes' names can put a message in place of a true one. Listen on 127.0.0.1, or"
+            " pass insecure=True where only the nodes can reach each other"
         )
-    LOG.warning("%s port %s can be reached from other machines, and peers are not authenticated", host, port)
+    LOG.warning(
+        "%s port %s can be reached from other machines, and peers are not authenticated", host, port
+    )
 
 
 def listening(address: Address, *, insecure: bool = False) -> socket.socket:
